@@ -1,0 +1,83 @@
+"""Names that pass through the API server: groups, labels, gates, annotations, conditions and their reasons.
+
+Everything two components must agree on stands here, once.
+"""
+
+from typing import Final
+
+# API groups and kinds
+INFERENCE_GROUP: Final = "inference.covey.dev"
+SCHEDULING_GROUP: Final = "scheduling.covey.dev"
+VERSION: Final = "v1alpha1"
+INFERENCE_API: Final = f"{INFERENCE_GROUP}/{VERSION}"
+SCHEDULING_API: Final = f"{SCHEDULING_GROUP}/{VERSION}"
+
+DEFAULT_SCHEDULER_NAME: Final = "covey-scheduler"
+DEFAULT_NAMESPACE: Final = "covey-system"
+
+# Labels: one for every ancestor, on every object below a DisaggregatedInference
+LABEL_INFERENCE: Final = "covey.dev/inference"
+LABEL_UNIT: Final = "covey.dev/unit"
+LABEL_ROLE: Final = "covey.dev/role"
+LABEL_REPLICA: Final = "covey.dev/replica"
+LABEL_INDEX: Final = "covey.dev/index"
+LABEL_REVISION: Final = "covey.dev/revision"
+#: Set on the one live pod of an address; a superseded pod loses it before its successor is created.
+LABEL_ADDRESS: Final = "covey.dev/address"
+#: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
+LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
+#: Replicas under one root that carry the same value are admitted all or none.
+LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
+#: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, written with the pin.
+TOPOLOGY_LABEL_PREFIX: Final = "topology.covey.dev/"
+#: ``"true"`` on the ClusterTopology that is used when a resource names none.
+ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
+
+# Gates
+GATE_GANG: Final = f"{SCHEDULING_GROUP}/gang"
+GATE_START: Final = f"{SCHEDULING_GROUP}/start"
+
+# Annotations
+#: From scheduler to operator: this unbound pod's pin must be undone; the value is a ``ReleaseReason``.
+ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
+#: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
+ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
+
+# Field managers of server-side apply, one for each writer
+MANAGER_OPERATOR: Final = "covey-operator"
+MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
+MANAGER_SCHEDULER: Final = "covey-scheduler"
+
+# Condition types
+ADMITTED: Final = "Admitted"
+SCHEDULED: Final = "Scheduled"
+AVAILABLE: Final = "Available"
+PROGRESSING: Final = "Progressing"
+TOPOLOGY_SATISFIED: Final = "TopologySatisfied"
+DEGRADED: Final = "Degraded"
+PAUSED: Final = "Paused"
+BACKEND_SUPPORTED: Final = "BackendSupported"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+
+# Reasons of ``Admitted``
+REASON_ADMITTED: Final = "Admitted"
+REASON_PARTIALLY_ADMITTED: Final = "PartiallyAdmitted"
+REASON_INFEASIBLE: Final = "Infeasible"
+REASON_UNKNOWN: Final = "SearchLimit"
+REASON_WAITING: Final = "Waiting"
+REASON_BELOW_MINIMUM: Final = "BelowMinimum"
+REASON_QUOTA_EXCEEDED: Final = "QuotaExceeded"
+REASON_SUSPENDED: Final = "Suspended"
+REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
+REASON_UNSUPPORTED: Final = "Unsupported"
+REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
+REASON_INVALID: Final = "Invalid"
+
+# Why a pin is undone (values of ANNOTATION_RELEASE)
+RELEASE_TIMEOUT: Final = "Timeout"
+RELEASE_UNSCHEDULABLE: Final = "Unschedulable"
+RELEASE_NODE_LOST: Final = "NodeLost"
+RELEASE_CONFLICT: Final = "Conflict"
+RELEASE_CAPACITY_TAKEN: Final = "CapacityTaken"
+
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

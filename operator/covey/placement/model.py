@@ -1,0 +1,264 @@
+"""What the planner is asked and what it answers: plain frozen values, no clock, no network.
+
+A *gang* is one serving unit: roles, each a number of replicas, each replica one or more pods that are placed all or
+none. Levels are names of a topology (``zone``, ``block``, ``rack`` …), ordered from broad to narrow; a *domain* is
+identified by its path of label values, never by the bare value, because ``rack-1`` may exist in two blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from covey.api import core
+
+#: Label values from the topology's broadest level down to one level; None where a node lacks that level.
+Path = tuple[str | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One level of a topology. The first of ``keys`` that a node carries gives its value.
+
+    ``optional`` only silences the warning about nodes that lack the level.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Levels from broad to narrow, under the name of the ClusterTopology or preset that they come from."""
+
+    name: str
+    levels: tuple[Level, ...]
+
+    def depth(self, level: str) -> int:
+        """The index of a level, 0 = broadest.
+
+        Raises:
+            KeyError: when the topology has no such level.
+        """
+        for index, candidate in enumerate(self.levels):
+            if candidate.name == level:
+                return index
+        raise KeyError(level)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """All that decides where a pod may go: pods of one shape are interchangeable.
+
+    ``requests`` are integers, sorted by name: cpu in milli-units, every other resource in its own unit (bytes,
+    devices), and ``pods`` = 1. ``exclusive`` says that two pods of this shape may not share a host
+    (required anti-affinity to itself on hostname).
+    """
+
+    requests: tuple[tuple[str, int], ...]
+    node_selector: tuple[tuple[str, str], ...] = ()
+    node_affinity: core.NodeSelector | None = None
+    tolerations: tuple[core.Toleration, ...] = ()
+    host_ports: tuple[tuple[str, str, int], ...] = ()  # (ip, protocol, port)
+    anti_affinity: tuple[core.PodAffinityTerm, ...] = ()
+    #: Labels and namespace, set only where an anti-affinity term must be matched against them.
+    labels: tuple[tuple[str, str], ...] = ()
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """One pod of a replica. ``key`` identifies it to the caller (a UID, or a name). ``node`` is set when it is
+    already bound or pinned: then it is a fact, never moved."""
+
+    key: str
+    index: int
+    shape: Shape
+    node: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaRequest:
+    """One replica: its pods by ascending index, all of them or none."""
+
+    replica: int
+    pods: tuple[PodRequest, ...]
+    #: Replicas of a unit that share this mark are admitted all or none.
+    together: str | None = None
+
+    @property
+    def placed(self) -> bool:
+        """Every pod has its node."""
+        return all(pod.node is not None for pod in self.pods)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleRequest:
+    """One role. ``replicas`` holds the replicas that exist (all their pods created), by ascending number.
+
+    ``minimum`` counts replicas; ``required`` and ``preferred`` are levels that each replica must, or should, not
+    straddle. A role with ``minimum`` 0 is outside the gang: placed only once the gang is.
+    """
+
+    name: str
+    minimum: int
+    desired: int
+    replicas: tuple[ReplicaRequest, ...]
+    required: str | None = None
+    preferred: str | None = None
+    follow_unit: bool = True
+    #: Replicas below the minimum's count whose pods are not all there yet, e.g. ``"3 of 4 pods exist"``.
+    missing: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proximity:
+    """All pods of these roles in one domain of ``level``."""
+
+    roles: tuple[str, ...]
+    level: str
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """At most ``max_per_domain`` units of one resource in a domain of ``level``.
+
+    ``occupied`` counts the other units of the resource that lie in each domain now.
+    """
+
+    level: str
+    required: bool = False
+    max_per_domain: int = 1
+    occupied: Mapping[Path, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One unit to be placed. Ordered among gangs by ``order``: priority (higher first), then age, then unit index."""
+
+    namespace: str
+    name: str
+    unit: int
+    roles: tuple[RoleRequest, ...]
+    topology: str = ""
+    required: str | None = None
+    preferred: str | None = None
+    proximity: tuple[Proximity, ...] = ()
+    spread: Spread | None = None
+    priority: int = 0
+    created: str = ""
+    uid: str = ""
+    #: Nodes that this gang must not use now (reported failures the planner does not model), with the reason.
+    excluded_nodes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def order(self) -> tuple[int, str, str, str, int, str]:
+        """The sort key among gangs: recreation of an object does not lose its place, as age is the workload's."""
+        return (-self.priority, self.created, self.namespace, self.name, self.unit, self.uid)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A pod and the node it shall be pinned to. ``path`` is the node's domain path, all levels."""
+
+    pod: str
+    node: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Domain:
+    """A domain of a level."""
+
+    level: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """A replica that has all its places, after the plan. ``placement`` names the finest domain at each level that
+    holds all its pods, broad to narrow."""
+
+    role: str
+    replica: int
+    minimum: bool
+    placement: tuple[Domain, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A preference and what became of it. ``scope``: ``unit``, ``role/NAME``, ``proximity/INDEX`` or ``spread``."""
+
+    scope: str
+    level: str
+    achieved: bool
+    reached: str | None
+
+
+class Verdict(StrEnum):
+    """``ADMITTED``: a plan. ``INFEASIBLE``: proven that there is none. ``UNKNOWN``: the search limit was met."""
+
+    ADMITTED = "Admitted"
+    INFEASIBLE = "Infeasible"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Places for pods that had none. ``replicas`` lists every replica that is whole after it, earlier ones too."""
+
+    assignments: tuple[Assignment, ...]
+    replicas: tuple[ReplicaPlan, ...]
+    placement: tuple[Domain, ...]
+    preferred: tuple[Preference, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        """Always ``ADMITTED``."""
+        return Verdict.ADMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Nodes that no pod of the role may use, by cause (``taint nvidia.com/gpu:NoSchedule``, ``cordoned`` …)."""
+
+    cause: str
+    nodes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a minimum has no place, for one role or for the roles together (``scope`` ``unit``).
+
+    ``satisfied`` and ``required`` count whole replicas in ``best_domain`` (the other minimums being placed);
+    ``resource``, ``requested`` and ``short`` name the first resource that is short: what one pod asks, and how much
+    is missing, in the units of the API (integers; cpu in milli-units with the suffix m).
+    """
+
+    role: str
+    scope: str
+    level: str | None
+    best_domain: Path
+    required: int
+    satisfied: int
+    resource: str | None
+    requested: str | None
+    short: str | None
+    excluded: tuple[Exclusion, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No plan, and why."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+
+    @property
+    def message(self) -> str:
+        """One sentence for a person."""
+        return "; ".join(dict.fromkeys(reason.message for reason in self.reasons))
