@@ -1,0 +1,24 @@
+"""A real Kubernetes control plane on one machine, for tests, benchmarks, the demo and ``make cluster``."""
+
+from localcluster.binaries import BuildError
+from localcluster.client import ApiClient, ApiError, concurrently
+from localcluster.cluster import Cluster
+from localcluster.components import NATIVE_GROUPS, Gates
+from localcluster.nodes import Nodes
+from localcluster.ports import free_port
+from localcluster.process import PortTakenError, Process, ProcessError
+
+__all__ = [
+    "NATIVE_GROUPS",
+    "ApiClient",
+    "ApiError",
+    "BuildError",
+    "Cluster",
+    "Gates",
+    "Nodes",
+    "PortTakenError",
+    "Process",
+    "ProcessError",
+    "concurrently",
+    "free_port",
+]

@@ -189,7 +189,9 @@ def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, starte
             process.wait(timeout=1)
         elapsed = time.monotonic() - started
         done = process.poll() is not None
-        text = f"  {label}: {int(elapsed) // 60}m{int(elapsed) % 60:02d}s" + ("" if done else f" of about {minutes:g} min")
+        text = f"  {label}: {int(elapsed) // 60}m{int(elapsed) % 60:02d}s" + (
+            "" if done else f" of about {minutes:g} min"
+        )
         if report and terminal:
             print(f"\r\033[K{text}", end="\n" if done else "", file=sys.stderr, flush=True)
         elif report and (done or time.monotonic() - said >= 30):

@@ -1,0 +1,158 @@
+"""The command line of each program of the control plane. Only flags that matter here are given."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localcluster.binaries import Binaries
+from localcluster.ports import HOST, address
+
+#: Nodes with this annotation are simulated; one that loses it is like a machine that died.
+FAKE_NODE = ("kwok.x-k8s.io/node", "fake")
+
+
+@dataclass(frozen=True)
+class Gates:
+    """Feature gates of all components, and API versions to serve that are off by default."""
+
+    features: Mapping[str, bool] = field(default_factory=dict)
+    runtime_config: Sequence[str] = ()
+
+
+#: Kubernetes' own hierarchical groups, as 1.37 has them.
+NATIVE_GROUPS = Gates(
+    features={"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True},
+    runtime_config=("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"),
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the files of one cluster lie."""
+
+    directory: Path
+
+    @property
+    def authority(self) -> Path:
+        """The API server's certificate and the authority that signed it; kube-apiserver makes it."""
+        return self.directory / "certificates" / "apiserver.crt"
+
+    @property
+    def service_account_key(self) -> Path:
+        """Signs service account tokens."""
+        return self.directory / "service-account.key"
+
+    @property
+    def tokens(self) -> Path:
+        """Static tokens of the API server."""
+        return self.directory / "tokens.csv"
+
+    @property
+    def admin(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return self.directory / "kubeconfig"
+
+    @property
+    def scheduler(self) -> Path:
+        """Kubeconfig of ``system:kube-scheduler``."""
+        return self.directory / "scheduler.kubeconfig"
+
+    @property
+    def scheduler_config(self) -> Path:
+        """The KubeSchedulerConfiguration in use."""
+        return self.directory / "scheduler.yaml"
+
+
+def etcd(binaries: Binaries, files: Files, port: int, peer_port: int) -> list[str]:
+    """Storage; nothing of it needs to outlive the machine."""
+    client, peer = f"http://{address(port)}", f"http://{address(peer_port)}"
+    return [
+        str(binaries["etcd"]),
+        f"--data-dir={files.directory / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+    ]
+
+
+def kube_apiserver(
+    binaries: Binaries, files: Files, port: int, etcd_port: int, gates: Gates, max_inflight: int | None
+) -> list[str]:
+    """The API server, with RBAC."""
+    limits = [f"--max-requests-inflight={max_inflight}", f"--max-mutating-requests-inflight={max_inflight}"]
+    return [
+        str(binaries["kube-apiserver"]),
+        f"--etcd-servers=http://{address(etcd_port)}",
+        f"--bind-address={HOST}",
+        f"--advertise-address={HOST}",
+        f"--secure-port={port}",
+        f"--cert-dir={files.authority.parent}",
+        "--endpoint-reconciler-type=none",
+        "--service-cluster-ip-range=10.0.0.0/16",
+        "--authorization-mode=Node,RBAC",
+        f"--token-auth-file={files.tokens}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        f"--service-account-key-file={files.service_account_key}",
+        f"--service-account-signing-key-file={files.service_account_key}",
+        *(limits if max_inflight else []),
+        *_feature_gates(gates),
+        *(
+            [f"--runtime-config={','.join(f'{version}=true' for version in gates.runtime_config)}"]
+            if gates.runtime_config
+            else []
+        ),
+    ]
+
+
+def kube_controller_manager(
+    binaries: Binaries, files: Files, port: int, gates: Gates, *, node_lifecycle: bool
+) -> list[str]:
+    """The controllers: garbage collection, service accounts, taints of nodes that are not ready."""
+    return [
+        str(binaries["kube-controller-manager"]),
+        f"--kubeconfig={files.admin}",
+        f"--bind-address={HOST}",
+        f"--secure-port={port}",
+        f"--cert-dir={files.directory / 'kcm-certificates'}",
+        f"--service-account-private-key-file={files.service_account_key}",
+        f"--root-ca-file={files.authority}",
+        "--leader-elect=false",
+        f"--controllers=*{'' if node_lifecycle else ',-node-lifecycle-controller'}",
+        # Its default of 20 requests a second would make every large test wait for it.
+        "--kube-api-qps=1000",
+        "--kube-api-burst=2000",
+        *_feature_gates(gates),
+    ]
+
+
+def kube_scheduler(binaries: Binaries, files: Files, port: int, gates: Gates) -> list[str]:
+    """A stock scheduler with the configuration in ``files.scheduler_config``."""
+    return [
+        str(binaries["kube-scheduler"]),
+        f"--config={files.scheduler_config}",
+        f"--bind-address={HOST}",
+        f"--secure-port={port}",
+        f"--cert-dir={files.directory / 'scheduler-certificates'}",
+        *_feature_gates(gates),
+    ]
+
+
+def kwok(binaries: Binaries, files: Files, port: int) -> list[str]:
+    """Plays the kubelets: heartbeats of annotated nodes, and pods that run as soon as they are bound."""
+    return [
+        str(binaries["kwok"]),
+        f"--kubeconfig={files.admin}",
+        f"--config={binaries.stages}",
+        f"--manage-nodes-with-annotation-selector={'='.join(FAKE_NODE)}",
+        "--node-lease-duration-seconds=40",
+        f"--server-address={address(port)}",
+    ]
+
+
+def _feature_gates(gates: Gates) -> list[str]:
+    pairs = ",".join(f"{name}={str(on).lower()}" for name, on in gates.features.items())
+    return [f"--feature-gates={pairs}"] if pairs else []
