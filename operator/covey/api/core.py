@@ -16,7 +16,7 @@ class Read(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """Base of every projection: camel-case keys, unknown fields dropped, immutable."""
 
 
-class OwnerReference(Read):
+class OwnerReference(Read, frozen=True):
     """``metav1.OwnerReference``."""
 
     kind: str = ""
@@ -26,7 +26,7 @@ class OwnerReference(Read):
     api_version: str = ""
 
 
-class Meta(Read):
+class Meta(Read, frozen=True):
     """``metav1.ObjectMeta``; times are RFC 3339 strings as the API server sends them."""
 
     name: str = ""
@@ -59,7 +59,7 @@ class Meta(Read):
         return self.annotations.get(name) if self.annotations else None
 
 
-class Condition(Read):
+class Condition(Read, frozen=True):
     """``metav1.Condition``, and the conditions of pods and nodes, which have the same keys."""
 
     type: str
@@ -70,14 +70,14 @@ class Condition(Read):
     observed_generation: int | None = None
 
 
-class Resources(Read):
+class Resources(Read, frozen=True):
     """``ResourceRequirements``; quantities as written."""
 
     requests: dict[str, str | int | float] | None = None
     limits: dict[str, str | int | float] | None = None
 
 
-class ContainerPort(Read):
+class ContainerPort(Read, frozen=True):
     """``ContainerPort``."""
 
     container_port: int = 0
@@ -86,7 +86,7 @@ class ContainerPort(Read):
     protocol: str = "TCP"
 
 
-class Container(Read):
+class Container(Read, frozen=True):
     """``Container``, as far as scheduling depends on it."""
 
     name: str = ""
@@ -96,7 +96,7 @@ class Container(Read):
     restart_policy: str | None = None
 
 
-class Requirement(Read):
+class Requirement(Read, frozen=True):
     """``NodeSelectorRequirement``."""
 
     key: str
@@ -104,35 +104,33 @@ class Requirement(Read):
     values: tuple[str, ...] | None = None
 
 
-class NodeSelectorTerm(Read):
+class NodeSelectorTerm(Read, frozen=True):
     """``NodeSelectorTerm``: its requirements are AND-ed; an empty term matches nothing."""
 
     match_expressions: tuple[Requirement, ...] | None = None
     match_fields: tuple[Requirement, ...] | None = None
 
 
-class NodeSelector(Read):
+class NodeSelector(Read, frozen=True):
     """``NodeSelector``: its terms are OR-ed."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
-class NodeAffinity(Read):
+class NodeAffinity(Read, frozen=True):
     """``NodeAffinity``; preferences are the scheduler's own business."""
 
-    required: NodeSelector | None = msgspec.field(
-        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
-    )
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
-class LabelSelector(Read):
+class LabelSelector(Read, frozen=True):
     """``metav1.LabelSelector``."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: tuple[Requirement, ...] | None = None
 
 
-class PodAffinityTerm(Read):
+class PodAffinityTerm(Read, frozen=True):
     """``PodAffinityTerm``."""
 
     topology_key: str = ""
@@ -141,7 +139,7 @@ class PodAffinityTerm(Read):
     namespace_selector: LabelSelector | None = None
 
 
-class PodAffinity(Read):
+class PodAffinity(Read, frozen=True):
     """``PodAffinity`` and ``PodAntiAffinity``, their required terms."""
 
     required: tuple[PodAffinityTerm, ...] | None = msgspec.field(
@@ -149,7 +147,7 @@ class PodAffinity(Read):
     )
 
 
-class Affinity(Read):
+class Affinity(Read, frozen=True):
     """``Affinity``."""
 
     node_affinity: NodeAffinity | None = None
@@ -157,7 +155,7 @@ class Affinity(Read):
     pod_anti_affinity: PodAffinity | None = None
 
 
-class Toleration(Read):
+class Toleration(Read, frozen=True):
     """``Toleration``."""
 
     key: str = ""
@@ -166,26 +164,26 @@ class Toleration(Read):
     effect: str = ""
 
 
-class SchedulingGate(Read):
+class SchedulingGate(Read, frozen=True):
     """``PodSchedulingGate``."""
 
     name: str
 
 
-class TopologySpread(Read):
+class TopologySpread(Read, frozen=True):
     """``TopologySpreadConstraint``; Covey does not model it, it only says so."""
 
     when_unsatisfiable: str = "DoNotSchedule"
 
 
-class Volume(Read):
+class Volume(Read, frozen=True):
     """``Volume``, as far as it can restrict the choice of a node."""
 
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
 
 
-class PodSpec(Read):
+class PodSpec(Read, frozen=True):
     """``PodSpec``."""
 
     node_name: str | None = None
@@ -207,14 +205,14 @@ class PodSpec(Read):
     hostname: str | None = None
 
 
-class PodStatus(Read):
+class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] | None = None
 
 
-class Pod(Read):
+class Pod(Read, frozen=True):
     """A pod."""
 
     metadata: Meta
@@ -222,7 +220,7 @@ class Pod(Read):
     status: PodStatus = PodStatus()
 
 
-class Taint(Read):
+class Taint(Read, frozen=True):
     """``Taint``."""
 
     key: str
@@ -230,21 +228,21 @@ class Taint(Read):
     value: str = ""
 
 
-class NodeSpec(Read):
+class NodeSpec(Read, frozen=True):
     """``NodeSpec``."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] | None = None
 
 
-class NodeStatus(Read):
+class NodeStatus(Read, frozen=True):
     """``NodeStatus``."""
 
     allocatable: dict[str, str | int | float] | None = None
     conditions: tuple[Condition, ...] | None = None
 
 
-class Node(Read):
+class Node(Read, frozen=True):
     """A node."""
 
     metadata: Meta
@@ -252,21 +250,21 @@ class Node(Read):
     status: NodeStatus = NodeStatus()
 
 
-class GangPolicy(Read):
+class GangPolicy(Read, frozen=True):
     """The gang of a PodGroup (``minCount``, pods) or of a CompositePodGroup (``minGroupCount``, children)."""
 
     min_count: int | None = None
     min_group_count: int | None = None
 
 
-class SchedulingPolicy(Read):
+class SchedulingPolicy(Read, frozen=True):
     """``schedulingPolicy``: exactly one of gang and basic."""
 
     gang: GangPolicy | None = None
     basic: dict[str, Any] | None = None
 
 
-class TopologyConstraint(Read):
+class TopologyConstraint(Read, frozen=True):
     """One level (or raw label key) that a group's pods must, or should, share.
 
     ``scope`` is ``Group`` (all pods of the group in one domain) or ``Pod`` (each pod's node has such a domain).
@@ -278,7 +276,7 @@ class TopologyConstraint(Read):
     scope: str = "Group"
 
 
-class ProximityConstraint(Read):
+class ProximityConstraint(Read, frozen=True):
     """Children (roles, by name) whose pods share one domain of a level."""
 
     roles: tuple[str, ...]
@@ -286,7 +284,7 @@ class ProximityConstraint(Read):
     mode: str = "Preferred"
 
 
-class SpreadConstraint(Read):
+class SpreadConstraint(Read, frozen=True):
     """How many units of one resource may share one domain of a level."""
 
     level: str
@@ -294,7 +292,7 @@ class SpreadConstraint(Read):
     max_per_domain: int = 1
 
 
-class SchedulingConstraints(Read):
+class SchedulingConstraints(Read, frozen=True):
     """``schedulingConstraints`` of a group."""
 
     topology: tuple[TopologyConstraint, ...] | None = None
@@ -306,14 +304,14 @@ class SchedulingConstraints(Read):
     follow_unit: bool = True
 
 
-class WorkloadReference(Read):
+class WorkloadReference(Read, frozen=True):
     """``workloadRef``."""
 
     workload_name: str = ""
     template_name: str = ""
 
 
-class GroupSpec(Read):
+class GroupSpec(Read, frozen=True):
     """The spec of a PodGroup or a CompositePodGroup (the other kind's fields stay None)."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
@@ -327,7 +325,7 @@ class GroupSpec(Read):
     priority: int | None = None
 
 
-class ExcludedNode(Read):
+class ExcludedNode(Read, frozen=True):
     """A node that failed this group for a reason the planner does not model, until a time (RFC 3339)."""
 
     node: str
@@ -335,14 +333,14 @@ class ExcludedNode(Read):
     until: str
 
 
-class GroupPlacement(Read):
+class GroupPlacement(Read, frozen=True):
     """The domain that holds all placed pods of a group at one level; ``path`` runs from the broadest level down."""
 
     level: str
     path: tuple[str | None, ...]
 
 
-class Reservation(Read):
+class Reservation(Read, frozen=True):
     """A domain whose freed capacity is kept for a waiting root."""
 
     path: tuple[str | None, ...]
@@ -350,7 +348,7 @@ class Reservation(Read):
     level: str = ""
 
 
-class GroupStatus(Read):
+class GroupStatus(Read, frozen=True):
     """The status of a group, written by the scheduler process alone."""
 
     conditions: tuple[Condition, ...] | None = None
@@ -362,7 +360,7 @@ class GroupStatus(Read):
     scheduled: int | None = None
 
 
-class Group(Read):
+class Group(Read, frozen=True):
     """A PodGroup or a CompositePodGroup of ``scheduling.covey.dev``."""
 
     metadata: Meta
@@ -372,7 +370,7 @@ class Group(Read):
     status: GroupStatus = GroupStatus()
 
 
-class PriorityClass(Read):
+class PriorityClass(Read, frozen=True):
     """``scheduling.k8s.io/v1`` PriorityClass."""
 
     metadata: Meta
@@ -380,7 +378,7 @@ class PriorityClass(Read):
     global_default: bool = False
 
 
-class TopologyLevelSpec(Read):
+class TopologyLevelSpec(Read, frozen=True):
     """One level of a ClusterTopology."""
 
     name: str
@@ -388,13 +386,13 @@ class TopologyLevelSpec(Read):
     optional: bool = False
 
 
-class ClusterTopologySpec(Read):
+class ClusterTopologySpec(Read, frozen=True):
     """``spec`` of a ClusterTopology: levels from broad to narrow."""
 
     levels: tuple[TopologyLevelSpec, ...] = ()
 
 
-class ClusterTopology(Read):
+class ClusterTopology(Read, frozen=True):
     """A cluster-scoped ``scheduling.covey.dev`` ClusterTopology."""
 
     metadata: Meta
@@ -409,7 +407,8 @@ def gates(pod: Pod) -> frozenset[str]:
 def pinned_node(pod: Pod) -> str | None:
     """The one node that a pod's required node affinity names by ``metadata.name``, if it does.
 
-    A pin stands in every term (terms are OR-ed): one term without it, or two that disagree, is no pin.
+    A pin stands in every term (terms are OR-ed): one term without it, or two that disagree, is no pin. An empty term
+    matches nothing, so it takes nothing from a pin.
     """
     affinity = pod.spec.affinity
     required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
@@ -417,6 +416,8 @@ def pinned_node(pod: Pod) -> str | None:
         return None
     nodes: set[str | None] = set()
     for term in required.node_selector_terms:
+        if not term.match_expressions and not term.match_fields:
+            continue
         named = {
             value
             for field in term.match_fields or ()

@@ -1,0 +1,351 @@
+"""``scheduling.covey.dev/v1alpha1``: the groups that the operator writes and the scheduler process reads.
+
+Field-compatible with Kubernetes' own ``scheduling.k8s.io`` (Workload and PodGroup v1beta1, CompositePodGroup v1alpha3,
+Kubernetes 1.37), plus what those lack. Unlike there, ``minCount`` and ``minGroupCount`` may change, and a policy may
+turn from gang to basic, because a role's ``minReplicas`` may.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from covey.api.meta import (
+    Conditions,
+    Count,
+    DnsLabel,
+    DomainPath,
+    LabelKey,
+    LevelName,
+    Mode,
+    ObjectMeta,
+    ObjectName,
+    RoleName,
+    Sentence,
+    Timestamp,
+)
+from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, SET, ListMap, Model, Rule
+
+_POLICY_RULE: Final = Rule(
+    "has(self.gang) != has(self.basic)",
+    "exactly one of gang and basic must be set: gang for members without which nothing starts, basic for others",
+)
+
+
+class Basic(Model):
+    """Members are placed one by one; nothing waits for them."""
+
+
+class PodGang(Model):
+    """Pods that are placed together or not at all."""
+
+    min_count: Annotated[int, LIVE, Field(ge=1, le=10_000_000)]
+    """Pods without which none may start. At least 1."""
+
+
+class GroupGang(Model):
+    """Child groups that are placed together or not at all."""
+
+    min_group_count: Annotated[int, LIVE, Field(ge=1, le=10_000)]
+    """Child groups with a gang policy without which none may start. At least 1."""
+
+
+class PodPolicy(Model):
+    """Exactly one of gang and basic."""
+
+    RULES: ClassVar = (_POLICY_RULE,)
+
+    gang: PodGang | None = None
+    """Pods that are placed together or not at all."""
+    basic: Basic | None = None
+    """Pods are placed one by one."""
+
+
+class GroupPolicy(Model):
+    """Exactly one of gang and basic."""
+
+    RULES: ClassVar = (_POLICY_RULE,)
+
+    gang: GroupGang | None = None
+    """Child groups that are placed together or not at all."""
+    basic: Basic | None = None
+    """Child groups are placed one by one."""
+
+
+class TopologyConstraint(Model):
+    """A domain that pods share."""
+
+    RULES: ClassVar = (
+        Rule("has(self.level) != has(self.key)", "exactly one of level and key must be set: remove one, or add one"),
+    )
+
+    level: Annotated[LevelName | None, LIVE] = None
+    """A level of the topology, such as rack."""
+    key: Annotated[LabelKey | None, LIVE] = None
+    """The key of a node label, in place of a level."""
+    mode: Annotated[Mode, LIVE] = Mode.REQUIRED
+    """Required or Preferred. Default: Required."""
+    scope: Annotated[Literal["Group", "Pod"], LIVE] = "Group"
+    """Group: all pods of the group in one domain. Pod: each pod's node has such a domain. Default: Group."""
+
+
+class ProximityConstraint(Model):
+    """Child groups that lie together."""
+
+    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=2, max_length=16)]
+    """At least two roles, by name."""
+    level: Annotated[LevelName, LIVE]
+    """The level of the topology whose domain they share."""
+    mode: Annotated[Mode, LIVE] = Mode.PREFERRED
+    """Required or Preferred. Default: Preferred."""
+
+
+class SpreadConstraint(Model):
+    """Keeps the roots of one resource apart."""
+
+    level: Annotated[LevelName, LIVE]
+    """The level of the topology whose domains the roots are spread over."""
+    mode: Annotated[Mode, LIVE] = Mode.PREFERRED
+    """Required or Preferred. Default: Preferred."""
+    max_per_domain: Annotated[int, LIVE, Field(ge=1, le=999)] = 1
+    """Roots that may share one domain. 1 to 999. Default: 1."""
+
+
+class SchedulingConstraints(Model):
+    """Where the pods of a group may lie."""
+
+    topology_name: Annotated[ObjectName | None, LIVE] = None
+    """On a root: the ClusterTopology that levels come from."""
+    topology: Annotated[tuple[TopologyConstraint, ...], ATOMIC, Field(max_length=16)] = ()
+    """Domains that pods share."""
+    proximity: Annotated[tuple[ProximityConstraint, ...], ATOMIC, Field(max_length=8)] = ()
+    """On a root: roles that lie together."""
+    spread: SpreadConstraint | None = None
+    """On a root: keeps it apart from the other roots of its owner."""
+    follow_unit: Annotated[bool | None, LIVE] = None
+    """False: the group need not lie in the domain of its root. Default: true."""
+
+
+class Everything(Model):
+    """Preemption takes the whole group."""
+
+
+class Single(Model):
+    """Preemption takes one member."""
+
+
+class DisruptionMode(Model):
+    """What preemption may take at a time; exactly one of single and all."""
+
+    RULES: ClassVar = (
+        Rule("has(self.single) != has(self.all)", "exactly one of single and all must be set: remove one, or add one"),
+    )
+
+    single: Single | None = None
+    """One member."""
+    all: Everything | None = None
+    """The whole group."""
+
+
+class WorkloadReference(Model):
+    """The template that a group was made from."""
+
+    workload_name: Annotated[ObjectName, IMMUTABLE]
+    """The Workload, in the same namespace."""
+    template_name: Annotated[DnsLabel, IMMUTABLE]
+    """The name of a template in it."""
+
+
+class _Prioritised(Model):
+    disruption_mode: DisruptionMode | None = None
+    """What preemption may take at a time."""
+    priority_class_name: Annotated[ObjectName | None, LIVE] = None
+    """The PriorityClass of the group's pods."""
+    priority: Annotated[int | None, LIVE, Field(ge=-2_147_483_648, le=1_000_000_000)] = None
+    """The priority of the group; one of its PriorityClass where absent."""
+
+
+class PodGroupTemplate(_Prioritised):
+    """What PodGroups are made from."""
+
+    name: Annotated[DnsLabel, LIVE]
+    """The template's name, unique in the whole Workload."""
+    scheduling_policy: PodPolicy
+    """Whether the pods are a gang."""
+    desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
+    """Pods that the controller means to create."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may lie."""
+
+
+class CompositePodGroupTemplate(_Prioritised):
+    """What CompositePodGroups are made from."""
+
+    RULES: ClassVar = (
+        Rule(
+            "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) || "
+            "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
+            "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates",
+        ),
+    )
+
+    name: Annotated[DnsLabel, LIVE]
+    """The template's name, unique in the whole Workload."""
+    scheduling_policy: GroupPolicy
+    """Whether the child groups are a gang."""
+    desired_group_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000)] = None
+    """Child groups that the controller means to create."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may lie."""
+    timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
+    """On a root: seconds from admission until the minimum is bound."""
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child PodGroups. At most 16."""
+    composite_pod_group_templates: Annotated[
+        tuple["CompositePodGroupTemplate", ...], BY_NAME, Field(max_length=16)
+    ] = ()
+    """Templates of child CompositePodGroups. At most 16; the tree is at most 4 deep, PodGroups included."""
+
+
+class ControllerReference(Model):
+    """The object that a Workload belongs to."""
+
+    api_group: Annotated[str, IMMUTABLE, Field(max_length=253)] = ""
+    """Its API group; empty for the core group."""
+    kind: Annotated[str, IMMUTABLE, Field(min_length=1, max_length=63)]
+    """Its kind."""
+    name: Annotated[ObjectName, IMMUTABLE]
+    """Its name, in the same namespace."""
+
+
+class WorkloadSpec(Model):
+    """The templates of one unit."""
+
+    RULES: ClassVar = (
+        Rule(
+            "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) != "
+            "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
+            "exactly one of podGroupTemplates and compositePodGroupTemplates must have items: "
+            "put groups without a parent in the one, trees in the other",
+        ),
+    )
+
+    controller_ref: ControllerReference | None = None
+    """The object that the Workload belongs to. Immutable."""
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of PodGroups without a parent. At most 16."""
+    composite_pod_group_templates: Annotated[tuple[CompositePodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of root CompositePodGroups. At most 16."""
+
+
+class Workload(Model):
+    """The templates of the groups that one unit of a controller's pods forms."""
+
+    api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
+    kind: Literal["Workload"] = "Workload"
+    metadata: ObjectMeta
+    spec: WorkloadSpec
+    """The templates of one unit."""
+
+
+class _GroupSpec(_Prioritised):
+    parent_composite_pod_group_name: Annotated[ObjectName | None, IMMUTABLE] = None
+    """The CompositePodGroup above, in the same namespace; absent on a root. Immutable."""
+    workload_ref: Annotated[WorkloadReference | None, IMMUTABLE] = None
+    """The template that the group was made from. Immutable."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may lie."""
+
+
+class PodGroupSpec(_GroupSpec):
+    """What is wanted of a group of pods."""
+
+    scheduling_policy: PodPolicy
+    """Whether the pods are a gang."""
+    desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
+    """Pods that the controller means to create; the scheduler waits for them a short while."""
+    timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
+    """On a group without a parent: seconds from admission until the minimum is bound. 1 to 3600."""
+
+
+class CompositePodGroupSpec(_GroupSpec):
+    """What is wanted of a group of groups."""
+
+    scheduling_policy: GroupPolicy
+    """Whether the child groups are a gang."""
+    desired_group_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000)] = None
+    """Child groups that the controller means to create; the scheduler waits for them a short while."""
+    timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
+    """On a root: seconds from admission until the minimum is bound; after that it is released and planned again.
+    1 to 3600."""
+
+
+class GroupPlacement(Model):
+    """The domain that holds all placed pods of a group at one level."""
+
+    level: LevelName
+    """The level."""
+    path: DomainPath
+    """The domain: label values from the broadest level down, null where a node lacks the level."""
+
+
+class Reservation(Model):
+    """A domain whose freed capacity is kept for a waiting root."""
+
+    path: DomainPath
+    """The domain: label values from the broadest level down, null where a node lacks the level."""
+    level: Annotated[str, Field(max_length=63)] = ""
+    """The level of the domain."""
+    since: Timestamp
+    """Since when."""
+
+
+class ExcludedNode(Model):
+    """A node that failed the group for a reason the planner does not model."""
+
+    node: ObjectName
+    """The node."""
+    reason: Sentence
+    """Why."""
+    until: Timestamp
+    """When it is tried again."""
+
+
+class GroupStatus(Model):
+    """What is, as the scheduler process saw it last."""
+
+    conditions: Conditions = ()
+    """Admitted, Scheduled, TopologySatisfied, DisruptionTarget."""
+    admitted: Count | None = None
+    """Members (pods, or child groups) that have their nodes reserved."""
+    scheduled: Count | None = None
+    """Members (pods, or child groups) that are bound."""
+    placement: Annotated[tuple[GroupPlacement, ...], ListMap(("level",)), Field(max_length=10)] = ()
+    """The domain reached at each level."""
+    reservation: Reservation | None = None
+    """On a root that waits: the domain whose freed capacity is kept for it."""
+    excluded_nodes: Annotated[tuple[ExcludedNode, ...], ListMap(("node",)), Field(max_length=1000)] = ()
+    """Nodes that are not tried for a while."""
+
+
+class PodGroup(Model):
+    """Pods that are scheduled as one: a leaf of a tree, or a tree of its own."""
+
+    api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
+    kind: Literal["PodGroup"] = "PodGroup"
+    metadata: ObjectMeta
+    spec: PodGroupSpec
+    """What is wanted."""
+    status: GroupStatus | None = None
+    """What is, as the scheduler process saw it last."""
+
+
+class CompositePodGroup(Model):
+    """Groups that are scheduled as one."""
+
+    api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
+    kind: Literal["CompositePodGroup"] = "CompositePodGroup"
+    metadata: ObjectMeta
+    spec: CompositePodGroupSpec
+    """What is wanted."""
+    status: GroupStatus | None = None
+    """What is, as the scheduler process saw it last."""

@@ -1,0 +1,186 @@
+"""``inference.covey.dev/v1alpha1``: the DisaggregatedInference, the one object that people write."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from covey.api import constants
+from covey.api.meta import LevelName, Mode, ObjectMeta, ObjectName, RoleName
+from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, Rule
+from covey.api.roles import Role
+from covey.api.status import DisaggregatedInferenceStatus
+
+
+class Backend(StrEnum):
+    """Who places the pods."""
+
+    AUTO = "Auto"
+    EXTENDER = "Extender"
+    KUBERNETES = "Kubernetes"
+    VOLCANO = "Volcano"
+
+
+class DisruptionMode(StrEnum):
+    """What preemption may take at a time."""
+
+    UNIT = "Unit"
+    REPLICA = "Replica"
+    POD = "Pod"
+
+
+class RolloutStrategy(StrEnum):
+    """How a change of several roles is brought in."""
+
+    COHERENT = "Coherent"
+
+
+class OnFailure(StrEnum):
+    """What a rollout does when a new revision does not become Ready."""
+
+    HOLD = "Hold"
+    ROLLBACK = "Rollback"
+
+
+SCHEDULER_NAMES: Final = {
+    Backend.AUTO: constants.DEFAULT_SCHEDULER_NAME,
+    Backend.EXTENDER: constants.DEFAULT_SCHEDULER_NAME,
+    Backend.KUBERNETES: "default-scheduler",
+    Backend.VOLCANO: "volcano",
+}
+
+
+class UnitTopology(Model):
+    """Where the pods of one unit may lie. Holds for all of them, later growth and replacements included."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.required) || !has(self.preferred) || self.required != self.preferred",
+            "preferred is the same level as required and adds nothing: remove it, or name a finer level",
+            at=".preferred",
+        ),
+    )
+
+    name: Annotated[ObjectName | None, IMMUTABLE] = None
+    """Which ClusterTopology the levels come from. Default: the one marked default, else the only one, else one
+    detected from the labels of the nodes."""
+    required: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
+    """A level of the topology, such as block: all pods of a unit lie in one domain of it, or the unit does not start.
+    Default: none."""
+    preferred: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
+    """The finest level that is wanted; each coarser one up to required is tried in turn. Default: none."""
+
+
+class Proximity(Model):
+    """Roles that should lie together."""
+
+    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=2, max_length=16)]
+    """Names of at least two roles."""
+    level: Annotated[LevelName, LIVE]
+    """The level of the topology whose domain they share within a unit."""
+    mode: Annotated[Mode, LIVE] = Mode.PREFERRED
+    """Required: the unit does not start otherwise. Preferred: wanted. Default: Preferred."""
+
+
+class Spread(Model):
+    """Keeps the units of this resource apart."""
+
+    level: Annotated[LevelName, LIVE]
+    """The level of the topology whose domains the units are spread over."""
+    mode: Annotated[Mode, LIVE] = Mode.PREFERRED
+    """Required: a unit that finds no domain waits. Preferred: wanted. Default: Preferred."""
+    max_per_domain: Annotated[int, LIVE, Field(ge=1, le=999)] = 1
+    """Units that may share one domain. 1 to 999. Default: 1."""
+
+
+class GangSettings(Model):
+    """How long a gang may take."""
+
+    timeout_seconds: Annotated[int, LIVE, Field(ge=1, le=3600)] = 300
+    """Seconds from admission until the whole minimum is bound; after that it is released and planned again.
+    1 to 3600. Default: 300."""
+    termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds below the minimum after which the unit is taken down and queued whole again. 0 to 86400.
+    Default: never."""
+
+
+class Rollout(Model):
+    """How a change of rolled fields is brought in."""
+
+    strategy: Annotated[RolloutStrategy | None, LIVE] = None
+    """Coherent: roles that change together arrive together. Default: Coherent."""
+    paused: Annotated[bool | None, LIVE] = None
+    """True: nothing more is replaced until it is false again. Default: false."""
+    progress_deadline_seconds: Annotated[int | None, LIVE, Field(ge=1, le=86400)] = None
+    """Seconds without progress after which the rollout counts as failed. 1 to 86400. Default: 1800."""
+    on_failure: Annotated[OnFailure | None, LIVE] = None
+    """Hold: stop and wait for a person. Rollback: return to the revision before. Default: Hold."""
+    history_limit: Annotated[int | None, LIVE, Field(ge=0, le=100)] = None
+    """Revisions that are kept for a return. 0 to 100. Default: 10."""
+
+
+class Compat(Model):
+    """What is provided for engines that were written for another controller."""
+
+    lws: Annotated[bool, ROLLED] = True
+    """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
+
+
+class DisaggregatedInferenceSpec(Model):
+    """What is wanted."""
+
+    suspend: Annotated[bool, LIVE] = False
+    """True: no pods; the place in the queue is given up. Default: false."""
+    replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
+    """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
+    backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
+    """Who places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Immutable. Default: Auto."""
+    scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
+    """The scheduler that binds the pods. Immutable. Default: covey-scheduler for Extender, default-scheduler for
+    Kubernetes, volcano for Volcano."""
+    priority_class_name: Annotated[ObjectName | None, IMMUTABLE] = None
+    """The PriorityClass of all pods. Immutable. Default: none."""
+    queue: Annotated[ObjectName | None, IMMUTABLE] = None
+    """The queue, for Volcano. Immutable. Default: none."""
+    topology: UnitTopology = UnitTopology()
+    """Where the pods of one unit may lie."""
+    proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()
+    """Roles that should lie together. At most 8 rules."""
+    spread: Spread | None = None
+    """Keeps the units of this resource apart. Default: none."""
+    disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
+    """What preemption may take at a time: Unit, Replica or Pod. Default: Unit."""
+    gang: GangSettings = GangSettings()
+    """How long a gang may take."""
+    roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
+    """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
+    rollout: Rollout | None = None
+    """How a change of rolled fields is brought in."""
+    compat: Compat = Compat()
+    """What is provided for engines that were written for another controller."""
+
+    @property
+    def effective_backend(self) -> Backend:
+        """The backend in force: Auto means Extender."""
+        return Backend.EXTENDER if self.backend is Backend.AUTO else self.backend
+
+    @property
+    def effective_scheduler_name(self) -> str:
+        """The scheduler of the pods, the backend's own where none is named."""
+        return self.scheduler_name or SCHEDULER_NAMES[self.backend]
+
+
+class DisaggregatedInference(Model):
+    """An LLM engine whose parts (prefill, decode, router and so on) are scheduled as one.
+
+    Either a working set of all roles starts, close together on the network, or nothing starts and the status says
+    why.
+    """
+
+    api_version: Literal["inference.covey.dev/v1alpha1"] = "inference.covey.dev/v1alpha1"
+    kind: Literal["DisaggregatedInference"] = "DisaggregatedInference"
+    metadata: ObjectMeta
+    spec: DisaggregatedInferenceSpec
+    """What is wanted."""
+    status: DisaggregatedInferenceStatus | None = None
+    """What is, as the operator saw it last."""

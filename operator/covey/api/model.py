@@ -1,0 +1,131 @@
+"""The ground on which every model of the API stands: naming, field classes, validation rules, list semantics.
+
+What a field means to a running resource (its class), how server-side apply merges a list, and which rules the API
+server checks are written beside the field, once. The CRD generator, the field reference and the revision hash read
+them from here, so that they cannot disagree.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler
+from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+
+class FieldClass(StrEnum):
+    """What changing a field does to a resource that runs.
+
+    ``ROLLED``: it is part of the role's revision hash, pods are replaced. ``LIVE``: takes effect in place.
+    ``LIVE_FOR_NEW_PODS``: in place as well, but pods that have their node stay where they are.
+    ``IMMUTABLE``: the API server refuses the change.
+    """
+
+    ROLLED = "rolled"
+    LIVE = "live"
+    LIVE_FOR_NEW_PODS = "live for new pods"
+    IMMUTABLE = "immutable"
+
+
+ROLLED: Final = FieldClass.ROLLED
+LIVE: Final = FieldClass.LIVE
+LIVE_FOR_NEW_PODS: Final = FieldClass.LIVE_FOR_NEW_PODS
+IMMUTABLE: Final = FieldClass.IMMUTABLE
+
+
+@dataclass(frozen=True, slots=True)
+class ListMap:
+    """Server-side apply merges the list by these keys, and the API server refuses two items with equal keys."""
+
+    keys: tuple[str, ...]
+
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Mark the list in the schema."""
+        return handler(source) | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(self.keys)}
+
+
+@dataclass(frozen=True, slots=True)
+class ListType:
+    """Server-side apply treats the list as one value (``atomic``) or as a set of scalars (``set``)."""
+
+    kind: Literal["atomic", "set"]
+
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Mark the list in the schema."""
+        return handler(source) | {"x-kubernetes-list-type": self.kind}
+
+
+BY_NAME: Final = ListMap(("name",))
+ATOMIC: Final = ListType("atomic")
+SET: Final = ListType("set")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A CEL rule (``x-kubernetes-validations``) of the object that declares it.
+
+    The API server puts the path in front of ``message``; ``at`` (``.name``, ``.topology.name``) points below the
+    object. A rule with ``oldSelf`` is a transition rule: it is skipped when the object itself appears or goes.
+    """
+
+    cel: str
+    message: str
+    at: str = ""
+    forbids: bool = False
+
+    def as_schema(self) -> dict[str, Any]:
+        """The rule as the CRD spells it."""
+        rendered: dict[str, Any] = {"rule": self.cel, "message": self.message}
+        if self.at:
+            rendered["fieldPath"] = self.at
+        if self.forbids:
+            rendered["reason"] = "FieldValueForbidden"
+        return rendered
+
+
+class Model(BaseModel):
+    """A part of an API object: snake-case attributes, camel-case keys, frozen, unknown fields ignored.
+
+    What is stored may come from a newer release; refusing unknown fields is the API server's business.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        serialize_by_alias=True,
+        extra="ignore",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+    RULES: ClassVar[tuple[Rule, ...]] = ()
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Carry the rules of the model into its schema."""
+        schema = handler(source)
+        if cls.RULES:
+            handler.resolve_ref_schema(schema)["x-kubernetes-validations"] = [rule.as_schema() for rule in cls.RULES]
+        return schema
+
+    def as_object(self) -> dict[str, Any]:
+        """Plain JSON with the API's keys; what is None is left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def class_of(field: FieldInfo) -> FieldClass | None:
+    """The class of a field; None for an object, whose fields have their own, and for a status field."""
+    return next((mark for mark in field.metadata if isinstance(mark, FieldClass)), None)
+
+
+def values_of(model: Model, wanted: FieldClass) -> Iterator[tuple[str, Any]]:
+    """The fields of one class that a model itself has, by API name, as JSON; None is left out."""
+    stored = model.as_object()
+    for name, field in type(model).model_fields.items():
+        key = field.alias or name
+        if class_of(field) is wanted and key in stored:
+            yield key, stored[key]

@@ -1,0 +1,212 @@
+"""A role of a DisaggregatedInference: how many replicas, what a replica is, and where it may lie."""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from covey.api.meta import DnsLabel, LevelName, RoleName
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, Rule
+from covey.api.template import PodTemplate
+
+
+class Startup(StrEnum):
+    """The order in which the pods of one replica start."""
+
+    PARALLEL = "Parallel"
+    LEADER_READY = "LeaderReady"
+
+
+class RestartPolicy(StrEnum):
+    """What is recreated when a pod fails."""
+
+    RECREATE_REPLICA = "RecreateReplica"
+    RECREATE_REPLICA_AFTER_START = "RecreateReplicaAfterStart"
+    RECREATE_UNIT = "RecreateUnit"
+    NONE = "None"
+
+
+class InPlace(StrEnum):
+    """Whether an update may change containers of a running pod."""
+
+    NEVER = "Never"
+    IF_POSSIBLE = "IfPossible"
+
+
+class ScalingMode(StrEnum):
+    """Who sets the number of replicas of a role."""
+
+    STATIC = "Static"
+    EXTERNAL = "External"
+
+
+class Subdomain(StrEnum):
+    """How many headless Services a role has."""
+
+    SHARED = "Shared"
+    UNIQUE_PER_REPLICA = "UniquePerReplica"
+
+
+class DependencyCondition(StrEnum):
+    """What must hold of the other role."""
+
+    SCHEDULED = "Scheduled"
+    READY = "Ready"
+
+
+class RoleTopology(Model):
+    """Where the pods of one replica may lie. Holds for each replica on its own."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.required) || !has(self.preferred) || self.required != self.preferred",
+            "preferred is the same level as required and adds nothing: remove it, or name a finer level",
+            at=".preferred",
+        ),
+    )
+
+    required: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
+    """A level of the topology, such as rack: all pods of a replica lie in one domain of it, or the replica does not
+    start. On a role of size 1 it only asks that the node has that level. A level as coarse as the unit's own adds
+    nothing. Default: none."""
+    preferred: Annotated[LevelName | None, LIVE_FOR_NEW_PODS] = None
+    """The finest level that is wanted; each coarser one up to required is tried in turn. Default: none."""
+    follow_unit: Annotated[bool, LIVE_FOR_NEW_PODS] = True
+    """False: this role (a CPU router, say) need not lie in the domain of its unit. Default: true."""
+
+
+class Dependency(Model):
+    """A role that has to come first."""
+
+    role: Annotated[RoleName, LIVE]
+    """The name of the other role."""
+    condition: Annotated[DependencyCondition, LIVE]
+    """What must hold of its minimum before this role starts: Scheduled or Ready."""
+
+
+class Restart(Model):
+    """What happens when a pod of the role fails."""
+
+    policy: Annotated[RestartPolicy | None, LIVE] = None
+    """RecreateReplica: all pods of the replica are replaced together. RecreateReplicaAfterStart: the same, but only
+    once the replica has been Ready. RecreateUnit: the whole unit. None: only the pod itself.
+    Default: RecreateReplica where size > 1, else None."""
+    backoff: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """Seconds to wait before the next restart; doubles with each, up to an hour. 0 to 3600."""
+    max_restarts: Annotated[int | None, LIVE, Field(ge=0, le=1000)] = None
+    """After so many restarts the replica is left failed. 0 to 1000. Default: no limit."""
+
+
+class Update(Model):
+    """How replicas of the role are replaced inside one unit when a rolled field changes."""
+
+    max_surge: Annotated[int | str | None, LIVE, Field(json_schema_extra={"x-kubernetes-int-or-string": True})] = None
+    """Replicas that may exist beyond the wanted number: a number, or a percentage such as 25%. Default: 1."""
+    max_unavailable: Annotated[
+        int | str | None, LIVE, Field(json_schema_extra={"x-kubernetes-int-or-string": True})
+    ] = None
+    """Replicas that may be missing at a time: a number, or a percentage such as 25%. Default: 0."""
+    partition: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
+    """Replicas with a lower number keep the old revision. 0 to 9999. Default: 0."""
+    in_place: Annotated[InPlace | None, LIVE] = None
+    """IfPossible: a change of images only is made in the running pod. Default: Never."""
+
+
+class Scaling(Model):
+    """Who sets the number of replicas."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.min) || !has(self.max) || self.min <= self.max",
+            "min is greater than max: lower min or raise max",
+            at=".min",
+        ),
+    )
+
+    mode: Annotated[ScalingMode | None, LIVE] = None
+    """Static: spec.roles[].replicas. External: a RoleScaler of each unit and role, with a scale subresource for an
+    autoscaler. Default: Static."""
+    min: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
+    """With External, the fewest replicas. 0 to 9999."""
+    max: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
+    """With External, the most replicas. 0 to 9999."""
+
+
+class Port(Model):
+    """A port of the role's headless Service."""
+
+    name: Annotated[DnsLabel, LIVE]
+    """The port's name in the Service; a DNS label."""
+    port: Annotated[int, LIVE, Field(ge=1, le=65535)]
+    """The number of the port, which the container listens on."""
+    protocol: Annotated[Literal["TCP", "UDP", "SCTP"], LIVE] = "TCP"
+    """TCP, UDP or SCTP. Default: TCP."""
+
+
+class Network(Model):
+    """How the pods of the role are found by name."""
+
+    subdomain: Annotated[Subdomain | None, LIVE] = None
+    """Shared: one headless Service. UniquePerReplica: one for each replica. Default: Shared."""
+    ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
+    """Ports that the headless Service names. At most 32."""
+
+
+class Role(Model):
+    """One part of the engine, such as prefill or decode, run as a number of equal replicas in every unit."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.minReplicas <= self.replicas",
+            "minReplicas is greater than replicas: lower minReplicas or raise replicas",
+            at=".minReplicas",
+        ),
+    )
+
+    name: Annotated[RoleName, IMMUTABLE]
+    """The role's name: a lower-case DNS label of at most 20 characters."""
+    replicas: Annotated[int, LIVE, Field(ge=0, le=9999)] = 1
+    """Copies of this role in each unit. 0 to 9999. Default: 1."""
+    min_replicas: Annotated[int, LIVE, Field(ge=0, le=9999)] = 1
+    """Complete replicas of this role without which the unit must not start; what goes beyond is surplus, added once
+    the minimum runs. 0 puts the role outside the gang. Counts replicas whatever their size. At most replicas.
+    Default: 1."""
+    size: Annotated[int, ROLLED, Field(ge=1, le=999)] = 1
+    """Pods in one replica; a replica is always placed as a whole or not at all. 1 to 999. Default: 1."""
+    template: Annotated[PodTemplate, ROLLED]
+    """The pod template. nodeName, schedulerName, schedulingGates, schedulingGroup, priorityClassName, priority,
+    hostname and subdomain are Covey's and refused."""
+    leader_template: Annotated[PodTemplate | None, ROLLED] = None
+    """The pod template of the leader, the pod with index 0, of each replica. Default: template."""
+    topology: RoleTopology = RoleTopology()
+    """Where the pods of one replica may lie."""
+    depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), Field(max_length=16)] = ()
+    """Roles that come first. The gang is placed as a whole before; only the start is held. At most 16, no cycles."""
+    startup: Annotated[Startup | None, LIVE] = None
+    """Parallel: all pods of a replica start at once. LeaderReady: the workers' places are reserved, they start when
+    the leader is Ready. Default: Parallel."""
+    restart: Restart | None = None
+    """What happens when a pod fails."""
+    update: Update | None = None
+    """How replicas are replaced when a rolled field changes."""
+    scaling: Scaling | None = None
+    """Who sets the number of replicas."""
+    network: Network | None = None
+    """How the pods are found by name."""
+
+    @property
+    def restart_policy(self) -> RestartPolicy:
+        """The policy in force, the default where none is set."""
+        if self.restart and self.restart.policy:
+            return self.restart.policy
+        return self.default_restart_policy
+
+    @property
+    def default_restart_policy(self) -> RestartPolicy:
+        """Replicas of several pods are one process group and restart as one."""
+        return RestartPolicy.RECREATE_REPLICA if self.size > 1 else RestartPolicy.NONE
+
+    @property
+    def leader(self) -> PodTemplate:
+        """The template of the pod with index 0."""
+        return self.template if self.leader_template is None else self.leader_template

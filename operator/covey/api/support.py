@@ -1,0 +1,58 @@
+"""Which fields this version models but does not honour yet: setting one is refused, by name, never ignored."""
+
+from collections.abc import Iterator
+
+from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.roles import Role, ScalingMode, Startup, Subdomain
+
+
+def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
+    """One sentence for every field set that this version does not honour; empty when there is none.
+
+    A field that is set to what happens anyway (``startup: Parallel``) is not refused.
+    """
+    return [
+        f"{path} is not supported yet: {remedy}"
+        for path, remedy in (*_of_spec(spec), *(found for role in spec.roles for found in _of_role(role)))
+    ]
+
+
+def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
+    if spec.backend not in (Backend.AUTO, Backend.EXTENDER):
+        yield f"spec.backend {spec.backend}", "use Extender or Auto"
+    if spec.queue is not None:
+        yield "spec.queue", "remove it"
+    if spec.disruption_mode is not None:
+        yield "spec.disruptionMode", "remove it"
+    if spec.gang.termination_delay_seconds is not None:
+        yield "spec.gang.terminationDelaySeconds", "remove it"
+    if spec.rollout is not None:
+        yield "spec.rollout", "remove it"
+
+
+def _of_role(role: Role) -> Iterator[tuple[str, str]]:
+    path = f"spec.roles[{role.name}]"
+    if role.depends_on:
+        yield f"{path}.dependsOn", "remove it"
+    if role.startup not in (None, Startup.PARALLEL):
+        yield f"{path}.startup {role.startup}", "use Parallel or remove it"
+    if role.restart_policy is not role.default_restart_policy:
+        default = role.default_restart_policy
+        yield f"{path}.restart.policy {role.restart_policy}", f"use {default} for size {role.size} or remove it"
+    if role.restart and role.restart.backoff is not None:
+        yield f"{path}.restart.backoff", "remove it"
+    if role.restart and role.restart.max_restarts is not None:
+        yield f"{path}.restart.maxRestarts", "remove it"
+    if role.update is not None:
+        yield f"{path}.update", "remove it"
+    if role.scaling and _scales(role):
+        yield f"{path}.scaling", "use mode Static without min and max, or remove it"
+    if role.network and role.network.subdomain not in (None, Subdomain.SHARED):
+        yield f"{path}.network.subdomain {role.network.subdomain}", "use Shared or remove it"
+
+
+def _scales(role: Role) -> bool:
+    scaling = role.scaling
+    if scaling is None:
+        return False
+    return scaling.mode is ScalingMode.EXTERNAL or scaling.min is not None or scaling.max is not None
