@@ -1,1 +1,1 @@
-
+"""The command line: thin commands over the same pure code that the processes run."""

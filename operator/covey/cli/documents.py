@@ -1,0 +1,211 @@
+"""Reading manifests as kubectl does: YAML or JSON, several documents, Lists, standard input.
+
+Every document keeps its place, so that whatever is wrong with it later can be said with file, document and field.
+Duplicate keys are refused, as kubectl's strict validation does; timestamps stay strings, as the API server has them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import yaml
+
+from covey.cli.errors import InputError, Place
+
+T = TypeVar("T")
+
+_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_WHERE = " - at `"
+
+
+class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyYAML was built with it
+    """PyYAML's safe loader, less implicit timestamps and silent duplicate keys."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
+        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if len(keys) != len(set(keys)):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f'key "{twice}" is set twice', node.start_mark)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a file (an item of a List counts as one), and where it stands."""
+
+    place: Place
+    body: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """``kind``."""
+        return str(self.body.get("kind", ""))
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return str(self.body.get("apiVersion", "")).rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``, empty when there is none."""
+        metadata = self.body.get("metadata")
+        return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+
+    def read(self, kind: type[T]) -> T:
+        """Decode into a projection of :mod:`covey.api.core`.
+
+        Raises:
+            InputError: a field has the wrong type, or a needed one is missing.
+        """
+        try:
+            return msgspec.convert(self.body, kind)
+        except msgspec.ValidationError:
+            pass  # an explicit null means absent to the API server: look again without them
+        try:
+            return msgspec.convert(_without_nulls(self.body), kind)
+        except msgspec.ValidationError as error:
+            problem, _, where = str(error).partition(_WHERE)
+            field = where.rstrip("`").removeprefix("$").removeprefix(".")
+            raise InputError(self.place.at(field), _plain(problem), "write it as the API server would") from None
+
+
+def read_documents(files: Iterable[str]) -> Iterator[Document]:
+    """All objects of some files, in order; the items of Lists one by one.
+
+    Raises:
+        InputError: a file cannot be read, is neither YAML nor JSON, holds no object, or something that is none.
+    """
+    for file in files:
+        found = False
+        for number, content in enumerate(_parse(file, _text(file)), 1):
+            if content is None:
+                continue  # an empty document, as `---` at the end of a file makes it
+            found = True
+            yield from _objects(Place(file, number), content)
+        if not found:
+            raise InputError(Place(file), "holds no document", "give a file with at least one Kubernetes object")
+
+
+def _text(file: str) -> str:
+    if file == "-":
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            data = Path(file).read_bytes()
+        except IsADirectoryError:
+            raise InputError(Place(file), "is a directory", "name the files in it") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(Place(file), f"cannot be read: {reason}", "check the path") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(Place(file), f"is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
+
+
+def _parse(file: str, text: str) -> Iterator[Any]:
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            yield msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            pass
+        else:
+            return
+        if (stream := _json_stream(text)) is not None:
+            yield from stream
+            return
+    yield from _yaml(file, text)
+
+
+def _json_stream(text: str) -> list[Any] | None:
+    """JSON values one after the other, as some programs print them; None if the text is not that."""
+    decoder, values, position = json.JSONDecoder(), [], 0
+    while text[position:].strip():
+        position += len(text[position:]) - len(text[position:].lstrip())
+        try:
+            value, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return None
+        values.append(value)
+    return values
+
+
+def _yaml(file: str, text: str) -> Iterator[Any]:
+    number = 0
+    try:
+        for number, content in enumerate(yaml.load_all(text, Loader=_Loader), 1):  # noqa: S506 - _Loader is the safe one
+            yield content
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = error.problem or error.context or "malformed"
+        raise InputError(Place(file, number + 1), f"is not valid YAML{where}: {problem}", "correct that line") from None
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(Place(file, number + 1), f"is not valid YAML: {problem}", "correct the file") from None
+
+
+def _objects(place: Place, content: Any) -> Iterator[Document]:
+    if isinstance(content, list):
+        for index, item in enumerate(content):
+            yield from _objects(place.at(f"[{index}]"), item)
+        return
+    if not isinstance(content, dict):
+        kind = {str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(type(content), "a value")
+        raise InputError(place, f"is {kind}, not an object", "give Kubernetes objects with apiVersion and kind")
+    version, kind = content.get("apiVersion"), content.get("kind")
+    for name, value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(value, str) or not value:
+            what = "is missing" if value is None else "is not a string"
+            raise InputError(place.at(name), what, f"every Kubernetes object has {name}")
+    if str(kind).endswith("List") and "items" in content:
+        yield from _items(place, content)
+        return
+    metadata = content.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(place.at("metadata"), "is not an object", "write it as a mapping with a name")
+    yield Document(place, content)
+
+
+def _items(place: Place, content: dict[str, Any]) -> Iterator[Document]:
+    items = content["items"]
+    if items is None:
+        return
+    if not isinstance(items, list):
+        raise InputError(place.at("items"), "is not a list", "a List has its objects in items")
+    version = str(content["apiVersion"])
+    kind = str(content["kind"]).removesuffix("List")
+    for index, item in enumerate(items):
+        if kind and isinstance(item, dict):  # the items of a NodeList may leave their type out
+            item.setdefault("apiVersion", version)
+            item.setdefault("kind", kind)
+        yield from _objects(place.at(f"items[{index}]"), item)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value
+
+
+def _plain(problem: str) -> str:
+    """Msgspec's sentence in ours: it speaks of its own types."""
+    for ours, theirs in (("a list", "`array`"), ("an object", "`object`"), ("a string", "`str`"), ("a number", "`int`")):
+        problem = problem.replace(theirs, ours)
+    problem = problem.replace(" | null", "").replace("Object missing", "is missing")
+    return problem[:1].lower() + problem[1:]

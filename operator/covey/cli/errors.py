@@ -1,0 +1,61 @@
+"""What the command line says when it cannot go on, and with which exit status.
+
+    click.ClickException
+    └── CommandError       exit 1: the cluster does not answer, something needed is not installed
+        └── InputError     exit 2: what was given is wrong: file, document, field, what is wrong, what to do
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import IO, Any, Final
+
+import click
+
+OK: Final = 0
+FAILED: Final = 1
+BAD_INPUT: Final = 2
+INFEASIBLE: Final = 3
+UNKNOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something stands: a file (``-`` for standard input), a document in it (from 1), a field path in that."""
+
+    file: str
+    document: int | None = None
+    field: str = ""
+
+    def at(self, field: str) -> Place:
+        """The same document, at a field below this one."""
+        joint = "." if self.field and field and not field.startswith("[") else ""
+        return Place(self.file, self.document, f"{self.field}{joint}{field}")
+
+    def __str__(self) -> str:
+        parts = ["standard input" if self.file == "-" else self.file]
+        if self.document is not None:
+            parts.append(f"document {self.document}")
+        if self.field:
+            parts.append(self.field)
+        return ", ".join(parts)
+
+
+class CommandError(click.ClickException):
+    """One sentence for the person at the terminal, on standard error."""
+
+    exit_code = FAILED
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the sentence, without a usage line: the command was understood."""
+        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+
+
+class InputError(CommandError):
+    """Bad input: ``place`` says where, ``problem`` what is wrong, ``remedy`` what to do."""
+
+    exit_code = BAD_INPUT
+
+    def __init__(self, place: Place | str, problem: str, remedy: str = "") -> None:
+        text = f"{place}: {problem}"
+        super().__init__(f"{text}; {remedy}" if remedy else text)

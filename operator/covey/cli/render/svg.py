@@ -1,0 +1,317 @@
+"""The floor as one self-contained SVG: no script, no font, no reference to anything outside.
+
+It brings its own background, so it reads on any page, and follows the reader's dark mode. All text is text, every
+pod and node has a tooltip. Domains that take no part are drawn small: 5,000 nodes are still a page.
+
+Everything is a *tile*: a size, and how to draw it at a place. Tiles are laid out in rows that wrap, a domain is a
+frame around such a layout; so there is no second pass and no absolute position anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from html import escape
+from typing import Final
+
+from covey.cli.render.floor import Box, Floor, NodeBox, Run
+from covey.cli.render.palette import hue, shade
+
+_STYLE: Final = """
+text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Helvetica,Arial,sans-serif;
+font-size:11px;fill:#1f2733}
+.page{fill:#ffffff;stroke:#d5dae1}.domain{fill:#f3f5f8;stroke:#dfe3e8}.rack{fill:#ffffff;stroke:#cbd2da}
+.rack.mine{stroke:#8d99a8;stroke-width:1.4}
+.h1{font-size:17px;font-weight:600}.h2{font-size:13px;font-weight:600}.h3{font-weight:600}
+.dim{fill:#66717f}.node{font-size:9.5px;fill:#7b8694}.node.mine{fill:#1f2733}
+.free{fill:none;stroke:#c6cdd6}.other{fill:#b9c1cb}.closed{fill:url(#closed);stroke:#c6cdd6}.hatch{stroke:#b9c1cb}
+.label{font-size:9.5px;font-weight:600;fill:#ffffff;text-anchor:middle}.right{text-anchor:end}.bad{fill:#b42318}
+.notch{stroke:#ffffff;stroke-opacity:.35}
+@media (prefers-color-scheme:dark){
+text{fill:#e6e9ee}.page{fill:#14181e;stroke:#2b323b}.domain{fill:#1c2128;stroke:#2e353f}.rack{fill:#14181e;stroke:#38414c}
+.rack.mine{stroke:#7d8997}.dim,.node{fill:#98a3b1}.node.mine{fill:#e6e9ee}.free{stroke:#414b57}.other{fill:#56616e}
+.closed{stroke:#414b57}.hatch{stroke:#56616e}.label{fill:#ffffff}.bad{fill:#ff8a80}}
+""".replace("\n", "")
+
+_WIDTH: Final = 1160
+_PAD: Final = 12
+_GAP: Final = 10
+_CELL: Final = 14
+_LINE: Final = 19
+_HEAD: Final = 27
+_CHAR: Final = 5.7  # of a node's name, on average
+_BAR: Final = 46
+_BAR_LINE: Final = 6
+_SQUARE: Final = 13
+_MOST_SQUARES: Final = 40
+
+
+class _Sheet:
+    """Collects SVG elements."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def rect(self, x: float, y: float, size: tuple[float, float], look: str, *, radius: float = 3, tip: str = "") -> None:
+        ink = f'fill="{look}"' if look.startswith("#") else f'class="{look}"'
+        body = f'<rect x="{x:g}" y="{y:g}" width="{size[0]:g}" height="{size[1]:g}" rx="{radius:g}" {ink}'
+        self.parts.append(f"{body}><title>{escape(tip)}</title></rect>" if tip else f"{body}/>")
+
+    def text(self, x: float, y: float, words: str, look: str = "") -> None:
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{look}">{escape(words)}</text>')
+
+    def path(self, strokes: Sequence[str], look: str) -> None:
+        if strokes:
+            self.parts.append(f'<path d="{"".join(strokes)}" class="{look}"/>')
+
+
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Something of a known size that can be drawn anywhere."""
+
+    width: float
+    height: float
+    draw: Callable[[_Sheet, float, float], None]
+
+
+def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
+    """The whole picture; ``notes`` (why something has no place) stand under the title."""
+    pen = _Pen(floor)
+    tiles = [_heading(floor), *(_note(note) for note in notes), _legend(floor), *_domains(pen, floor.boxes, _WIDTH)]
+    page = _stack(tiles)
+    width, height = max(page.width, 420) + 2 * _PAD, page.height + 2 * _PAD
+    sheet = _Sheet()
+    sheet.rect(0.5, 0.5, (width - 1, height - 1), "page", radius=8)
+    page.draw(sheet, _PAD, _PAD)
+    title = f"{floor.title}: {floor.subtitle}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}"'
+        f' viewBox="0 0 {width:g} {height:g}" role="img">\n<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n'
+        '<defs><pattern id="closed" width="5" height="5" patternUnits="userSpaceOnUse"'
+        ' patternTransform="rotate(45)"><path d="M0 0V5" class="hatch"/></pattern></defs>\n'
+        + "\n".join(sheet.parts)
+        + "\n</svg>\n"
+    )
+
+
+class _Pen:
+    """The measures of this picture: how wide a name and a node's cells are."""
+
+    def __init__(self, floor: Floor) -> None:
+        self.floor = floor
+        drawn = [node for leaf in _leaves(floor.boxes) if leaf.focus for node in leaf.nodes]
+        self.cells = max([node.cells for node in drawn] + [1])
+        self.name = min(150.0, max([len(node.name) for node in drawn] + [4]) * _CHAR + 8)
+        chips = max([sum(_chip(run) + 3 for run in node.runs if not run.cells) for node in drawn] + [0])
+        self.rack = 2 * 8 + self.name + self.cells * _CELL + (chips + 3 if chips else 0)
+
+    def free(self, box: Box) -> str:
+        scale = self.floor.scale
+        return f"{box.free * scale:,} of {box.cells * scale:,} {self.floor.device} {'left' if box.ours else 'free'}"
+
+
+def _leaves(boxes: Sequence[Box]) -> list[Box]:
+    return [leaf for box in boxes for leaf in (_leaves(box.boxes) if box.boxes else [box])]
+
+
+# Layout
+
+
+def _stack(tiles: Sequence[_Tile], gap: float = _GAP) -> _Tile:
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        for tile in tiles:
+            tile.draw(sheet, x, y)
+            y += tile.height + gap
+
+    height = sum(tile.height for tile in tiles) + gap * max(0, len(tiles) - 1)
+    return _Tile(max((tile.width for tile in tiles), default=0), height, draw)
+
+
+def _side_by_side(tiles: Sequence[_Tile], gap: float = _GAP) -> _Tile:
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        for tile in tiles:
+            tile.draw(sheet, x, y)
+            x += tile.width + gap
+
+    width = sum(tile.width for tile in tiles) + gap * max(0, len(tiles) - 1)
+    return _Tile(width, max((tile.height for tile in tiles), default=0), draw)
+
+
+def _flow(tiles: Sequence[_Tile], width: float, gap: float = _GAP) -> _Tile:
+    rows: list[list[_Tile]] = []
+    left = -1.0
+    for tile in tiles:
+        left -= tile.width + gap
+        if left < 0:
+            rows.append([])
+            left = width - tile.width
+        rows[-1].append(tile)
+    return _stack([_side_by_side(row, gap) for row in rows], gap)
+
+
+def _framed(inner: _Tile, name: str, note: str, look: str, tip: str = "") -> _Tile:
+    """A frame with the domain's name above on the left, what is free on the right."""
+    words = len(name) * 7 + len(note) * 6 + 30
+    width = max(inner.width + 2 * 8, words)
+
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        sheet.rect(x, y, (width, inner.height + _HEAD + 8), look, radius=6, tip=tip)
+        sheet.text(x + 9, y + 18, name, "h3" if look.startswith("rack") else "h2")
+        sheet.text(x + width - 9, y + 18, note, "dim right")
+        inner.draw(sheet, x + 8, y + _HEAD)
+
+    return _Tile(width, inner.height + _HEAD + 8, draw)
+
+
+# Domains
+
+
+def _domains(pen: _Pen, boxes: Sequence[Box], width: float) -> list[_Tile]:
+    if boxes and not boxes[0].boxes:
+        whole = [_rack(pen, box) for box in boxes if box.focus]
+        small = [_small_rack(pen, box) for box in boxes if not box.focus]
+        return [_flow(tiles, width) for tiles in (whole, small) if tiles]
+    whole = [
+        _framed(_stack(_domains(pen, box.boxes, width - 16)), f"{box.level} {box.name}", pen.free(box), "domain")
+        for box in boxes
+        if box.focus
+    ]
+    idle = [box for box in boxes if not box.focus]
+    wide = max([len(box.name) for box in idle] + [0])
+    return [_flow(whole, width)] * bool(whole) + [_stack([_idle(pen, box, wide) for box in idle], 4)] * bool(idle)
+
+
+def _rack(pen: _Pen, box: Box) -> _Tile:
+    nodes = _stack([_Tile(pen.rack - 16, _LINE - 4, partial(_draw_node, pen, node)) for node in box.nodes], 4)
+    name = f"{box.level} {box.name}".strip()
+    note = f"{box.free * pen.floor.scale:,} {'left' if box.ours else 'free'}"
+    return _framed(nodes, name, note, "rack mine" if box.ours or any(n.runs for n in box.nodes) else "rack")
+
+
+def _draw_node(pen: _Pen, node: NodeBox, sheet: _Sheet, x: float, y: float) -> None:
+    name = _shorten(node.name, int(pen.name / _CHAR))
+    sheet.text(x, y + 11, name, "node mine" if node.runs else "node")
+    x += pen.name
+    for run in node.runs:
+        if run.cells:
+            _draw_run(sheet, x, y, run)
+            x += run.cells * _CELL
+    for _ in range(node.others):
+        sheet.rect(x + 1, y + 1, (_CELL - 2, _CELL - 1), "other", radius=2, tip=f"{node.name}: other pods")
+        x += _CELL
+    look, tip = ("closed", f"{node.name}: {node.closed}") if node.closed else ("free", f"{node.name}: free")
+    for _ in range(node.free):
+        sheet.rect(x + 1.5, y + 1.5, (_CELL - 3, _CELL - 2), look, radius=2, tip=tip)
+        x += _CELL
+    x += 3
+    for run in node.runs:
+        if not run.cells:
+            sheet.rect(x, y, (_chip(run), _CELL + 1), shade(run.owner.ink, run.spot.replica), radius=7, tip=_tip(run))
+            sheet.text(x + _chip(run) / 2, y + 11, run.tag, "label")
+            x += _chip(run) + 3
+
+
+def _chip(run: Run) -> float:
+    """The width of the mark of a pod without a device."""
+    return len(run.tag) * 6.2 + 10
+
+
+def _draw_run(sheet: _Sheet, x: float, y: float, run: Run) -> None:
+    """One pod: a bar over its devices, notched between them."""
+    width = run.cells * _CELL - 2
+    sheet.rect(x + 1, y, (width, _CELL + 1), shade(run.owner.ink, run.spot.replica), tip=_tip(run))
+    label = f"{run.tag} · {run.spot.index}" if run.cells > 3 else run.tag
+    clear = len(label) * 5.6 / 2 + 3
+    middle = x + 1 + width / 2
+    cuts = [x + cell * _CELL for cell in range(1, run.cells)]
+    sheet.path([f"M{cut:g} {y + 2:g}V{y + _CELL - 1:g}" for cut in cuts if abs(cut - middle) > clear], "notch")
+    if run.cells > 1 or len(label) < 3:
+        sheet.text(middle, y + 11, label, "label")
+
+
+def _tip(run: Run) -> str:
+    spot = run.spot
+    return f"{spot.pod} on {spot.node}\n{spot.workload} unit {spot.unit}, {spot.role} replica {spot.replica}, pod {spot.index}"
+
+
+def _small_rack(pen: _Pen, box: Box) -> _Tile:
+    """A rack that takes no part: a slim bar for each node, filled as far as it is used."""
+
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        for number, node in enumerate(box.nodes):
+            top = y + number * _BAR_LINE
+            tip = f"{node.name}: {node.closed or f'{node.free} of {node.cells} free'}"
+            sheet.rect(x + 0.5, top + 0.5, (_BAR - 1, _BAR_LINE - 2), "closed" if node.closed else "free", radius=1, tip=tip)
+            used = node.others / node.cells * _BAR if node.cells else 0
+            if used:
+                sheet.rect(x, top, (used, _BAR_LINE - 1), "other", radius=1)
+
+    bars = _Tile(_BAR, len(box.nodes) * _BAR_LINE, draw)
+    return _framed(bars, _shorten(box.name, 14), f"{box.free * pen.floor.scale:,}", "rack", f"{box.name}: {pen.free(box)}")
+
+
+def _idle(pen: _Pen, box: Box, wide: int) -> _Tile:
+    """A domain that takes no part: one line, a square for each domain in it, filled as far as it is used."""
+    parts = _leaves(box.boxes)
+    shown = parts[:_MOST_SQUARES]
+    name = f"{box.level} {box.name}"
+    start = (wide + len(box.level) + 1) * 7.0 + 14
+    end = start + len(shown) * _SQUARE + 8
+
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        sheet.text(x + 9, y + 11, name, "h3")
+        for number, part in enumerate(shown):
+            left = x + start + number * _SQUARE
+            sheet.rect(left + 0.5, y + 1.5, (_SQUARE - 3, 11), "free", radius=2, tip=f"{part.name}: {pen.free(part)}")
+            used = (part.cells - part.free) / part.cells * 12 if part.cells else 0
+            if used:
+                sheet.rect(left, y + 13 - used, (_SQUARE - 2, used), "other", radius=2)
+        more = f"+{len(parts) - len(shown)} more · " if len(parts) > len(shown) else ""
+        many = f" · {len(parts):,} {parts[0].level}s · {len(box.all_nodes()):,} nodes"
+        sheet.text(x + end, y + 11, f"{more}{pen.free(box)}{many}", "dim")
+
+    return _Tile(end + 260, 16, draw)
+
+
+# Title, notes, legend
+
+
+def _heading(floor: Floor) -> _Tile:
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        sheet.text(x + 2, y + 16, floor.title, "h1")
+        sheet.text(x + 2, y + 33, floor.subtitle, "dim")
+
+    return _Tile(max(len(floor.title) * 10.0, len(floor.subtitle) * 6.2), 36, draw)
+
+
+def _note(note: str) -> _Tile:
+    return _Tile(len(note) * 6.1, 14, lambda sheet, x, y: sheet.text(x + 2, y + 11, note, "bad"))
+
+
+def _legend(floor: Floor) -> _Tile:
+    several = len({owner.workload for owner in floor.owners}) > 1
+    tiles = [
+        _entry(hue(owner.ink), f"{f'{owner.workload} ' if several else ''}{owner.role} {owner.letter}")
+        for owner in floor.owners
+    ]
+    amount = f"{floor.scale} {floor.resource}" if floor.scale > 1 else f"one {floor.device}"
+    tiles += [_entry("other", "other pods"), _entry("free", "free"), _entry("closed", "closed")]
+    several_units = any("." in run.tag for run in floor.runs)
+    key = f" · labels: role{' unit.' if several_units else ' '}replica · pod" if floor.runs else ""
+    words = f"a cell is {amount}{key}"
+    tiles.append(_Tile(len(words) * 5.9, 14, lambda sheet, x, y: sheet.text(x, y + 11, words, "dim")))
+    return _flow(tiles, _WIDTH, 14)
+
+
+def _entry(look: str, words: str) -> _Tile:
+    def draw(sheet: _Sheet, x: float, y: float) -> None:
+        sheet.rect(x + 2, y + 1, (12, 12), look, radius=2)
+        sheet.text(x + 19, y + 11, words)
+
+    return _Tile(22 + len(words) * 6.0, 14, draw)
+
+
+def _shorten(name: str, width: int) -> str:
+    """The end of a name tells nodes apart; so the beginning goes."""
+    return name if len(name) <= width else f"…{name[-max(1, width - 1) :]}"

@@ -1,0 +1,124 @@
+"""What ``covey plan`` answers: the stable JSON shape (docs/plan.schema.json), as frozen values.
+
+The names here are the names there; every other form of output is drawn from this report, so no form knows more
+than another.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Shape(msgspec.Struct, rename="camel", frozen=True):
+    """Base: camel-case keys, every field always present."""
+
+
+class LevelReport(Shape):
+    """A level of the topology and the label keys that give its value."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+class TopologyReport(Shape):
+    """The topology that placements are told in, broad to narrow."""
+
+    name: str
+    levels: tuple[LevelReport, ...]
+
+
+class DomainReport(Shape):
+    """A domain of a level; ``path`` runs from the broadest level down, null where a level is missing."""
+
+    level: str
+    domain: str | None
+    path: tuple[str | None, ...]
+
+
+class PodReport(Shape):
+    """A pod and its node. Pods that do not exist yet have no suffix in their name."""
+
+    index: int
+    name: str
+    node: str
+
+
+class InstanceReport(Shape):
+    """One replica that has all its places."""
+
+    replica: int
+    minimum: bool
+    placement: tuple[DomainReport, ...]
+    pods: tuple[PodReport, ...]
+
+
+class RoleReport(Shape):
+    """A role of a unit; ``admitted`` counts whole replicas."""
+
+    name: str
+    replicas: int
+    min_replicas: int
+    admitted: int
+    instances: tuple[InstanceReport, ...]
+
+
+class PreferenceReport(Shape):
+    """A preference, reached or not: ``reached`` is the finest level that holds."""
+
+    scope: str
+    level: str
+    achieved: bool
+    reached: str | None
+
+
+class UnitReport(Shape):
+    """One serving unit: one gang."""
+
+    index: int
+    admitted: bool
+    placement: tuple[DomainReport, ...]
+    roles: tuple[RoleReport, ...]
+    preferred: tuple[PreferenceReport, ...]
+
+
+class ExclusionReport(Shape):
+    """Nodes left out for one cause."""
+
+    cause: str
+    nodes: int
+
+
+class ReasonReport(Shape):
+    """Why a unit has no place."""
+
+    unit: int
+    role: str
+    scope: str
+    level: str | None
+    best_domain: tuple[str | None, ...]
+    required: int
+    satisfied: int
+    resource: str | None
+    requested: str | None
+    short: str | None
+    excluded: tuple[ExclusionReport, ...]
+    message: str
+
+
+class WorkloadReport(Shape):
+    """One workload: all its units."""
+
+    namespace: str
+    name: str
+    verdict: str
+    elapsed_ms: float
+    units: tuple[UnitReport, ...]
+    reasons: tuple[ReasonReport, ...]
+
+
+class Report(Shape):
+    """Everything ``covey plan`` says."""
+
+    warnings: tuple[str, ...]
+    topology: TopologyReport
+    workloads: tuple[WorkloadReport, ...]
