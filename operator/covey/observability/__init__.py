@@ -1,1 +1,1 @@
-
+"""Logs, metrics and probes of both processes."""

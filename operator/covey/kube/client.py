@@ -1,0 +1,279 @@
+"""One client for all resources: typed answers, errors as exceptions, no state but its connections.
+
+``type`` says what an answer is decoded to: a projection of ``covey.api.core``, or plain dictionaries.
+Projections are for reading; what is written is always a whole dictionary.
+"""
+
+# ruff: noqa: A002 - `type` is what the argument is, as in msgspec's decoders
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final, Self
+
+from typing_extensions import TypeVar
+
+from covey.kube import request as requests
+from covey.kube.connection import Connection, load
+from covey.kube.errors import Gone
+from covey.kube.request import Request
+from covey.kube.resources import Resource
+from covey.kube.transport import Transport
+from covey.kube.watch import EventType, LineBuffer, decode, decode_chunk, decode_event
+
+T = TypeVar("T", default=dict[str, Any])
+
+#: Objects in one answer to a LIST: 3 MB of pods, decoded in some 10 ms.
+CHUNK: Final = 500
+#: Seconds for one attempt.
+_SECONDS: Final = 30.0
+_LIST_SECONDS: Final = 60.0
+#: Seconds of silence that end a watch; the server sends a bookmark every minute.
+_SILENCE: Final = 90.0
+#: Seconds that the server is asked to keep a watch open; spread, so that watches do not end together.
+_WATCH_SECONDS: Final = (240, 540)
+_DICT: Final[Any] = dict
+
+
+class Client:
+    """A client of one API server. Made anywhere, used within one event loop, closed by ``async with``.
+
+    Every method raises ``KubeError`` as drawn in ``errors``; what is repeated is said in ``transport``.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        user_agent: str,
+        field_manager: str | None = None,
+        connections: int = 64,
+        silence: float = _SILENCE,
+        generator: random.Random | None = None,
+    ) -> None:
+        self.namespace = connection.namespace
+        self._manager = field_manager
+        self._silence = silence
+        self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret
+        self._transport = Transport(connection, user_agent=user_agent, connections=connections, generator=self._random)
+
+    @classmethod
+    def from_kubeconfig(
+        cls,
+        path: str | None = None,
+        context: str | None = None,
+        *,
+        user_agent: str,
+        field_manager: str | None = None,
+        connections: int = 64,
+    ) -> Self:
+        """A client for a kubeconfig's context; None looks where kubectl does, then in the cluster.
+
+        Args:
+            path: of the kubeconfig.
+            context: its name.
+            user_agent: shown in the API server's audit log and flow control.
+            field_manager: owner of the fields written by create, patch and replace; ``apply`` names its own.
+            connections: at most that many at once, watches included.
+
+        Raises:
+            ConfigurationError: nothing usable was found.
+        """
+        return cls(load(path, context), user_agent=user_agent, field_manager=field_manager, connections=connections)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections; running watches end with Unreachable."""
+        await self._transport.close()
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None, *, type: type[T] = _DICT) -> T:
+        """Read one object."""
+        return await self._send(requests.get(resource, name, namespace), type)
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        type: type[T] = _DICT,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> tuple[list[T], str]:
+        """All objects that match, and the resourceVersion of the collection, for ``watch``.
+
+        Fetched in chunks of 500. When the continue token expires on the way, once more in one piece.
+        """
+        items: list[T] = []
+        continue_ = ""
+        limit = CHUNK
+        while True:
+            asked = requests.list_(resource, namespace, labels=labels, fields=fields, limit=limit, continue_=continue_)
+            try:
+                body = await self._transport.send(asked, seconds=_LIST_SECONDS)
+            except Gone:
+                if not continue_:
+                    raise
+                items, continue_, limit = [], "", 0
+                continue
+            chunk = decode_chunk(body, type)
+            items += chunk.items or []
+            continue_ = chunk.metadata.continue_
+            if not continue_:
+                return items, chunk.metadata.resource_version
+
+    async def watch(
+        self,
+        resource: Resource,
+        namespace: str | None = None,
+        *,
+        resource_version: str,
+        type: type[T] = _DICT,
+        labels: str | None = None,
+        fields: str | None = None,
+    ) -> AsyncIterator[tuple[EventType, T]]:
+        """Events from a resourceVersion on, until the server ends the stream after some minutes.
+
+        Yields:
+            ``(ADDED | MODIFIED | DELETED | BOOKMARK, object)``; of a bookmark's object only
+            ``metadata.resourceVersion`` is set.
+
+        Raises:
+            Gone: the resourceVersion is too old: list again.
+            Unreachable: the stream was cut, or nothing at all came for 90 s.
+        """
+        asked = requests.watch(
+            resource,
+            namespace,
+            resource_version=resource_version,
+            seconds=self._random.randint(*_WATCH_SECONDS),
+            labels=labels,
+            fields=fields,
+        )
+        buffer = LineBuffer()
+        async with self._transport.stream(asked, silence=self._silence) as chunks:
+            async for chunk in chunks:
+                for line in buffer.feed(chunk):
+                    yield decode_event(line, type)
+
+    async def create(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        dry_run: bool = False,
+        strict: bool = False,
+        type: type[T] = _DICT,
+    ) -> T:
+        """Create an object in ``namespace``, or in the one its metadata names.
+
+        Args:
+            resource: of the object.
+            body: the whole object; ``apiVersion`` and ``kind`` may be left out.
+            namespace: overrides nothing: it must agree with the body when both are given.
+            dry_run: everything but storing it.
+            strict: unknown and duplicate fields are an error (BadRequest), not dropped.
+            type: of the answer.
+        """
+        asked = requests.create(resource, body, namespace, manager=self._manager, dry_run=dry_run, strict=strict)
+        return await self._send(asked, type)
+
+    async def apply(
+        self,
+        resource: Resource,
+        body: Mapping[str, Any],
+        *,
+        manager: str,
+        force: bool = True,
+        subresource: str | None = None,
+        type: type[T] = _DICT,
+    ) -> T:
+        """Server-side apply: exactly the fields of ``body`` become, or stay, the manager's own.
+
+        Raises:
+            Conflict: without ``force``, when another manager owns a field with another value.
+        """
+        asked = requests.apply(resource, body, manager=manager, force=force, subresource=subresource)
+        return await self._send(asked, type)
+
+    async def json_patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        operations: Sequence[Mapping[str, Any]],
+        *,
+        type: type[T] = _DICT,
+    ) -> T:
+        """Apply RFC 6902 operations, all or none.
+
+        Raises:
+            Invalid: a test failed, a path is missing, or the result is not valid. Also when an attempt
+                succeeded, its answer was lost and the repetition found its own work: read the object to know.
+        """
+        return await self._send(requests.json_patch(resource, name, namespace, operations, manager=self._manager), type)
+
+    async def merge_patch(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None,
+        body: Mapping[str, Any],
+        *,
+        subresource: str | None = None,
+        type: type[T] = _DICT,
+    ) -> T:
+        """Merge by RFC 7386: None removes a field, lists are replaced whole."""
+        asked = requests.merge_patch(resource, name, namespace, body, manager=self._manager, subresource=subresource)
+        return await self._send(asked, type)
+
+    async def replace(self, resource: Resource, body: Mapping[str, Any], *, type: type[T] = _DICT) -> T:
+        """PUT the whole object; with ``metadata.resourceVersion`` only over that version.
+
+        Raises:
+            Conflict: the object has changed.
+        """
+        return await self._send(requests.replace(resource, body, manager=self._manager), type)
+
+    async def delete(
+        self,
+        resource: Resource,
+        name: str,
+        namespace: str | None = None,
+        *,
+        uid: str | None = None,
+        propagation: str = "Background",
+        grace_seconds: int | None = None,
+    ) -> None:
+        """Delete one object; with ``uid`` only that incarnation.
+
+        Raises:
+            NotFound: it is gone already, perhaps by an attempt of ours whose answer was lost.
+            Conflict: the name belongs to another uid.
+        """
+        asked = requests.delete(
+            resource, name, namespace, uid=uid, propagation=propagation, grace_seconds=grace_seconds
+        )
+        await self._transport.send(asked, seconds=_SECONDS)
+
+    async def bind(self, namespace: str, pod: str, uid: str, node: str) -> None:
+        """Bind a pod to a node.
+
+        Raises:
+            Conflict: it is bound (perhaps by us, the answer being lost), gated or going away, or the uid differs.
+            NotFound: there is no such pod.
+        """
+        await self._transport.send(requests.bind(namespace, pod, uid, node), seconds=_SECONDS)
+
+    async def version(self) -> dict[str, Any]:
+        """``gitVersion``, ``major``, ``minor`` and more of the server."""
+        return await self._send(requests.version(), dict[str, Any])
+
+    async def _send(self, asked: Request, kind: type[T]) -> T:
+        return decode(await self._transport.send(asked, seconds=_SECONDS), kind)

@@ -1,0 +1,55 @@
+"""The resources that Covey reads and writes, and their paths on the API server."""
+
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from covey.api.constants import INFERENCE_GROUP, SCHEDULING_GROUP, VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """One REST resource; ``group`` is empty for the core group, ``plural`` stands in paths."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """``apiVersion`` of its objects: ``v1``, or ``group/version``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
+        """The absolute path of an object, or of a collection without ``name``; no namespace means all of them.
+
+        Raises:
+            ValueError: an object of a namespaced resource is named without its namespace.
+        """
+        if self.namespaced and name and not namespace:
+            raise ValueError(f"{self.kind} {name} needs a namespace")
+        parts = [f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"]
+        if self.namespaced and namespace:
+            parts += ["namespaces", quote(namespace, safe="")]
+        parts += [self.plural, *(quote(part, safe=":") for part in (name, subresource) if part)]
+        return "/".join(parts)
+
+
+PODS: Final = Resource("", "v1", "pods", "Pod")
+NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
+SERVICES: Final = Resource("", "v1", "services", "Service")
+NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
+LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
+PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+DISAGGREGATED_INFERENCES: Final = Resource(
+    INFERENCE_GROUP, VERSION, "disaggregatedinferences", "DisaggregatedInference"
+)
+WORKLOADS: Final = Resource(SCHEDULING_GROUP, VERSION, "workloads", "Workload")
+COMPOSITE_POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "compositepodgroups", "CompositePodGroup")
+POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")
+CLUSTER_TOPOLOGIES: Final = Resource(
+    SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
+)
