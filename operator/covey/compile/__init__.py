@@ -1,1 +1,14 @@
+"""What is created: the pure expansion of a DisaggregatedInference into groups, Services and pods.
 
+A reader who wants to know which objects exist, what they are called, how they hang together and what environment a
+container sees finds it here and nowhere else. Nothing in this package does I/O, reads a clock or draws a random
+number: the same resource always gives the same objects, so the command line can print what the operator will create.
+"""
+
+from covey.compile.identity import Owner, Slot
+from covey.compile.layout import Layout
+from covey.compile.pods import PodFactory
+from covey.compile.revision import Revision
+from covey.compile.tree import Tree, compile_inference
+
+__all__ = ["Layout", "Owner", "PodFactory", "Revision", "Slot", "Tree", "compile_inference"]

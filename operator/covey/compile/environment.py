@@ -1,0 +1,83 @@
+"""The environment that start scripts of inference engines read.
+
+``LWS_LEADER_ADDRESS``, ``LWS_GROUP_SIZE`` and ``LWS_WORKER_INDEX`` are LeaderWorkerSet's contract
+(``pkg/utils/pod/pod_utils.go``): in every container and init container, first and in this order, because
+``$(NAME)`` expands only what stands before it; a variable of the same name that the user set gives way.
+``COVEY_*`` says the same and what LeaderWorkerSet has no word for: the unit, the other roles, the domain reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api import constants as names
+from covey.compile.identity import Slot
+
+Variable = dict[str, Any]
+
+#: Levels that the shipped topology presets know; their variables are there (perhaps empty) whatever is asked for.
+STANDARD_LEVELS = ("region", "zone", "block", "subblock", "rack", "host")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """What every container is told about a role of its unit.
+
+    ``address`` is the leader's address in the role's first replica; ``replicas`` is how many were wanted when the
+    pod was created, since a later change of scale does not restart what runs.
+    """
+
+    address: str
+    replicas: int
+    size: int
+
+
+def shouted(name: str) -> str:
+    """A role's or level's name as part of a variable's name."""
+    return "".join(character if character.isalnum() else "_" for character in name).upper()
+
+
+def pod_environment(
+    slot: Slot, size: int, leader: str, peers: Mapping[str, Peer], levels: Iterable[str], *, lws: bool
+) -> list[Variable]:
+    """The variables of one pod, in order.
+
+    Args:
+        slot: the pod's place.
+        size: pods in its replica.
+        leader: address of its replica's pod 0.
+        peers: every role of the unit, itself included.
+        levels: topology levels whose domain is told once the pod is pinned.
+        lws: whether LeaderWorkerSet's variables are set.
+    """
+    pairs: list[tuple[str, object]] = []
+    if lws:
+        pairs += [("LWS_LEADER_ADDRESS", leader), ("LWS_GROUP_SIZE", size), ("LWS_WORKER_INDEX", slot.index)]
+    pairs += [
+        ("COVEY_UNIT", slot.unit),
+        ("COVEY_ROLE", slot.role),
+        ("COVEY_REPLICA", slot.replica),
+        ("COVEY_INDEX", slot.index),
+        ("COVEY_SIZE", size),
+        ("COVEY_LEADER_ADDRESS", leader),
+    ]
+    for role, peer in peers.items():
+        prefix = f"COVEY_ROLE_{shouted(role)}"
+        pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_REPLICAS", peer.replicas)]
+        pairs.append((f"{prefix}_SIZE", peer.size))
+    variables: list[Variable] = [{"name": name, "value": str(value)} for name, value in pairs]
+    return variables + [_domain(level) for level in levels]
+
+
+def _domain(level: str) -> Variable:
+    """The domain that the pod's node lies in, through the label that is written with the pin."""
+    field = {"fieldPath": f"metadata.labels['{names.TOPOLOGY_LABEL_PREFIX}{level}']"}
+    return {"name": f"COVEY_DOMAIN_{shouted(level)}", "valueFrom": {"fieldRef": field}}
+
+
+def with_environment(container: Mapping[str, Any], ours: Sequence[Variable], taken: frozenset[str]) -> dict[str, Any]:
+    """A container whose environment begins with ours; its own variables in ``taken`` are left out."""
+    own = [variable for variable in container.get("env") or () if variable.get("name") not in taken]
+    return {**container, "env": [*ours, *own]}

@@ -1,0 +1,117 @@
+"""Names, labels and owners of everything below a DisaggregatedInference.
+
+Names are computed here and never taken apart again: what an object *is* stands in its labels and its owner's UID.
+Group names are label values too (``scheduling.covey.dev/pod-group``), hence at most 63 characters; a longer one keeps
+its numbers, gives up the end of the resource's name and carries a hash of the whole.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api import constants as names
+
+#: Longest label value, and longest DNS label (RFC 1123).
+LABEL_LENGTH = 63
+_HASH_LENGTH = 8
+_ENDS_IN_NUMBER = re.compile(r"-\d+$")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Slot:
+    """The place of one pod in its resource. Incarnations come and go; the slot, and its hostname, stay."""
+
+    unit: int
+    role: str
+    replica: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The DisaggregatedInference that owns every object below it, directly."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def reference(self) -> dict[str, Any]:
+        """The controller reference that every object carries: one delete removes all."""
+        return {
+            "apiVersion": names.INFERENCE_API,
+            "kind": "DisaggregatedInference",
+            "name": self.name,
+            "uid": self.uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def metadata(self, name: str, labels: dict[str, str]) -> dict[str, Any]:
+        """``metadata`` of an object of this resource."""
+        return {
+            "name": name,
+            "namespace": self.namespace,
+            "labels": {names.LABEL_INFERENCE: self.name, **labels},
+            "ownerReferences": [self.reference()],
+        }
+
+
+def short_hash(text: str, length: int = _HASH_LENGTH) -> str:
+    """The first hexadecimal digits of a SHA-256: for telling names apart, not for secrecy."""
+    return hashlib.sha256(text.encode()).hexdigest()[:length]
+
+
+def fitted(head: str, *tail: object) -> str:
+    """``head-tail…``, cut within ``head`` and marked with a hash where it exceeds 63 characters."""
+    name = "-".join((head, *map(str, tail)))
+    if len(name) <= LABEL_LENGTH:
+        return name
+    end = "-".join((short_hash(name), *map(str, tail)))
+    return f"{head[: LABEL_LENGTH - len(end) - 1].rstrip('-.')}-{end}"
+
+
+def group_name(inference: str, unit: int, role: str | None = None, replica: int | None = None) -> str:
+    """The name of a unit's root, of a role's group, or of a replica's group.
+
+    A role called ``prefill-0`` would give its group the name of the first replica of ``prefill``; a dot, which no
+    role's name may hold, keeps them apart.
+    """
+    if role is not None and replica is None and _ENDS_IN_NUMBER.search(role):
+        role = f"{role}.role"
+    return fitted(inference, *(part for part in (unit, role, replica) if part is not None))
+
+
+def hostname(slot: Slot) -> str:
+    """The first label of a pod's address, the same for every incarnation."""
+    return f"{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
+
+
+def pod_name(inference: str, slot: Slot, predecessor: str) -> str:
+    """A name that a restart in the middle of creation finds again and that no later incarnation takes.
+
+    Args:
+        inference: name of the resource.
+        slot: the pod's place.
+        predecessor: UID of the pod that it succeeds; of its group, when it is the first.
+    """
+    return f"{inference}-{hostname(slot)}-{short_hash(predecessor, 6)}"
+
+
+def service_name(inference: str, role: str) -> str:
+    """The headless Service of a role. It is a DNS label (RFC 1035): no dots, and a letter first."""
+    plain = inference.replace(".", "-")
+    head = plain if plain == inference else f"{plain}-{short_hash(inference, 4)}"
+    return fitted(head if head[0].isalpha() else f"s-{head}", role)
+
+
+def group_labels(unit: int, role: str | None = None, replica: int | None = None) -> dict[str, str]:
+    """The labels of a group: one for each ancestor that it has."""
+    labels = {names.LABEL_UNIT: str(unit)}
+    if role is not None:
+        labels[names.LABEL_ROLE] = role
+    if replica is not None:
+        labels[names.LABEL_REPLICA] = str(replica)
+    return labels

@@ -1,0 +1,165 @@
+"""Pods: which there shall be, and what each of them looks like.
+
+Listing the slots is cheap. A body is built only for a pod that is missing; whatever the pods of a role have in common
+is prepared once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile import environment, identity, network
+from covey.compile.identity import Owner, Slot
+from covey.compile.layout import Layout
+from covey.compile.revision import Revision, Template
+
+#: How often the replica that a pod belongs to was recreated; handed on from pod to successor.
+ANNOTATION_RESTARTS = "covey.dev/restarts"
+
+
+def desired_slots(revision: Revision, layout: Layout) -> Iterator[Slot]:
+    """Every pod that there shall be, by unit, role, replica and index."""
+    for unit, role, replica in layout.replicas():
+        for index in range(revision.roles[role].size):
+            yield Slot(unit, role, replica, index)
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """What the leaders, or the workers, of a role have in common."""
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: Mapping[str, Any]
+    containers: Sequence[Mapping[str, Any]]
+    init_containers: Sequence[Mapping[str, Any]]
+
+
+class PodFactory:
+    """Builds pods of one resource at one revision.
+
+    Args:
+        owner: the resource.
+        spec: its spec; live fields are taken from here.
+        revision: rolled fields are taken from here.
+        levels: topology levels whose domains the containers are told.
+    """
+
+    def __init__(
+        self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision, levels: Sequence[str] = ()
+    ) -> None:
+        self._owner = owner
+        self._spec = spec
+        self._revision = revision
+        self._levels = tuple(levels)
+        self._prepared: dict[tuple[str, bool], _Prepared] = {}
+        self._peers: dict[int, dict[str, environment.Peer]] = {}
+        self._taken: frozenset[str] | None = None
+
+    def group_of(self, slot: Slot) -> str:
+        """The PodGroup that the pod belongs to."""
+        replica = slot.replica if self._revision.roles[slot.role].size > 1 else None
+        return identity.group_name(self._owner.name, slot.unit, slot.role, replica)
+
+    def labels(self, slot: Slot) -> dict[str, str]:
+        """The labels that Covey owns on the pod of a slot, the one of its address aside."""
+        return {
+            names.LABEL_INFERENCE: self._owner.name,
+            **identity.group_labels(slot.unit, slot.role, slot.replica),
+            names.LABEL_INDEX: str(slot.index),
+            names.LABEL_POD_GROUP: self.group_of(slot),
+        }
+
+    def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
+        """The pod of a slot, gated.
+
+        Args:
+            slot: its place.
+            predecessor: UID of the pod that it succeeds; of its group, when it is the first.
+            restarts: how often its replica was recreated.
+        """
+        return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), restarts=restarts)
+
+    def named(self, slot: Slot, name: str, *, restarts: int = 0) -> dict[str, Any]:
+        """The pod of a slot under a given name (the command line has no UIDs to hash)."""
+        prepared = self._prepare(slot.role, slot.index == 0)
+        metadata = self._owner.metadata(name, {})
+        metadata["labels"] = {
+            **prepared.labels,
+            **self.labels(slot),
+            names.LABEL_REVISION: self._revision.roles[slot.role].hash,
+            names.LABEL_ADDRESS: network.ADDRESSED,
+        }
+        annotations = dict(prepared.annotations)
+        if restarts:
+            annotations[ANNOTATION_RESTARTS] = str(restarts)
+        if annotations:
+            metadata["annotations"] = annotations
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._pod_spec(slot, prepared)}
+
+    def _pod_spec(self, slot: Slot, prepared: _Prepared) -> dict[str, Any]:
+        ours = self._environment(slot)
+        taken = self._names_taken(ours)
+        spec: dict[str, Any] = {
+            **prepared.spec,
+            "hostname": identity.hostname(slot),
+            "subdomain": identity.service_name(self._owner.name, slot.role),
+            "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
+        }
+        if prepared.init_containers:
+            spec["initContainers"] = [
+                environment.with_environment(item, ours, taken) for item in prepared.init_containers
+            ]
+        return spec
+
+    def _environment(self, slot: Slot) -> list[environment.Variable]:
+        leader = network.address(self._owner, replace(slot, index=0))
+        size = self._revision.roles[slot.role].size
+        peers = self._peers_of(slot.unit)
+        return environment.pod_environment(slot, size, leader, peers, self._levels, lws=self._revision.lws)
+
+    def _names_taken(self, ours: Sequence[environment.Variable]) -> frozenset[str]:
+        """The names of our variables, the same for every pod."""
+        if self._taken is None:
+            self._taken = frozenset(variable["name"] for variable in ours)
+        return self._taken
+
+    def _peers_of(self, unit: int) -> dict[str, environment.Peer]:
+        if unit not in self._peers:
+            self._peers[unit] = {
+                role.name: environment.Peer(
+                    network.address(self._owner, Slot(unit, role.name, 0, 0)),
+                    role.replicas,
+                    self._revision.roles[role.name].size,
+                )
+                for role in self._spec.roles
+            }
+        return self._peers[unit]
+
+    def _prepare(self, role: str, leader: bool) -> _Prepared:  # noqa: FBT001 - half of a key
+        key = (role, leader)
+        if key not in self._prepared:
+            self._prepared[key] = self._common(self._revision.roles[role].template_of(0 if leader else 1))
+        return self._prepared[key]
+
+    def _common(self, template: Template) -> _Prepared:
+        metadata = template.get("metadata") or {}
+        spec = {
+            key: value for key, value in template["spec"].items() if key not in {"containers", "initContainers"}
+        } | {
+            "schedulerName": self._spec.effective_scheduler_name,
+            "schedulingGates": [{"name": names.GATE_GANG}],
+        }
+        if self._spec.priority_class_name:
+            spec["priorityClassName"] = self._spec.priority_class_name
+        return _Prepared(
+            metadata.get("labels") or {},
+            metadata.get("annotations") or {},
+            spec,
+            template["spec"]["containers"],
+            template["spec"].get("initContainers") or (),
+        )

@@ -1,0 +1,94 @@
+"""The whole expansion: every object of a DisaggregatedInference, in the order in which it is created."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.compile import network
+from covey.compile.environment import STANDARD_LEVELS
+from covey.compile.groups import GroupCompiler, levels_named
+from covey.compile.identity import Owner, Slot, hostname
+from covey.compile.layout import Layout
+from covey.compile.pods import PodFactory, desired_slots
+from covey.compile.revision import Revision
+
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Objects that may be created at the same time, all those of earlier levels being there."""
+
+    name: str
+    objects: tuple[Object, ...]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """What a resource expands to. Pods are listed by slot; ``pods`` builds one."""
+
+    owner: Owner
+    layout: Layout
+    revision: Revision
+    levels: tuple[Level, ...]
+    pods: PodFactory
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """Every pod that there shall be, in the order of creation."""
+        return tuple(desired_slots(self.revision, self.layout))
+
+    def objects(self) -> Iterator[Object]:
+        """All objects in creation order, pods under names without suffix: for printing, not for creating."""
+        for level in self.levels:
+            yield from level.objects
+        for slot in self.slots:
+            yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
+
+
+def fresh_layout(spec: DisaggregatedInferenceSpec) -> Layout:
+    """The layout of a resource that is new; empty while it is suspended."""
+    return Layout.fresh(0 if spec.suspend else spec.replicas, {role.name: role.replicas for role in spec.roles})
+
+
+def compile_inference(
+    inference: DisaggregatedInference,
+    *,
+    layout: Layout | None = None,
+    revision: Revision | None = None,
+    levels: Sequence[str] | None = None,
+) -> Tree:
+    """Expand a resource.
+
+    Args:
+        inference: the resource; its UID may be empty where the objects are only printed.
+        layout: the numbers of units and replicas; those of a new resource when left out.
+        revision: where rolled fields come from; the spec itself when left out.
+        levels: levels of the topology in use, whose domains the containers are told; the usual ones, and those that
+            the spec names, when left out.
+    """
+    spec, metadata = inference.spec, inference.metadata
+    owner = Owner(metadata.namespace, metadata.name, metadata.uid)
+    layout = fresh_layout(spec) if layout is None else layout
+    revision = Revision.of(spec) if revision is None else revision
+    told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
+    groups = GroupCompiler(owner, spec, revision)
+    # A suspended resource gives up its place in the queue, which is the age of its Workload.
+    workloads = (groups.workload(),) if layout.units else ()
+    return Tree(
+        owner,
+        layout,
+        revision,
+        (
+            Level("workload", workloads),
+            Level("units", tuple(groups.roots(layout))),
+            Level("roles", tuple(groups.composites(layout))),
+            Level("podgroups", tuple(groups.pod_groups(layout))),
+            Level("services", tuple(network.services(owner, spec))),
+        ),
+        PodFactory(owner, spec, revision, tuple(told)),
+    )
