@@ -44,11 +44,13 @@ def write_kubeconfig(path: Path, *, server: str, token: str, authority: Path, na
 
 
 def write_service_account_key(path: Path) -> None:
-    """Make the key that signs service account tokens.
+    """Make the key that signs service account tokens, unless it is there.
 
     Raises:
         RuntimeError: when openssl is missing or fails.
     """
+    if path.exists():
+        return
     try:
         subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True, text=True)
     except FileNotFoundError:

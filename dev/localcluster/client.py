@@ -4,15 +4,18 @@ Plain HTTPS on kept connections from as many threads as wanted: thousands of nod
 where one ``kubectl`` call costs a tenth of a second.
 """
 
+import contextlib
 import http.client
 import json
 import queue
+import socket
 import ssl
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -46,6 +49,14 @@ class ApiClient:
         self._timeout = timeout
         self._idle: queue.LifoQueue[http.client.HTTPSConnection] = queue.LifoQueue()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def request(self, method: str, path: str, body: Any = None, *, patch: str | None = None) -> Any:
         """Make a request and return the decoded answer.
 
@@ -71,18 +82,9 @@ class ApiClient:
             raise ApiError(f"{method} {path}", code, status)
         return content
 
-    def watch(self, path: str, resource_version: str, *, timeout: float = 300.0) -> Iterator[dict[str, Any]]:
-        """Yield the events of a watch until the server ends it or nothing was heard for ``timeout`` seconds."""
-        query = urllib.parse.urlencode(
-            {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
-        )
-        connection = self._connect(timeout)
-        try:
-            connection.request("GET", f"{path}{'&' if '?' in path else '?'}{query}", headers=self._headers)
-            for line in connection.getresponse():
-                yield json.loads(line)
-        finally:
-            connection.close()
+    def open_watch(self, path: str, resource_version: str, *, timeout: float = 600.0) -> "Watch":
+        """Watch a list from a version on; ends when nothing was heard for ``timeout`` seconds."""
+        return Watch(self._connect(timeout), path, resource_version, self._headers)
 
     def close(self) -> None:
         """Close the kept connections; the client can still be used afterwards."""
@@ -109,6 +111,34 @@ class ApiClient:
 
     def _connect(self, timeout: float) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=self._tls)
+
+
+class Watch:
+    """The events of a watch; ``close`` may be called from another thread and ends the iteration."""
+
+    def __init__(
+        self, connection: http.client.HTTPSConnection, path: str, resource_version: str, headers: Mapping[str, str]
+    ) -> None:
+        parameters = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
+        url = f"{path}{'&' if '?' in path else '?'}{urllib.parse.urlencode(parameters)}"
+        self._connection = connection
+        connection.request("GET", url, headers=dict(headers))
+        # The answer owns the socket once it has been read; it is kept here to be shut down.
+        self._socket = connection.sock
+        self._response = connection.getresponse()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        try:
+            for line in self._response:
+                yield json.loads(line)
+        finally:
+            self._response.close()
+            self._connection.close()
+
+    def close(self) -> None:
+        """End the iteration."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 def concurrently(do: Callable[[Item], Result], items: Iterable[Item], *, threads: int = _THREADS) -> list[Result]:

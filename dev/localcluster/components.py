@@ -80,10 +80,18 @@ def etcd(binaries: Binaries, files: Files, port: int, peer_port: int) -> list[st
 
 
 def kube_apiserver(
-    binaries: Binaries, files: Files, port: int, etcd_port: int, gates: Gates, max_inflight: int | None
+    binaries: Binaries,
+    files: Files,
+    port: int,
+    etcd_port: int,
+    gates: Gates,
+    *,
+    max_inflight: int | None,
+    node_lifecycle: bool,
 ) -> list[str]:
     """The API server, with RBAC."""
     limits = [f"--max-requests-inflight={max_inflight}", f"--max-mutating-requests-inflight={max_inflight}"]
+    versions = ",".join(f"{version}=true" for version in gates.runtime_config)
     return [
         str(binaries["kube-apiserver"]),
         f"--etcd-servers=http://{address(etcd_port)}",
@@ -99,12 +107,10 @@ def kube_apiserver(
         f"--service-account-key-file={files.service_account_key}",
         f"--service-account-signing-key-file={files.service_account_key}",
         *(limits if max_inflight else []),
+        # It taints every new node, and only the node life cycle controller takes the taint off.
+        *([] if node_lifecycle else ["--disable-admission-plugins=TaintNodesByCondition"]),
         *_feature_gates(gates),
-        *(
-            [f"--runtime-config={','.join(f'{version}=true' for version in gates.runtime_config)}"]
-            if gates.runtime_config
-            else []
-        ),
+        *([f"--runtime-config={versions}"] if versions else []),
     ]
 
 

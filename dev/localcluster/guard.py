@@ -12,6 +12,8 @@ from pathlib import Path
 
 from localcluster import cleanup
 
+_DISMISSED = b"dismissed"
+
 
 def start(directory: Path, *, keep: bool) -> subprocess.Popen[bytes]:
     """Start a guard for a directory; it works when its ``stdin`` is closed."""
@@ -24,7 +26,17 @@ def start(directory: Path, *, keep: bool) -> subprocess.Popen[bytes]:
     )
 
 
+def clean(guard: subprocess.Popen[bytes]) -> None:
+    """Let a guard clean up, and wait until it has."""
+    guard.communicate()
+
+
+def dismiss(guard: subprocess.Popen[bytes]) -> None:
+    """End a guard without cleaning up."""
+    guard.communicate(_DISMISSED)
+
+
 def main() -> None:
     """Wait for the end of standard input, then clean up."""
-    sys.stdin.read()
-    cleanup.stop(Path(sys.argv[1]), keep="--keep" in sys.argv[2:])
+    if sys.stdin.buffer.read() != _DISMISSED:
+        cleanup.stop(Path(sys.argv[1]), keep="--keep" in sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Simulated GPU nodes from a small description: zones × blocks × racks × nodes."""
+"""Simulated GPU nodes from a small description: zones x blocks x racks x nodes."""
 
 import itertools
 import uuid
@@ -32,7 +32,6 @@ class Nodes:
         memory: Memory of each node.
         pods: How many pods a node may hold.
         product: Value of ``nvidia.com/gpu.product``.
-        ready: Write the conditions of a ready node, for clusters in which kwok does not do it.
     """
 
     blocks: int = 1
@@ -49,29 +48,40 @@ class Nodes:
     pods: int = 110
     zones: int = 1
     product: str = "NVIDIA-H100-80GB-HBM3"
-    ready: bool = False
 
     def __len__(self) -> int:
         return self.zones * self.blocks * self.racks * self.nodes
 
     @property
     def names(self) -> list[str]:
-        """The nodes' names, ``b0-r1-n2``; with several zones ``z0-b0-r1-n2``."""
+        """The nodes' names, ``node-<block>-<rack>-<number>``; with several zones ``node-<zone>-<block>-…``."""
         return [place.name for place in self._places()]
 
-    def manifests(self) -> list[dict[str, Any]]:
-        """The Node objects, ready to be created."""
-        return [self._manifest(place) for place in self._places()]
+    def manifests(self, *, ready: bool = False) -> list[dict[str, Any]]:
+        """The Node objects to create.
+
+        Args:
+            ready: With the conditions of a ready node, which kwok writes otherwise.
+        """
+        return [self._manifest(place, ready=ready) for place in self._places()]
 
     def _places(self) -> Iterator["_Place"]:
         sizes = (self.zones, self.blocks, self.racks, self.nodes)
-        for z, b, r, n in itertools.product(*map(range, sizes)):
-            zone = f"{self.prefix}z{z}"
-            block = f"{self.prefix}b{b}" if self.zones == 1 else f"{zone}-b{b}"
-            rack = f"{block}-r{r}"
-            yield _Place(zone, block, f"{self.prefix}r{r}" if self.local_racks else rack, rack, f"{rack}-n{n}")
+        for place in itertools.product(*map(range, sizes)):
+            z, *inner = map(str, place)
+            b, r, n = inner
+            if self.zones > 1:
+                b = f"{z}-{b}"
+            rack = f"{self.prefix}rack-{b}-{r}"
+            yield _Place(
+                zone=f"{self.prefix}zone-{z}",
+                block=f"{self.prefix}block-{b}",
+                rack=f"{self.prefix}rack-{r}" if self.local_racks else rack,
+                rack_path=rack,
+                name=f"{self.prefix}node-{b}-{r}-{n}",
+            )
 
-    def _manifest(self, place: "_Place") -> dict[str, Any]:
+    def _manifest(self, place: "_Place", *, ready: bool) -> dict[str, Any]:
         labels = {
             "kubernetes.io/hostname": place.name,
             "kubernetes.io/os": "linux",
@@ -84,7 +94,7 @@ class Nodes:
             resources["nvidia.com/gpu"] = str(self.gpus)
             labels |= {"nvidia.com/gpu.product": self.product, "nvidia.com/gpu.count": str(self.gpus)}
         status: dict[str, Any] = {"capacity": resources, "allocatable": resources}
-        if self.ready:
+        if ready:
             status["conditions"] = [
                 {"type": kind, "status": value, "reason": "Simulated"} for kind, value in _CONDITIONS
             ]

@@ -5,7 +5,6 @@ cluster, which then stops the others in the right order.  Its pid stands in a fi
 a dead owner has left.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -79,6 +78,11 @@ class Process:
         return self._urls["health_url"]
 
     @property
+    def environment(self) -> dict[str, str]:
+        """All environment variables of the program."""
+        return os.environ | self._environment
+
+    @property
     def pid(self) -> int:
         """Process id of the running program.
 
@@ -119,7 +123,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | self._environment,
+                env=self.environment,
                 start_new_session=True,
             )
         self._pid_file.write_text(str(self._popen.pid))
@@ -204,12 +208,12 @@ class Process:
             return log.read().decode(errors="replace")
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        """Send a signal; one that comes after the end of the program is lost, as it should be."""
+        if self._popen is not None:
+            self._popen.send_signal(number)
 
     def _ended(self) -> ProcessError:
-        taken = "address already in use" in self.log_text()
+        taken = "address already in use" in self.log_text().lower()
         kind = PortTakenError if taken else ProcessError
         return kind(f"{self.name} ended with status {self.returncode} before it was ready; {self._log_end()}")
 
