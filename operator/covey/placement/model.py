@@ -53,8 +53,7 @@ class Shape:
     """All that decides where a pod may go: pods of one shape are interchangeable.
 
     ``requests`` are integers, sorted by name: cpu in milli-units, every other resource in its own unit (bytes,
-    devices), and ``pods`` = 1. ``exclusive`` says that two pods of this shape may not share a host
-    (required anti-affinity to itself on hostname).
+    devices), and ``pods`` = 1.
     """
 
     requests: tuple[tuple[str, int], ...]
@@ -70,8 +69,11 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """One pod of a replica. ``key`` identifies it to the caller (a UID, or a name). ``node`` is set when it is
-    already bound or pinned: then it is a fact, never moved."""
+    """One pod of a replica.
+
+    ``key`` identifies it to the caller (a UID, or a name). ``node`` is set when it is already bound or pinned: then it
+    is a fact, never moved.
+    """
 
     key: str
     index: int
@@ -179,8 +181,10 @@ class Domain:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """A replica that has all its places, after the plan. ``placement`` names the finest domain at each level that
-    holds all its pods, broad to narrow."""
+    """A replica that has all its places, after the plan.
+
+    ``placement`` names the domain at each level that holds all its pods, broad to narrow.
+    """
 
     role: str
     replica: int
@@ -252,11 +256,26 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What fits at most in one candidate domain: numbers of whole replicas of each role, none of which can grow.
+
+    ``roles`` names the roles that the vectors in ``maximal`` count; the domain can hold exactly those vectors and the
+    smaller ones, counted up to the minimum.
+    """
+
+    path: Path
+    roles: tuple[str, ...]
+    maximal: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """No plan, and why."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]
+    #: The proof of an ``INFEASIBLE``: what fits at most in each domain that was a candidate.
+    certificate: tuple[Bound, ...] = ()
 
     @property
     def message(self) -> str:

@@ -1,0 +1,155 @@
+"""Topologies that ship with Covey, and which one to use.
+
+Nothing is standard beyond region, zone and hostname; each preset is one vendor's labels, from broad to narrow, under
+the common names region, zone, block, subblock, rack, host. Note that AWS numbers its layers from far to near and
+Topograph its tiers from near to far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from covey.api import constants, core
+from covey.placement.model import Level, Topology
+
+REGION: Final = Level("region", ("topology.kubernetes.io/region",), optional=True)
+ZONE: Final = Level("zone", ("topology.kubernetes.io/zone",), optional=True)
+HOST: Final = Level("host", (constants.HOSTNAME_LABEL,))
+
+
+def _level(name: str, *keys: str, optional: bool = False) -> Level:
+    return Level(name, keys, optional)
+
+
+#: Most specific first: `detect` takes the first one whose own labels are on the nodes.
+PRESETS: Final[tuple[Topology, ...]] = (
+    Topology(
+        "topograph",
+        (
+            ZONE,
+            _level("block", "fabric.topograph.run/tier-1"),
+            _level("subblock", "fabric.topograph.run/tier-0", optional=True),
+            _level("rack", "accelerator.topograph.run/domain"),
+            HOST,
+        ),
+    ),
+    Topology(
+        "topograph-legacy",
+        (
+            ZONE,
+            _level("block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
+            _level("subblock", "network.topology.nvidia.com/leaf", optional=True),
+            _level("rack", "network.topology.nvidia.com/accelerator"),
+            HOST,
+        ),
+    ),
+    Topology(
+        "kueue",
+        (
+            ZONE,
+            _level("block", "cloud.provider.com/topology-block"),
+            _level("rack", "cloud.provider.com/topology-rack"),
+            HOST,
+        ),
+    ),
+    Topology(
+        "gke",
+        (
+            ZONE,
+            _level("block", "cloud.google.com/gce-topology-block"),
+            _level("subblock", "cloud.google.com/gce-topology-subblock"),
+            _level("host", "cloud.google.com/gce-topology-host", constants.HOSTNAME_LABEL),
+        ),
+    ),
+    Topology(
+        "aws",
+        (
+            ZONE,
+            _level("block", "topology.k8s.aws/network-node-layer-1"),
+            _level("subblock", "topology.k8s.aws/network-node-layer-3"),
+            _level("rack", "topology.k8s.aws/ultraserver-id", optional=True),
+            HOST,
+        ),
+    ),
+    Topology(
+        "oci",
+        (
+            _level("zone", "oci.oraclecloud.com/rdma.hpc_island_id"),
+            _level("block", "oci.oraclecloud.com/rdma.network_block_id"),
+            _level("subblock", "oci.oraclecloud.com/rdma.local_block_id"),
+            _level("rack", "oci.oraclecloud.com/host.rack_id", optional=True),
+            HOST,
+        ),
+    ),
+    Topology(
+        "coreweave",
+        (
+            REGION,
+            _level("block", "backend.coreweave.cloud/superpod"),
+            _level("subblock", "backend.coreweave.cloud/leafgroup"),
+            _level("rack", "ds.coreweave.com/nvlink.domain", optional=True),
+            HOST,
+        ),
+    ),
+    Topology("nvidia-clique", (ZONE, _level("rack", "nvidia.com/gpu.clique"), HOST)),
+    Topology("kubernetes", (REGION, ZONE, HOST)),
+)
+
+_COMMON: Final = frozenset({*REGION.keys, *ZONE.keys, *HOST.keys})
+
+
+def detect(nodes: Iterable[core.Node]) -> Topology | None:
+    """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
+    present: dict[str, int] = {}
+    for node in nodes:
+        for key in node.metadata.labels or {}:
+            present[key] = present.get(key, 0) + 1
+    best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
+    if _coverage(best, present) > 0:
+        return best
+    return PRESETS[-1] if any(key in present for key in _COMMON) else None
+
+
+def topology_of(resource: core.ClusterTopology) -> Topology:
+    """A ClusterTopology as the planner's value."""
+    levels = tuple(Level(level.name, level.keys, level.optional) for level in resource.spec.levels)
+    return Topology(resource.metadata.name, levels)
+
+
+def choose(
+    name: str | None,
+    topologies: Mapping[str, Topology] | Sequence[Topology],
+    defaults: Sequence[str],
+    nodes: Iterable[core.Node],
+) -> Topology:
+    """The topology of a resource: the one it names, else the default, else the only one, else what the labels show.
+
+    Args:
+        name: what ``spec.topology.name`` says.
+        topologies: the ClusterTopologies there are.
+        defaults: names of those marked default.
+        nodes: nodes to detect a preset from when there is no ClusterTopology.
+
+    Raises:
+        LookupError: when the choice is not clear; the message says why.
+    """
+    known = topologies if isinstance(topologies, Mapping) else {topology.name: topology for topology in topologies}
+    if name:
+        found = known.get(name) or next((preset for preset in PRESETS if preset.name == name), None)
+        if found is None:
+            raise LookupError(f"there is no ClusterTopology {name!r}; there are: {', '.join(sorted(known)) or 'none'}")
+        return found
+    marked = sorted(default for default in defaults if default in known)
+    if len(marked) > 1:
+        raise LookupError(f"several ClusterTopologies are marked default: {', '.join(marked)}")
+    if marked:
+        return known[marked[0]]
+    if len(known) > 1:
+        raise LookupError(f"several ClusterTopologies and none marked default: {', '.join(sorted(known))}")
+    return next(iter(known.values()), None) or detect(nodes) or PRESETS[-1]
+
+
+def _coverage(preset: Topology, present: Mapping[str, int]) -> int:
+    """On how many nodes the best covered of the preset's own labels is."""
+    return max((present.get(key, 0) for level in preset.levels for key in level.keys if key not in _COMMON), default=0)
