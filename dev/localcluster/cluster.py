@@ -71,7 +71,8 @@ class Cluster(ControlPlane):
         self.stop()
 
     def _prepare(self) -> None:
-        self.install_crds(*self._crds)
+        if self._crds:
+            self.install_crds(*self._crds)
 
     # Access
 
