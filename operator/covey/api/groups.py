@@ -177,17 +177,7 @@ class PodGroupTemplate(_Prioritised):
     """Where the pods may lie."""
 
 
-class CompositePodGroupTemplate(_Prioritised):
-    """What CompositePodGroups are made from."""
-
-    RULES: ClassVar = (
-        Rule(
-            "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) || "
-            "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
-            "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates",
-        ),
-    )
-
+class _CompositeTemplate(_Prioritised):
     name: Annotated[DnsLabel, LIVE]
     """The template's name, unique in the whole Workload."""
     scheduling_policy: GroupPolicy
@@ -198,12 +188,42 @@ class CompositePodGroupTemplate(_Prioritised):
     """Where the pods may lie."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a root: seconds from admission until the minimum is bound."""
+
+
+_CHILD_RULE: Final = Rule(
+    "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) || "
+    "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
+    "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates",
+)
+
+
+class InnermostTemplate(_CompositeTemplate):
+    """What CompositePodGroups two levels below a root are made from; only PodGroups may lie below them."""
+
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(min_length=1, max_length=16)]
+    """Templates of child PodGroups. 1 to 16."""
+
+
+class InnerTemplate(_CompositeTemplate):
+    """What CompositePodGroups below a root are made from."""
+
+    RULES: ClassVar = (_CHILD_RULE,)
+
     pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
     """Templates of child PodGroups. At most 16."""
-    composite_pod_group_templates: Annotated[
-        tuple["CompositePodGroupTemplate", ...], BY_NAME, Field(max_length=16)
-    ] = ()
-    """Templates of child CompositePodGroups. At most 16; the tree is at most 4 deep, PodGroups included."""
+    composite_pod_group_templates: Annotated[tuple[InnermostTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child CompositePodGroups. At most 16."""
+
+
+class CompositePodGroupTemplate(_CompositeTemplate):
+    """What root CompositePodGroups are made from. The tree is at most 4 deep, PodGroups included."""
+
+    RULES: ClassVar = (_CHILD_RULE,)
+
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child PodGroups. At most 16."""
+    composite_pod_group_templates: Annotated[tuple[InnerTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child CompositePodGroups. At most 16."""
 
 
 class ControllerReference(Model):
@@ -229,7 +249,7 @@ class WorkloadSpec(Model):
         ),
     )
 
-    controller_ref: ControllerReference | None = None
+    controller_ref: Annotated[ControllerReference | None, IMMUTABLE] = None
     """The object that the Workload belongs to. Immutable."""
     pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
     """Templates of PodGroups without a parent. At most 16."""

@@ -129,6 +129,29 @@ class Compat(Model):
 class DisaggregatedInferenceSpec(Model):
     """What is wanted."""
 
+    RULES: ClassVar = (
+        Rule(
+            "self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))",
+            "the set of role names is immutable: delete the resource and create it anew to add, remove or rename a role",
+            at=".roles",
+        ),
+        Rule(
+            "self.roles.exists(r, r.minReplicas > 0)",
+            "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
+            at=".roles",
+        ),
+        Rule(
+            "!has(self.proximity) || self.proximity.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
+            "proximity names a role that is not in spec.roles: correct the name or add the role",
+            at=".proximity",
+        ),
+        Rule(
+            "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.roles.exists(o, o.name == d.role)))",
+            "dependsOn names a role that is not in spec.roles: correct the name or add the role",
+            at=".roles",
+        ),
+    )
+
     suspend: Annotated[bool, LIVE] = False
     """True: no pods; the place in the queue is given up. Default: false."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
@@ -176,6 +199,15 @@ class DisaggregatedInference(Model):
     Either a working set of all roles starts, close together on the network, or nothing starts and the status says
     why.
     """
+
+    RULES: ClassVar = (
+        Rule(
+            "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z][-a-z0-9]*$')",
+            "the name becomes part of pod and Service names: use at most 63 lower-case letters, digits and -, "
+            "with a letter first",
+            at=".metadata.name",
+        ),
+    )
 
     api_version: Literal["inference.covey.dev/v1alpha1"] = "inference.covey.dev/v1alpha1"
     kind: Literal["DisaggregatedInference"] = "DisaggregatedInference"

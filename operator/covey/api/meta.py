@@ -27,6 +27,8 @@ LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)
 DomainPath = Annotated[tuple[Annotated[str, Field(max_length=63)] | None, ...], ATOMIC, Field(max_length=10)]
 #: RFC 3339, as the API server writes it.
 Timestamp = Annotated[str, Field(max_length=64, json_schema_extra={"format": "date-time"})]
+#: A number, or a percentage of another number.
+IntOrPercent = Annotated[int, Field(ge=0)] | Annotated[str, Field(max_length=4, pattern="^(100|[0-9]{1,2})%$")]
 Count = Annotated[int, Field(ge=0)]
 Word = Annotated[str, Field(max_length=1024)]
 Sentence = Annotated[str, Field(max_length=32768)]

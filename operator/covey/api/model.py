@@ -16,6 +16,9 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+#: Marks a schema given by hand that is structural already and passes into the CRD as it is.
+VERBATIM: Final = "x-covey-verbatim"
+
 
 class FieldClass(StrEnum):
     """What changing a field does to a resource that runs.

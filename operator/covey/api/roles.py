@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import DnsLabel, LevelName, RoleName
+from covey.api.meta import DnsLabel, IntOrPercent, LevelName, RoleName
 from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, Rule
 from covey.api.template import PodTemplate
 
@@ -100,11 +100,9 @@ class Restart(Model):
 class Update(Model):
     """How replicas of the role are replaced inside one unit when a rolled field changes."""
 
-    max_surge: Annotated[int | str | None, LIVE, Field(json_schema_extra={"x-kubernetes-int-or-string": True})] = None
+    max_surge: Annotated[IntOrPercent | None, LIVE] = None
     """Replicas that may exist beyond the wanted number: a number, or a percentage such as 25%. Default: 1."""
-    max_unavailable: Annotated[
-        int | str | None, LIVE, Field(json_schema_extra={"x-kubernetes-int-or-string": True})
-    ] = None
+    max_unavailable: Annotated[IntOrPercent | None, LIVE] = None
     """Replicas that may be missing at a time: a number, or a percentage such as 25%. Default: 0."""
     partition: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
     """Replicas with a lower number keep the old revision. 0 to 9999. Default: 0."""
@@ -160,6 +158,11 @@ class Role(Model):
             "self.minReplicas <= self.replicas",
             "minReplicas is greater than replicas: lower minReplicas or raise replicas",
             at=".minReplicas",
+        ),
+        Rule(
+            "!has(self.dependsOn) || self.dependsOn.all(d, d.role != self.name)",
+            "a role cannot depend on itself: remove it from dependsOn",
+            at=".dependsOn",
         ),
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import WithJsonSchema
 
-from covey.api.model import Rule
+from covey.api.model import VERBATIM, Rule
 
 #: Fields of a pod that Covey sets itself, and where a person says the same thing instead.
 RESERVED: Final[dict[str, str]] = {
@@ -66,6 +66,7 @@ def _strings(description: str) -> dict[str, Any]:
 RESERVED_RULES: Final = tuple(_reserved_rule(name, instead) for name, instead in RESERVED.items())
 
 POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
+    VERBATIM: True,
     "type": "object",
     "required": ["spec"],
     "properties": {

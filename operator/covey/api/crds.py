@@ -1,0 +1,186 @@
+"""The CustomResourceDefinitions, made from the models; ``crds/`` holds what ``render`` returns."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from covey.api import constants
+from covey.api.groups import CompositePodGroup, PodGroup, Workload
+from covey.api.inference import DisaggregatedInference
+from covey.api.model import Model
+from covey.api.schema import structural
+from covey.api.topology import ClusterTopology
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of ``kubectl get``. ``wide``: shown with ``-o wide`` only."""
+
+    name: str
+    path: str
+    description: str
+    type: str = "string"
+    wide: bool = False
+
+    def as_schema(self) -> dict[str, Any]:
+        """The column as the CRD spells it."""
+        return {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+            "priority": 1 if self.wide else 0,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What a CRD says beside the schema."""
+
+    model: type[Model]
+    group: str
+    plural: str
+    short_name: str
+    columns: tuple[Column, ...]
+    namespaced: bool = True
+    #: Paths of wanted replicas, of present ones and of the pods' selector.
+    scale: tuple[str, str, str] | None = None
+
+    @property
+    def file_name(self) -> str:
+        """Where the CRD lies under ``crds/``."""
+        return f"{self.group}_{self.plural}.yaml"
+
+
+def _condition(kind: str, field: str = "status") -> str:
+    return f'.status.conditions[?(@.type=="{kind}")].{field}'
+
+
+_AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
+_GROUP_COLUMNS: Final = (
+    Column("Admitted", _condition(constants.ADMITTED), "Whether the minimum has its nodes reserved."),
+    Column("Scheduled", _condition(constants.SCHEDULED), "Whether the minimum is bound."),
+    Column("Parent", ".spec.parentCompositePodGroupName", "The group above.", wide=True),
+    Column("Reason", _condition(constants.ADMITTED, "reason"), "The reason of Admitted.", wide=True),
+    Column("Message", _condition(constants.ADMITTED, "message"), "The message of Admitted.", wide=True),
+    _AGE,
+)
+
+KINDS: Final = (
+    Kind(
+        DisaggregatedInference,
+        constants.INFERENCE_GROUP,
+        "disaggregatedinferences",
+        "dinf",
+        (
+            Column("Ready", ".status.summary.ready", "Ready and wanted replicas of each role."),
+            Column("Admitted", _condition(constants.ADMITTED), "Whether every unit is admitted."),
+            Column("Updated", ".status.summary.updated", "Replicas of the newest revision, and wanted ones."),
+            Column("Domain", ".status.summary.domain", "The domain that the units reached.", wide=True),
+            Column("Reason", ".status.summary.reason", "Why it is not further.", wide=True),
+            _AGE,
+        ),
+        scale=(".spec.replicas", ".status.units", ".status.selector"),
+    ),
+    Kind(
+        Workload,
+        constants.SCHEDULING_GROUP,
+        "workloads",
+        "cvwl",
+        (
+            Column("Controller", ".spec.controllerRef.name", "The object that it belongs to."),
+            _AGE,
+        ),
+    ),
+    Kind(CompositePodGroup, constants.SCHEDULING_GROUP, "compositepodgroups", "cvcpg", _GROUP_COLUMNS),
+    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _GROUP_COLUMNS),
+    Kind(
+        ClusterTopology,
+        constants.SCHEDULING_GROUP,
+        "clustertopologies",
+        "ctopo",
+        (
+            Column("Broadest", ".spec.levels[0].name", "The broadest level."),
+            Column("Finest", ".spec.levels[-1:].name", "The finest level."),
+            Column(
+                "Default",
+                r".metadata.annotations.scheduling\.covey\.dev/default",
+                "Whether resources that name no topology use it.",
+            ),
+            _AGE,
+        ),
+        namespaced=False,
+    ),
+)
+
+
+def definition(kind: Kind) -> dict[str, Any]:
+    """The CustomResourceDefinition of a kind."""
+    schema = structural(kind.model)
+    name = kind.model.__name__
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": f"{kind.plural}.{kind.group}",
+            "labels": {"app.kubernetes.io/name": "covey", "app.kubernetes.io/part-of": "covey"},
+        },
+        "spec": {
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "names": {
+                "kind": name,
+                "listKind": f"{name}List",
+                "plural": kind.plural,
+                "singular": name.lower(),
+                "shortNames": [kind.short_name],
+                "categories": ["covey"],
+            },
+            "versions": [
+                {
+                    "name": constants.VERSION,
+                    "served": True,
+                    "storage": True,
+                    "subresources": _subresources(kind, has_status="status" in schema["properties"]),
+                    "additionalPrinterColumns": [column.as_schema() for column in kind.columns],
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+
+
+def _subresources(kind: Kind, *, has_status: bool) -> dict[str, Any]:
+    subresources: dict[str, Any] = {"status": {}} if has_status else {}
+    if kind.scale:
+        wanted, present, selector = kind.scale
+        subresources["scale"] = {
+            "specReplicasPath": wanted,
+            "statusReplicasPath": present,
+            "labelSelectorPath": selector,
+        }
+    return subresources
+
+
+class _Dumper(yaml.SafeDumper):
+    """No anchors: what appears twice is written twice, as every other tool does."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
+        return True
+
+
+def render() -> dict[str, str]:
+    """Every CRD as YAML, by file name; the same text for the same models."""
+    return {
+        kind.file_name: yaml.dump(definition(kind), Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)
+        for kind in KINDS
+    }
+
+
+def write(directory: Path) -> None:
+    """Write every CRD into a directory; other files there stay."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in render().items():
+        (directory / name).write_text(text, encoding="utf-8")

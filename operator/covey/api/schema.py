@@ -1,0 +1,186 @@
+"""From pydantic's JSON schema to the structural OpenAPI schema that a CRD must have.
+
+Kubernetes knows no ``$ref``, no ``anyOf`` with null and no ``title``, and prunes what is not declared. The conversion
+knows what Covey's models use and nothing else: an unknown keyword is an error here, not a CRD that means something
+else.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from covey.api.model import VERBATIM, FieldClass, Model, Rule, class_of
+
+Schema = dict[str, Any]
+
+#: Keywords that pass unchanged, in the order in which the CRD has them.
+_PASSED: Final = (
+    "type",
+    "format",
+    "enum",
+    "default",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+    "nullable",
+    "x-kubernetes-list-type",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-validations",
+)
+_CONVERTED: Final = frozenset({"$defs", "title", "description", "required", "properties", "items"})
+_TYPE_AND_METADATA: Final[Schema] = {
+    "apiVersion": {"type": "string", "description": "The group and version of the object's form."},
+    "kind": {"type": "string", "description": "The kind of the object."},
+    # Named so that rules can point there; the API server knows the rest itself.
+    "metadata": {"type": "object", "properties": {"name": {"type": "string"}}},
+}
+_NULL: Final = {"type": "null"}
+
+
+def structural(model: type[Model]) -> Schema:
+    """The schema of a whole object: ``apiVersion``, ``kind``, ``metadata``, ``spec`` and, where it has one, ``status``.
+
+    Immutable fields of ``spec`` get their transition rules on ``spec`` itself, because a rule on an optional field
+    is skipped when the field appears or goes.
+
+    Raises:
+        TypeError: when the model uses something that has no structural form.
+    """
+    source = model.model_json_schema(by_alias=True, mode="validation")
+    source["properties"] |= _TYPE_AND_METADATA
+    source["required"] = ["spec"]
+    definitions = source.get("$defs", {})
+    status = source["properties"].pop("status", None)
+    schema = _Converter(definitions).convert(source)
+    if status:
+        schema["properties"]["status"] = _Converter(definitions, defaults=False).convert(status)
+    properties = schema["properties"]
+    rules = [rule.as_schema() for rule in immutability(_model_in(model, "spec"))]
+    if rules:
+        spec = properties["spec"]
+        spec["x-kubernetes-validations"] = rules + spec.get("x-kubernetes-validations", [])
+    return schema
+
+
+def immutability(spec: type[Model]) -> Iterator[Rule]:
+    """A transition rule for every immutable field of ``spec``; fields of list items are not looked at.
+
+    Each forbids a change of the value as well as its appearing and its going.
+    """
+    yield from _immutable_fields(spec, "", [])
+
+
+def _immutable_fields(model: type[Model], prefix: str, tests: list[str]) -> Iterator[Rule]:
+    """``tests`` are the paths above that may be absent, so that each has to be asked for with ``has``."""
+    for name, field in model.model_fields.items():
+        path = f"{prefix}.{field.alias or name}"
+        asked = tests if field.is_required() else [*tests, path]
+        if class_of(field) is FieldClass.IMMUTABLE:
+            yield _unchanged(path, asked)
+        elif (nested := model_of(field.annotation)) is not None:
+            yield from _immutable_fields(nested, path, asked)
+
+
+def _unchanged(path: str, asked: list[str]) -> Rule:
+    message = f"{path[1:]} is immutable: delete the object and create it anew to change it"
+    same = f"self{path} == oldSelf{path}"
+    if not asked:
+        return Rule(same, message, at=path, forbids=True)
+    present = " && ".join(f"has(self{test})" for test in asked)
+    before = " && ".join(f"has(oldSelf{test})" for test in asked)
+    return Rule(f"({present}) == ({before}) && (!({present}) || {same})", message, at=path, forbids=True)
+
+
+def model_of(annotation: Any) -> type[Model] | None:
+    """The model that a field holds, itself or as an option; None for scalars and lists."""
+    if isinstance(annotation, type):
+        return annotation if issubclass(annotation, Model) else None
+    options = [option for option in getattr(annotation, "__args__", ()) if option is not type(None)]
+    is_optional = len(options) == 1 and type(None) in annotation.__args__
+    return model_of(options[0]) if is_optional else None
+
+
+def _model_in(model: type[Model], field: str) -> type[Model]:
+    found = model_of(model.model_fields[field].annotation)
+    if found is None:
+        raise TypeError(f"{model.__name__}.{field} is not a model")
+    return found
+
+
+class _Converter:
+    """Converts one schema whose references point into ``definitions``.
+
+    ``defaults``: whether the API server stores them. A status is what its writer wrote, no more.
+    """
+
+    def __init__(self, definitions: dict[str, Schema], *, defaults: bool = True) -> None:
+        self._definitions = definitions
+        self._defaults = defaults
+
+    def convert(self, source: Schema, *, nullable: bool = False) -> Schema:
+        """One node and all below it. ``nullable``: null has a meaning here, as in a list's items."""
+        node, may_be_null = self._resolve(source)
+        if nullable and may_be_null:
+            node["nullable"] = True
+        if node.pop(VERBATIM, False):
+            return _described(node) | {key: value for key, value in node.items() if key != "description"}
+        if "anyOf" in node:
+            node = _int_or_string(node)
+            converted = _described(node)
+            return converted | {key: value for key, value in node.items() if key not in _CONVERTED}
+        unknown = node.keys() - _CONVERTED - set(_PASSED)
+        if unknown:
+            raise TypeError(f"no structural form for {sorted(unknown)} in {source}")
+        return self._structure(node)
+
+    def _structure(self, node: Schema) -> Schema:
+        schema = _described(node)
+        schema |= {key: node[key] for key in _PASSED if key in node and key != "default"}
+        if node.get("required"):
+            schema["required"] = node["required"]
+        if "properties" in node:
+            schema["properties"] = {name: self.convert(field) for name, field in node["properties"].items()}
+        if "items" in node:
+            schema["items"] = self.convert(node["items"], nullable=True)
+        return schema | _default(node, schema) if self._defaults else schema
+
+    def _resolve(self, source: Schema) -> tuple[Schema, bool]:
+        """Follow references and take null out of an option. What stands beside a reference wins over its target."""
+        node, may_be_null = dict(source), False
+        while True:
+            options = node.get("anyOf", [])
+            if "$ref" in node:
+                target = self._definitions[node.pop("$ref").rpartition("/")[2]]
+            elif _NULL in options:
+                may_be_null = True
+                del node["anyOf"]
+                rest = [option for option in options if option != _NULL]
+                target = rest[0] if len(rest) == 1 else {"anyOf": rest}
+            else:
+                return node, may_be_null
+            node = target | node
+
+
+def _described(node: Schema) -> Schema:
+    text = " ".join(node.get("description", "").replace("``", "").split())
+    return {"description": text} if text else {}
+
+
+def _default(node: Schema, schema: Schema) -> Schema:
+    """The default that the API server stores: a scalar, or ``{}`` for an object that has stored defaults itself."""
+    default = node.get("default")
+    if isinstance(default, dict):
+        return {"default": {}} if any("default" in field for field in schema["properties"].values()) else {}
+    return {} if default is None or default == [] else {"default": default}
+
+
+def _int_or_string(node: Schema) -> Schema:
+    options = node.pop("anyOf")
+    if [option.get("type") for option in options] != ["integer", "string"]:
+        raise TypeError(f"no structural form for anyOf {options}")
+    merged = {key: value for option in options for key, value in option.items() if key != "type"}
+    form = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
+    return {key: value for key, value in node.items() if key != "default"} | form | merged
