@@ -252,13 +252,13 @@ class Cluster(ControlPlane):
 
 
 def _established(definition: Mapping[str, Any]) -> bool:
-    conditions = definition.get("status", {}).get("conditions", [])
+    conditions = definition.get("status", {}).get("conditions") or []
     return any(item["type"] == "Established" and item["status"] == "True" for item in conditions)
 
 
 def _ready(node: Mapping[str, Any]) -> bool:
     """Ready, and no longer tainted as not ready: the controller-manager takes the taint off a little later."""
-    conditions = node.get("status", {}).get("conditions", [])
+    conditions = node.get("status", {}).get("conditions") or []
     ready = any(item["type"] == "Ready" and item["status"] == "True" for item in conditions)
-    taints = node["spec"].get("taints", [])
+    taints = node["spec"].get("taints") or []
     return ready and not any(taint["key"] == "node.kubernetes.io/not-ready" for taint in taints)
