@@ -9,7 +9,7 @@ Projections are for reading; what is written is always a whole dictionary.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Self
 
 from typing_extensions import TypeVar
@@ -136,7 +136,7 @@ class Client:
         type: type[T] = _DICT,
         labels: str | None = None,
         fields: str | None = None,
-    ) -> AsyncIterator[tuple[EventType, T]]:
+    ) -> AsyncGenerator[tuple[EventType, T], None]:
         """Events from a resourceVersion on, until the server ends the stream after some minutes.
 
         Yields:

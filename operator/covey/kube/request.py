@@ -119,17 +119,18 @@ def create(
         fieldValidation="Strict" if strict else None,
     )
     path = resource.path(namespace)
-    return Request("create", "POST", path, resource.plural, params, _encode(body), repeatable=dry_run)
+    return Request("create", "POST", path, resource.plural, params, _whole(resource, body), repeatable=dry_run)
 
 
 def apply(
     resource: Resource, body: Mapping[str, Any], *, manager: str, force: bool, subresource: str | None
 ) -> Request:
-    """Server-side apply; ``apiVersion`` and ``kind`` are added when the body has none."""
-    full = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    """Server-side apply."""
     params = _present(fieldManager=manager, force="true" if force else None)
     path = _object_path(resource, body, subresource)
-    return Request("apply", "PATCH", path, resource.plural, params, _encode(full), APPLY_PATCH, repeatable=True)
+    return Request(
+        "apply", "PATCH", path, resource.plural, params, _whole(resource, body), APPLY_PATCH, repeatable=True
+    )
 
 
 def json_patch(
@@ -171,7 +172,8 @@ def merge_patch(
 def replace(resource: Resource, body: Mapping[str, Any], *, manager: str | None) -> Request:
     """PUT; its metadata carries name, namespace and the resourceVersion that it replaces."""
     path = _object_path(resource, body, None)
-    return Request("update", "PUT", path, resource.plural, _present(fieldManager=manager), _encode(body))
+    params = _present(fieldManager=manager)
+    return Request("update", "PUT", path, resource.plural, params, _whole(resource, body))
 
 
 def delete(
@@ -208,6 +210,11 @@ def bind(namespace: str, pod: str, uid: str, node: str) -> Request:
 def version() -> Request:
     """What the server says of itself."""
     return Request("get", "GET", "/version", repeatable=True)
+
+
+def _whole(resource: Resource, body: Mapping[str, Any]) -> bytes:
+    """An object with its ``apiVersion`` and ``kind``, which callers may leave out."""
+    return _encode({"apiVersion": resource.api_version, "kind": resource.kind, **body})
 
 
 def _object_path(resource: Resource, body: Mapping[str, Any], subresource: str | None) -> str:

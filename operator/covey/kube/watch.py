@@ -6,7 +6,7 @@ and chunks end anywhere.
 
 from __future__ import annotations
 
-from typing import Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 

@@ -1,0 +1,258 @@
+"""Leader election on a Lease, with client-go's semantics and its 15 / 10 / 2 seconds.
+
+A candidate never compares another machine's clock with its own: a lease counts as expired when its record has
+not changed for the record's duration *as observed here*, on the monotonic clock.  The holder gives up
+``renew_deadline`` seconds after the last renewal was *sent*, before anybody else may think it expired; so two
+processes lead at once only if clocks run at rates that differ by half.
+
+Whoever loses the lease has to end the process: there is no way back from ``LeaseLost``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random as random_module
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from covey.kube.client import Client
+from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, NotFound
+from covey.kube.resources import LEASES
+from covey.kube.series import micro_time
+from covey.observability.logging import get_logger
+from covey.observability.metrics import LEADER
+
+__all__ = ["LeaseElector", "LeaseLost", "Observation"]
+
+_log = get_logger(__name__)
+
+#: Candidates wait between once and this much of the retry period more, so that they do not collide.
+_JITTER: Final = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A Lease as last seen, and since when it has looked like that (seconds of the monotonic clock)."""
+
+    lease: dict[str, Any]
+    since: float
+
+    @property
+    def holder(self) -> str:
+        """Identity of the holder; empty when it was released."""
+        return str(self._spec.get("holderIdentity") or "")
+
+    def seen(self, lease: dict[str, Any], now: float) -> Observation:
+        """The next observation: time starts anew only when the record has changed."""
+        return Observation(lease, self.since if lease.get("spec") == self._spec else now)
+
+    def expired(self, now: float) -> bool:
+        """Whether the holder has been silent for the duration that it promised itself."""
+        return now >= self.since + float(self._spec.get("leaseDurationSeconds") or 0)
+
+    def claimed(self, identity: str, duration: int, stamp: str) -> dict[str, Any]:
+        """The Lease that makes, or keeps, ``identity`` its holder."""
+        spec = {**self._spec, "holderIdentity": identity, "leaseDurationSeconds": duration, "renewTime": stamp}
+        if self.holder != identity:
+            spec["acquireTime"] = stamp
+            spec["leaseTransitions"] = int(self._spec.get("leaseTransitions") or 0) + 1
+        return {**self.lease, "spec": spec}
+
+    def released(self, stamp: str) -> dict[str, Any]:
+        """The Lease that nobody holds; a second is the shortest duration the API takes."""
+        spec = {**self._spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": stamp}
+        return {**self.lease, "spec": spec}
+
+    @property
+    def _spec(self) -> dict[str, Any]:
+        return self.lease.get("spec") or {}
+
+
+class LeaseElector:
+    """One candidate for one Lease.
+
+    ``acquire`` waits to become the leader, ``hold`` renews until the lease is lost, ``release`` gives it up at a
+    clean exit, so that a successor need not wait.
+
+    Args:
+        client: to the API server.
+        name: of the Lease.
+        namespace: of the Lease.
+        identity: unique for the process, also after a restart: pod name and a random part.
+        duration: seconds others wait before they take a silent holder's lease.
+        renew_deadline: seconds without renewal after which the holder gives up; less than ``duration``.
+        retry: seconds between attempts.
+        clock: monotonic seconds, of the same rate as the event loop's.
+        wall: seconds since the epoch, for the record; nobody decides by it.
+        random: uniform in [0, 1).
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        namespace: str,
+        identity: str,
+        *,
+        duration: float = 15.0,
+        renew_deadline: float = 10.0,
+        retry: float = 2.0,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        random: Callable[[], float] = random_module.random,
+    ) -> None:
+        if not 0 < retry * _JITTER < renew_deadline < duration:
+            raise ValueError("a lease needs 1.2 * retry < renew_deadline < duration")
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._identity = identity
+        self._duration = duration
+        self._renew_deadline = renew_deadline
+        self._retry = retry
+        self._clock = clock
+        self._wall = wall
+        self._random = random
+        # Bound of one exchange with the server, so that a slow one leaves time for another.
+        self._patience = max(1.0, renew_deadline / 2)
+        self._observed: Observation | None = None
+        # A write was begun whose outcome is not known: look before the next.
+        self._doubtful = False
+        self._renewed = float("-inf")
+        self._leads = False
+        self._metric = LEADER.labels(name)
+        self._metric.set(0)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process may act now: it leads, and its last renewal is recent enough."""
+        return self._leads and self._clock() < self._renewed + self._renew_deadline
+
+    @property
+    def holder(self) -> str:
+        """Identity of the holder as last seen; empty when there is none or it is not known."""
+        return self._observed.holder if self._observed else ""
+
+    async def acquire(self) -> None:
+        """Wait until this process leads."""
+        _log.info("waiting to lead", lease=self._name, identity=self._identity)
+        while not await self._attempt(self._patience):  # noqa: ASYNC110 - the event would be on another machine
+            await asyncio.sleep(self._retry * (1.0 + _JITTER * self._random()))
+        self._set_leads(leads=True)
+        _log.info("leading", lease=self._name, identity=self._identity)
+
+    async def hold(self) -> None:
+        """Keep renewing; ends only by raising.
+
+        Raises:
+            LeaseLost: somebody else holds the lease, or it could not be renewed in time.
+        """
+        try:
+            while True:
+                await asyncio.sleep(self._retry)
+                await self._renew()
+        except LeaseLost:
+            _log.error("lease lost", lease=self._name, identity=self._identity, holder=self.holder)
+            raise
+        finally:
+            self._set_leads(leads=False)
+
+    async def release(self) -> None:
+        """Give the lease up, if this process holds it; failing to is only logged: it expires by itself."""
+        self._set_leads(leads=False)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._give_up()
+        except (KubeError, TimeoutError) as error:
+            _log.warning("lease not released", lease=self._name, error=str(error))
+
+    async def _give_up(self) -> None:
+        for _ in range(2):
+            if self._doubtful:
+                await self._look()
+            if self._observed is None or self._observed.holder != self._identity:
+                return
+            try:
+                await self._client.replace(LEASES, self._observed.released(self._stamp()))
+            except Conflict:
+                # A renewal that was cancelled on its way has arrived after all.
+                self._doubtful = True
+            else:
+                self._observed = None
+                _log.info("lease released", lease=self._name, identity=self._identity)
+                return
+
+    async def _renew(self) -> None:
+        """Renew once, trying until the deadline."""
+        deadline = self._renewed + self._renew_deadline
+        while (left := deadline - self._clock()) > 0:
+            if await self._attempt(left):
+                return
+            if self.holder not in {"", self._identity}:
+                raise LeaseLost(f"{self._name} is held by {self.holder}")
+            await asyncio.sleep(max(min(self._retry, deadline - self._clock()), 0.0))
+        raise LeaseLost(f"{self._name} could not be renewed for {self._renew_deadline:g} s")
+
+    async def _attempt(self, seconds: float) -> bool:
+        """Try once to take or renew the lease, for at most so many seconds."""
+        try:
+            async with asyncio.timeout(min(seconds, self._patience)):
+                return await self._claim()
+        except (KubeError, TimeoutError) as error:
+            _log.warning("lease not reached", lease=self._name, error=str(error) or "no answer in time")
+            return False
+
+    async def _claim(self) -> bool:
+        # The holder knows the record it wrote and need not read it first.
+        if self._doubtful or not self._leads:
+            await self._look()
+        try:
+            return await self._write()
+        except (Conflict, AlreadyExists):
+            await self._look()
+            return False
+
+    async def _look(self) -> None:
+        try:
+            lease = await self._client.get(LEASES, self._name, self._namespace)
+        except NotFound:
+            self._observed = None
+        else:
+            now = self._clock()
+            self._observed = self._observed.seen(lease, now) if self._observed else Observation(lease, now)
+        self._doubtful = False
+
+    async def _write(self) -> bool:
+        """Write the record that makes this process the holder, unless somebody else is."""
+        sent = self._clock()
+        observed = self._observed
+        if observed is None:
+            blank = Observation({"metadata": {"name": self._name, "namespace": self._namespace}}, sent)
+            self._doubtful = True
+            lease = await self._client.create(LEASES, self._claimed(blank), self._namespace)
+        elif self._taken(observed, sent):
+            return False
+        else:
+            self._doubtful = True
+            lease = await self._client.replace(LEASES, self._claimed(observed))
+        self._observed = Observation(lease, sent)
+        self._renewed = sent
+        self._doubtful = False
+        return True
+
+    def _taken(self, observed: Observation, now: float) -> bool:
+        """Whether somebody else holds the lease; a holder never takes it back from another, expired or not."""
+        return observed.holder not in {"", self._identity} and (self._leads or not observed.expired(now))
+
+    def _claimed(self, observed: Observation) -> dict[str, Any]:
+        return observed.claimed(self._identity, math.ceil(self._duration), self._stamp())
+
+    def _stamp(self) -> str:
+        return micro_time(self._wall())
+
+    def _set_leads(self, *, leads: bool) -> None:
+        self._leads = leads
+        self._metric.set(leads)

@@ -1,0 +1,201 @@
+"""A work queue of keys with client-go's semantics.
+
+A key that waits is held once, however often it is added.  A key that is being worked on is never given to a
+second worker; added meanwhile, it waits again as soon as its worker is done.  Failed keys come back with
+exponential back-off, each with its own count; delayed keys share one timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Final, Generic, TypeVar
+
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, Terminal, Unreachable
+from covey.observability.logging import get_logger
+from covey.observability.metrics import WORKQUEUE_DEPTH
+
+_log = get_logger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+
+class QueueClosed(Exception):  # noqa: N818 - no error: the end
+    """The queue was closed and everything that waited has been taken."""
+
+
+class _End:
+    """Stands in the queue behind the last key."""
+
+
+_END: Final = _End()
+
+
+class WorkQueue(Generic[K]):
+    """Keys that wait for a worker; single-threaded, on one event loop.
+
+    Args:
+        name: label of its depth in metrics.
+        first_delay: seconds before the first retry of a key, doubled for each failure in a row.
+        longest_delay: bound of that.
+    """
+
+    def __init__(self, name: str = "queue", *, first_delay: float = 0.005, longest_delay: float = 30.0) -> None:
+        self._first_delay = first_delay
+        self._longest_delay = longest_delay
+        self._ready: asyncio.Queue[K | _End] = asyncio.Queue()
+        self._dirty: set[K] = set()
+        self._processing: set[K] = set()
+        self._failures: dict[K, int] = {}
+        self._delayed: dict[K, float] = {}
+        self._heap: list[tuple[float, int, K]] = []
+        self._order = itertools.count()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+        self._depth = WORKQUEUE_DEPTH.labels(name)
+
+    def __len__(self) -> int:
+        """Keys ready to be taken; neither delayed ones nor those being worked on."""
+        return self._ready.qsize() - self._closed
+
+    def add(self, key: K) -> None:
+        """Make a key wait for a worker, unless it does already."""
+        if self._closed or key in self._dirty:
+            return
+        self._dirty.add(key)
+        if key not in self._processing:
+            self._offer(key)
+
+    def add_after(self, key: K, delay: float) -> None:
+        """Add a key ``delay`` seconds from now; of several delays of one key the earliest counts."""
+        if delay <= 0:
+            self.add(key)
+            return
+        if self._closed:
+            return
+        due = asyncio.get_running_loop().time() + delay
+        if due < self._delayed.get(key, float("inf")):
+            self._delayed[key] = due
+            heapq.heappush(self._heap, (due, next(self._order), key))
+            self._schedule()
+
+    async def get(self) -> K:
+        """Take the key that has waited longest; call ``done`` for it whatever happens.
+
+        Raises:
+            QueueClosed: closed and empty.
+        """
+        key = await self._ready.get()
+        if isinstance(key, _End):
+            self._ready.put_nowait(key)
+            raise QueueClosed
+        self._dirty.discard(key)
+        self._processing.add(key)
+        self._depth.dec()
+        return key
+
+    def done(self, key: K) -> None:
+        """The work on a key has ended, well or not."""
+        self._processing.discard(key)
+        if key in self._dirty and not self._closed:
+            self._offer(key)
+
+    def retry(self, key: K) -> float:
+        """Count a failure of a key and add it after its back-off; returns the seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        # Beyond 2**64 no float is needed: the bound was reached long before.
+        delay = min(self._first_delay * 2.0 ** min(failures, 64), self._longest_delay)
+        self.add_after(key, delay)
+        return delay
+
+    def forget(self, key: K) -> None:
+        """The key has succeeded: its next failure counts as the first."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        """Failures of a key in a row."""
+        return self._failures.get(key, 0)
+
+    def close(self) -> None:
+        """Take no more keys, drop the delayed ones; those that wait are still handed out."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._delayed.clear()
+        self._heap.clear()
+        self._ready.put_nowait(_END)
+
+    def _offer(self, key: K) -> None:
+        self._depth.inc()
+        self._ready.put_nowait(key)
+
+    def _schedule(self) -> None:
+        """Keep one timer, for the earliest delayed key."""
+        if self._timer is not None:
+            if self._timer.when() <= self._heap[0][0]:
+                return
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._release)
+
+    def _release(self) -> None:
+        # The loop may fire a timer early by its clock's resolution; the key's own time is taken for now.
+        now = max(asyncio.get_running_loop().time(), self._heap[0][0])
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            # A key added again with a shorter delay has left its older entry behind.
+            if self._delayed.get(key) == due:
+                del self._delayed[key]
+                self.add(key)
+        self._timer = None
+        if self._heap:
+            self._schedule()
+
+
+async def run_workers(queue: WorkQueue[K], handler: Callable[[K], Awaitable[None]], workers: int) -> None:
+    """Work on the queue's keys, that many at a time, until the queue is closed and empty.
+
+    What ``handler`` raises decides what happens to its key: ``Retryable`` brings it back after its delay,
+    ``Terminal`` drops it until it is added again, anything else brings it back with back-off.
+    """
+    async with asyncio.TaskGroup() as group:
+        for _ in range(workers):
+            group.create_task(_work(queue, handler))
+
+
+async def _work(queue: WorkQueue[K], handler: Callable[[K], Awaitable[None]]) -> None:
+    while True:
+        try:
+            key = await queue.get()
+        except QueueClosed:
+            return
+        try:
+            await handler(key)
+        except Exception as error:  # noqa: BLE001 - one key's failure must not end the worker
+            _after_failure(queue, key, error)
+        else:
+            queue.forget(key)
+        finally:
+            queue.done(key)
+
+
+def _after_failure(queue: WorkQueue[K], key: K, error: Exception) -> None:
+    """Conflicts and lost connections are everyday life; what nobody expected is logged with its traceback."""
+    if isinstance(error, Retryable):
+        queue.forget(key)
+        queue.add_after(key, error.delay)
+        _log.debug("again later", key=key, delay=error.delay, why=str(error))
+    elif isinstance(error, Terminal):
+        queue.forget(key)
+        _log.warning("given up until it changes", key=key, reason=error.reason, error=error.message)
+    elif isinstance(error, Conflict | AlreadyExists):
+        _log.debug("conflict", key=key, error=str(error), delay=queue.retry(key))
+    elif isinstance(error, ApiError | Unreachable):
+        _log.warning("request failed", key=key, error=str(error), delay=queue.retry(key))
+    else:
+        _log.error("work failed", key=key, delay=queue.retry(key), exc_info=error)

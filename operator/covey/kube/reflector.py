@@ -1,0 +1,163 @@
+"""Keeps a copy of a collection current: LIST, then WATCH, for ever.
+
+client-go's Reflector and shared informer in one: a list replaces the store with synthetic deletions for what is
+gone, a closed watch is resumed from the last resourceVersion seen (bookmarks count), 410 and repeated failure
+lead to a new list, with jittered exponential back-off.  It differs in that objects are immutable projections,
+unchanged objects of a new list are not announced, and there is no periodic resync: level-triggered consumers
+have their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import Callable, Hashable, Iterable
+from typing import Final, Generic, Literal
+
+from covey.kube.client import Client
+from covey.kube.errors import ApiError, Gone, KubeError
+from covey.kube.resources import Resource
+from covey.kube.store import Change, Key, Store, T
+from covey.kube.watch import BOOKMARK, DELETED, EventType
+from covey.observability.logging import get_logger
+
+_log = get_logger(__name__)
+
+OnEvent = Callable[[EventType, T, T | None], None]
+
+_FIRST_DELAY: Final = 0.2
+_LONGEST_DELAY: Final = 10.0
+#: A watch that ends sooner than this, in seconds, counts as a failure: else a broken proxy is asked in a hot loop.
+_SHORT: Final = 1.0
+#: Failed watches in a row after which the collection is listed anew.
+_PATIENCE: Final = 4
+
+
+class Reflector(Generic[T]):
+    """A live copy of all objects of a resource that match a selector.
+
+    ``store`` maps (namespace, name) to the object; read it freely, never write to it. Callbacks run on the event
+    loop, one change at a time, after the store has it; what they raise is logged and stops nothing.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        type: type[T],  # noqa: A002 - as in Client
+        *,
+        namespace: str | None = None,
+        labels: str | None = None,
+        fields: str | None = None,
+        on_event: OnEvent[T] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        generator: random.Random | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._type = type
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._callbacks: list[OnEvent[T]] = [on_event] if on_event else []
+        self._clock = clock
+        self._random = generator or random.Random()  # noqa: S311 - it spreads load, it keeps no secret
+        self._objects: Store[T] = Store()
+        self._version = ""
+        self._failures = 0
+        self.synced = asyncio.Event()
+        self.last_contact = clock()
+
+    @property
+    def store(self) -> dict[Key, T]:
+        """The objects by (namespace, name)."""
+        return self._objects.items
+
+    def subscribe(self, on_event: OnEvent[T]) -> None:
+        """Call ``on_event(kind, new_or_last, previous)`` for every change from now on."""
+        self._callbacks.append(on_event)
+
+    def add_index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
+        """File every object under the keys that a function gives for it; by now or later."""
+        self._objects.add_index(name, keys_of)
+
+    def by_index(self, name: str, key: Hashable) -> tuple[T, ...]:
+        """The objects under a key of an index."""
+        return self._objects.by_index(name, key)
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except Gone:
+                self._version = ""
+                await self._pause("resource version expired", None)
+            except KubeError as error:
+                if self._failures >= _PATIENCE:
+                    self._version = ""
+                await self._pause("contact lost", error)
+
+    async def _list(self) -> None:
+        items, version = await self._client.list(
+            self._resource, self._namespace, type=self._type, labels=self._labels, fields=self._fields
+        )
+        self.last_contact = self._clock()
+        for change in self._objects.replace(items):
+            self._announce(change)
+        self._version = version
+        _log.debug("listed", resource=self._resource.plural, objects=len(items), resource_version=version)
+        self.synced.set()
+
+    async def _watch(self) -> None:
+        begun = self._clock()
+        events = self._client.watch(
+            self._resource,
+            self._namespace,
+            resource_version=self._version,
+            type=self._type,
+            labels=self._labels,
+            fields=self._fields,
+        )
+        async with contextlib.aclosing(events):
+            async for kind, item in events:
+                self.last_contact = self._clock()
+                self._failures = 0
+                self._take(kind, item)
+        if self._clock() - begun < _SHORT:
+            await self._pause("watch ended at once", None)
+
+    def _take(self, kind: EventType, item: T) -> None:
+        if kind == DELETED:
+            changes = self._objects.drop(item)
+        elif kind == BOOKMARK:
+            changes = iter(())
+        else:
+            changes = self._objects.put(item)
+        for change in changes:
+            self._announce(change)
+        # Last: after a failure on the way this event is asked for again.
+        self._version = item.metadata.resource_version
+
+    def _announce(self, change: Change[T]) -> None:
+        for callback in self._callbacks:
+            try:
+                callback(*change)
+            except Exception:  # noqa: BLE001 - a consumer's mistake must not stop the reflector
+                _log.exception("callback failed", resource=self._resource.plural, key=change[1].metadata.key)
+
+    async def _pause(self, why: str, error: KubeError | None) -> None:
+        """Wait before the next attempt: exponentially longer, between once and twice that at random."""
+        delay = min(_FIRST_DELAY * 2.0**self._failures, _LONGEST_DELAY) * self._random.uniform(1.0, 2.0)
+        if isinstance(error, ApiError) and error.retry_after:
+            delay = max(delay, error.retry_after)
+        self._failures += 1
+        level: Literal["warning", "info"] = "warning" if error else "info"
+        getattr(_log, level)(
+            why, resource=self._resource.plural, error=str(error) if error else None, delay=round(delay, 2)
+        )
+        await asyncio.sleep(delay)

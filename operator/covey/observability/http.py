@@ -1,0 +1,120 @@
+"""Metrics and probes over HTTP, each on an address of its own.
+
+``/healthz`` and ``/readyz`` ask the process; ``/metrics`` renders in a thread, since with many series it takes
+long enough to hold up the event loop that bind calls hang on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from covey.observability import metrics
+
+#: Says whether all is well, and a line of text for whoever asks.
+Probe = Callable[[], tuple[bool, str]]
+
+#: Addresses that switch an endpoint off, as controller-runtime's flags do.
+_OFF: Final = frozenset({"", "0"})
+#: Seconds that a request under way is given at the end.
+_GRACE: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where the endpoints are, as URLs without path; None where one is switched off."""
+
+    metrics_url: str | None
+    health_url: str | None
+
+
+def parse_address(text: str) -> tuple[str | None, int]:
+    """Host (None: all interfaces) and port of ``:8080``, ``127.0.0.1:0`` or ``[::1]:8080``.
+
+    Raises:
+        ValueError: anything else.
+    """
+    host, colon, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not port.isdecimal() or int(port) > 0xFFFF or (":" in bare and bare == host):
+        raise ValueError(f"{text!r} is no address: expected HOST:PORT or :PORT")
+    return bare or None, int(port)
+
+
+@asynccontextmanager
+async def serve_health(
+    metrics_address: str, health_address: str, healthz: Probe, readyz: Probe
+) -> AsyncIterator[Served]:
+    """Serve metrics and probes inside an ``async with``.
+
+    Args:
+        metrics_address: of ``/metrics``; port 0 takes a free one, ``""`` or ``"0"`` serves none.
+        health_address: of ``/healthz`` and ``/readyz``; likewise.
+        healthz: whether the process should go on living.
+        readyz: whether it should be sent work.
+
+    Raises:
+        ValueError: an address that cannot be read.
+        OSError: an address that cannot be bound.
+    """
+    async with AsyncExitStack() as stack:
+        metrics_url = await stack.enter_async_context(serve(metrics_app(), metrics_address))
+        health_url = await stack.enter_async_context(serve(health_app(healthz, readyz), health_address))
+        yield Served(metrics_url, health_url)
+
+
+@asynccontextmanager
+async def serve(app: web.Application, address: str) -> AsyncIterator[str | None]:
+    """Serve an application at an address; yields its URL, None when the address switches it off."""
+    if address in _OFF:
+        yield None
+        return
+    host, port = parse_address(address)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        yield _url(runner)
+    finally:
+        await runner.cleanup()
+
+
+def metrics_app() -> web.Application:
+    """The application behind ``/metrics``."""
+
+    async def render(_: web.Request) -> web.Response:
+        body = await asyncio.to_thread(metrics.render)
+        return web.Response(body=body, headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    app = web.Application()
+    app.router.add_get("/metrics", render)
+    return app
+
+
+def health_app(healthz: Probe, readyz: Probe) -> web.Application:
+    """The application behind the probes: 200 when well, 503 with the reason when not."""
+
+    def answer(probe: Probe) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def handle(_: web.Request) -> web.Response:
+            well, text = probe()
+            return web.Response(status=200 if well else 503, text=f"{text}\n")
+
+        return handle
+
+    app = web.Application()
+    app.router.add_get("/healthz", answer(healthz))
+    app.router.add_get("/readyz", answer(readyz))
+    return app
+
+
+def _url(runner: web.AppRunner) -> str:
+    host, port = runner.addresses[0][:2]
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - to be replaced, not bound
+        host = "127.0.0.1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
