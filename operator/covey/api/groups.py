@@ -91,8 +91,8 @@ class TopologyConstraint(Model):
 class ProximityConstraint(Model):
     """Child groups that lie together."""
 
-    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=2, max_length=16)]
-    """At least two roles, by name."""
+    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=1, max_length=16)]
+    """Roles, by name, whose pods all lie together."""
     level: Annotated[LevelName, LIVE]
     """The level of the topology whose domain they share."""
     mode: Annotated[Mode, LIVE] = Mode.PREFERRED
@@ -250,7 +250,7 @@ class WorkloadSpec(Model):
     )
 
     controller_ref: Annotated[ControllerReference | None, IMMUTABLE] = None
-    """The object that the Workload belongs to. Immutable."""
+    """The object that the Workload belongs to."""
     pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
     """Templates of PodGroups without a parent. At most 16."""
     composite_pod_group_templates: Annotated[tuple[CompositePodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
@@ -269,9 +269,9 @@ class Workload(Model):
 
 class _GroupSpec(_Prioritised):
     parent_composite_pod_group_name: Annotated[ObjectName | None, IMMUTABLE] = None
-    """The CompositePodGroup above, in the same namespace; absent on a root. Immutable."""
+    """The CompositePodGroup above, in the same namespace; absent on a root."""
     workload_ref: Annotated[WorkloadReference | None, IMMUTABLE] = None
-    """The template that the group was made from. Immutable."""
+    """The template that the group was made from."""
     scheduling_constraints: SchedulingConstraints | None = None
     """Where the pods may lie."""
 
@@ -361,6 +361,15 @@ class PodGroup(Model):
 
 class CompositePodGroup(Model):
     """Groups that are scheduled as one."""
+
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.spec.parentCompositePodGroupName) || "
+            "self.spec.parentCompositePodGroupName != self.metadata.name",
+            "a group cannot lie below itself: name another group, or none for a root",
+            at=".spec.parentCompositePodGroupName",
+        ),
+    )
 
     api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
     kind: Literal["CompositePodGroup"] = "CompositePodGroup"

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from covey.api import constants
 from covey.api.meta import LevelName, Mode, ObjectMeta, ObjectName, RoleName
-from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, Rule
+from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, NotYet, Rule
 from covey.api.roles import Role
 from covey.api.status import DisaggregatedInferenceStatus
 
@@ -74,8 +74,8 @@ class UnitTopology(Model):
 class Proximity(Model):
     """Roles that should lie together."""
 
-    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=2, max_length=16)]
-    """Names of at least two roles."""
+    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=1, max_length=16)]
+    """Names of the roles whose pods all lie together."""
     level: Annotated[LevelName, LIVE]
     """The level of the topology whose domain they share within a unit."""
     mode: Annotated[Mode, LIVE] = Mode.PREFERRED
@@ -99,7 +99,7 @@ class GangSettings(Model):
     timeout_seconds: Annotated[int, LIVE, Field(ge=1, le=3600)] = 300
     """Seconds from admission until the whole minimum is bound; after that it is released and planned again.
     1 to 3600. Default: 300."""
-    termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    termination_delay_seconds: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=86400)] = None
     """Seconds below the minimum after which the unit is taken down and queued whole again. 0 to 86400.
     Default: never."""
 
@@ -156,28 +156,28 @@ class DisaggregatedInferenceSpec(Model):
     """True: no pods; the place in the queue is given up. Default: false."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
     """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
-    backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
-    """Who places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Immutable. Default: Auto."""
+    backend: Annotated[Backend, IMMUTABLE, NotYet("Auto, Extender")] = Backend.AUTO
+    """Who places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Default: Auto."""
     scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
-    """The scheduler that binds the pods. Immutable. Default: covey-scheduler for Extender, default-scheduler for
+    """The scheduler that binds the pods. Default: covey-scheduler for Extender, default-scheduler for
     Kubernetes, volcano for Volcano."""
     priority_class_name: Annotated[ObjectName | None, IMMUTABLE] = None
-    """The PriorityClass of all pods. Immutable. Default: none."""
-    queue: Annotated[ObjectName | None, IMMUTABLE] = None
-    """The queue, for Volcano. Immutable. Default: none."""
+    """The PriorityClass of all pods. Default: none."""
+    queue: Annotated[ObjectName | None, IMMUTABLE, NotYet()] = None
+    """The queue, for Volcano. Default: none."""
     topology: UnitTopology = UnitTopology()
     """Where the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()
     """Roles that should lie together. At most 8 rules."""
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
-    disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
+    disruption_mode: Annotated[DisruptionMode | None, LIVE, NotYet()] = None
     """What preemption may take at a time: Unit, Replica or Pod. Default: Unit."""
     gang: GangSettings = GangSettings()
     """How long a gang may take."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
-    rollout: Rollout | None = None
+    rollout: Annotated[Rollout | None, NotYet()] = None
     """How a change of rolled fields is brought in."""
     compat: Compat = Compat()
     """What is provided for engines that were written for another controller."""
@@ -202,9 +202,8 @@ class DisaggregatedInference(Model):
 
     RULES: ClassVar = (
         Rule(
-            "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z][-a-z0-9]*$')",
-            "the name becomes part of pod and Service names: use at most 63 lower-case letters, digits and -, "
-            "with a letter first",
+            "self.metadata.name.size() <= 63 && !self.metadata.name.contains('.')",
+            "the name is part of labels and of host names: use at most 63 lower-case letters, digits and -",
             at=".metadata.name",
         ),
     )

@@ -18,10 +18,13 @@ from pydantic_core import CoreSchema
 
 #: Marks a schema given by hand that is structural already and passes into the CRD as it is.
 VERBATIM: Final = "x-covey-verbatim"
+#: Carry a field's class, and what of it is not built yet, to the CRD generator, which turns them into words.
+CLASS: Final = "x-covey-class"
+NOT_YET: Final = "x-covey-not-yet"
 
 
 class FieldClass(StrEnum):
-    """What changing a field does to a resource that runs.
+    """What changing a field of a running resource does.
 
     ``ROLLED``: it is part of the role's revision hash, pods are replaced. ``LIVE``: takes effect in place.
     ``LIVE_FOR_NEW_PODS``: in place as well, but pods that have their node stay where they are.
@@ -33,11 +36,29 @@ class FieldClass(StrEnum):
     LIVE_FOR_NEW_PODS = "live for new pods"
     IMMUTABLE = "immutable"
 
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Tell the CRD generator, which says it in the field's description."""
+        return handler(source) | {CLASS: self.value}
+
 
 ROLLED: Final = FieldClass.ROLLED
 LIVE: Final = FieldClass.LIVE
 LIVE_FOR_NEW_PODS: Final = FieldClass.LIVE_FOR_NEW_PODS
 IMMUTABLE: Final = FieldClass.IMMUTABLE
+
+
+@dataclass(frozen=True, slots=True)
+class NotYet:
+    """A field that this version stores but does not honour: ``covey.api.support`` refuses it by a condition.
+
+    ``accepted`` names the values that are no wish for anything else, and are therefore not refused.
+    """
+
+    accepted: str = ""
+
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Tell the CRD generator, which says it in the field's description."""
+        return handler(source) | {NOT_YET: self.accepted}
 
 
 @dataclass(frozen=True, slots=True)

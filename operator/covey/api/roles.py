@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from covey.api.meta import DnsLabel, IntOrPercent, LevelName, RoleName
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, Rule
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, NotYet, Rule
 from covey.api.template import PodTemplate
 
 
@@ -87,13 +87,13 @@ class Dependency(Model):
 class Restart(Model):
     """What happens when a pod of the role fails."""
 
-    policy: Annotated[RestartPolicy | None, LIVE] = None
+    policy: Annotated[RestartPolicy | None, LIVE, NotYet("the default")] = None
     """RecreateReplica: all pods of the replica are replaced together. RecreateReplicaAfterStart: the same, but only
     once the replica has been Ready. RecreateUnit: the whole unit. None: only the pod itself.
     Default: RecreateReplica where size > 1, else None."""
-    backoff: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    backoff: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=3600)] = None
     """Seconds to wait before the next restart; doubles with each, up to an hour. 0 to 3600."""
-    max_restarts: Annotated[int | None, LIVE, Field(ge=0, le=1000)] = None
+    max_restarts: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=1000)] = None
     """After so many restarts the replica is left failed. 0 to 1000. Default: no limit."""
 
 
@@ -121,12 +121,12 @@ class Scaling(Model):
         ),
     )
 
-    mode: Annotated[ScalingMode | None, LIVE] = None
+    mode: Annotated[ScalingMode | None, LIVE, NotYet("Static")] = None
     """Static: spec.roles[].replicas. External: a RoleScaler of each unit and role, with a scale subresource for an
     autoscaler. Default: Static."""
-    min: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
+    min: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=9999)] = None
     """With External, the fewest replicas. 0 to 9999."""
-    max: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
+    max: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=9999)] = None
     """With External, the most replicas. 0 to 9999."""
 
 
@@ -144,7 +144,7 @@ class Port(Model):
 class Network(Model):
     """How the pods of the role are found by name."""
 
-    subdomain: Annotated[Subdomain | None, LIVE] = None
+    subdomain: Annotated[Subdomain | None, LIVE, NotYet("Shared")] = None
     """Shared: one headless Service. UniquePerReplica: one for each replica. Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
     """Ports that the headless Service names. At most 32."""
@@ -183,14 +183,14 @@ class Role(Model):
     """The pod template of the leader, the pod with index 0, of each replica. Default: template."""
     topology: RoleTopology = RoleTopology()
     """Where the pods of one replica may lie."""
-    depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), Field(max_length=16)] = ()
+    depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), NotYet(), Field(max_length=16)] = ()
     """Roles that come first. The gang is placed as a whole before; only the start is held. At most 16, no cycles."""
-    startup: Annotated[Startup | None, LIVE] = None
+    startup: Annotated[Startup | None, LIVE, NotYet("Parallel")] = None
     """Parallel: all pods of a replica start at once. LeaderReady: the workers' places are reserved, they start when
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None
     """What happens when a pod fails."""
-    update: Update | None = None
+    update: Annotated[Update | None, NotYet()] = None
     """How replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None
     """Who sets the number of replicas."""

@@ -8,7 +8,7 @@ else.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from covey.api.model import VERBATIM, FieldClass, Model, Rule, class_of
+from covey.api.model import CLASS, NOT_YET, VERBATIM, FieldClass, Model, Rule, class_of
 
 Schema = dict[str, Any]
 
@@ -30,7 +30,14 @@ _PASSED: Final = (
     "x-kubernetes-list-map-keys",
     "x-kubernetes-validations",
 )
-_CONVERTED: Final = frozenset({"$defs", "title", "description", "required", "properties", "items"})
+_TEXT: Final = frozenset({"title", "description", CLASS, NOT_YET})
+_CONVERTED: Final = _TEXT | {"$defs", "required", "properties", "items"}
+_CHANGES: Final = {
+    FieldClass.ROLLED: "A change replaces the pods.",
+    FieldClass.LIVE: "",
+    FieldClass.LIVE_FOR_NEW_PODS: "A change holds for new pods only.",
+    FieldClass.IMMUTABLE: "Immutable.",
+}
 _TYPE_AND_METADATA: Final[Schema] = {
     "apiVersion": {"type": "string", "description": "The group and version of the object's form."},
     "kind": {"type": "string", "description": "The kind of the object."},
@@ -125,12 +132,9 @@ class _Converter:
         node, may_be_null = self._resolve(source)
         if nullable and may_be_null:
             node["nullable"] = True
-        if node.pop(VERBATIM, False):
-            return _described(node) | {key: value for key, value in node.items() if key != "description"}
-        if "anyOf" in node:
-            node = _int_or_string(node)
-            converted = _described(node)
-            return converted | {key: value for key, value in node.items() if key not in _CONVERTED}
+        if node.pop(VERBATIM, False) or "anyOf" in node:
+            structure = _int_or_string(node) if "anyOf" in node else node
+            return _described(node) | {key: value for key, value in structure.items() if key not in _TEXT}
         unknown = node.keys() - _CONVERTED - set(_PASSED)
         if unknown:
             raise TypeError(f"no structural form for {sorted(unknown)} in {source}")
@@ -165,7 +169,14 @@ class _Converter:
 
 
 def _described(node: Schema) -> Schema:
-    text = " ".join(node.get("description", "").replace("``", "").split())
+    """The description: meaning, what a change does, and what is not built yet."""
+    sentences = [node.get("description", "").replace("``", "")]
+    if CLASS in node:
+        sentences.append(_CHANGES[FieldClass(node[CLASS])])
+    if NOT_YET in node:
+        accepted = node[NOT_YET]
+        sentences.append(f"Accepted so far: {accepted}." if accepted else "Not supported yet.")
+    text = " ".join(" ".join(sentences).split())
     return {"description": text} if text else {}
 
 

@@ -63,6 +63,15 @@ def _strings(description: str) -> dict[str, Any]:
     }
 
 
+def _own_keys(what: str) -> dict[str, Any]:
+    rule = Rule(
+        "self.all(key, !key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
+        f"{what} under covey.dev are Covey's own: remove them, or use a prefix of yours",
+        forbids=True,
+    )
+    return {"x-kubernetes-validations": [rule.as_schema()]}
+
+
 RESERVED_RULES: Final = tuple(_reserved_rule(name, instead) for name, instead in RESERVED.items())
 
 POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
@@ -74,8 +83,8 @@ POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
             "type": "object",
             "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's.",
             "properties": {
-                "labels": _strings("Labels of the pods, beside those that Covey sets."),
-                "annotations": _strings("Annotations of the pods."),
+                "labels": _strings("Labels of the pods, beside those that Covey sets.") | _own_keys("labels"),
+                "annotations": _strings("Annotations of the pods.") | _own_keys("annotations"),
                 "creationTimestamp": {
                     "type": "string",
                     "nullable": True,

@@ -1,11 +1,11 @@
 """``ClusterTopology``: which node labels make up the levels of the network, from broad to narrow."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from covey.api.meta import LabelKey, LevelName, ObjectMeta
-from covey.api.model import BY_NAME, LIVE, SET, Model
+from covey.api.model import BY_NAME, LIVE, SET, Model, Rule
 
 
 class TopologyLevel(Model):
@@ -21,6 +21,14 @@ class TopologyLevel(Model):
 
 class ClusterTopologySpec(Model):
     """The levels."""
+
+    RULES: ClassVar = (
+        Rule(
+            "self.levels.all(a, self.levels.all(b, a.name == b.name || !a.keys.exists(k, k in b.keys)))",
+            "a label key belongs to two levels, which would make them the same: remove it from one of them",
+            at=".levels",
+        ),
+    )
 
     levels: Annotated[tuple[TopologyLevel, ...], BY_NAME, Field(min_length=1, max_length=10)]
     """The levels, from broad to narrow. 1 to 10."""
