@@ -1,0 +1,428 @@
+"""Random cases: one generator, drawn from a seeded random source or from hypothesis (which then shrinks).
+
+Sizes are chosen so that about half of the cases are feasible: the border is where planners go wrong.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
+
+from hypothesis import strategies as st
+
+from covey.api import core
+from covey.placement.model import (
+    Gang,
+    Level,
+    Path,
+    PodRequest,
+    Proximity,
+    ReplicaRequest,
+    RoleRequest,
+    Shape,
+    Spread,
+    Topology,
+)
+from oracle import facts
+from oracle.case import Case, Hold, bound
+from oracle.checker import violations
+
+T = TypeVar("T")
+
+GPU = "nvidia.com/gpu"
+GIB = 2**30
+
+
+class Draw(Protocol):
+    """A source of choices."""
+
+    def integer(self, low: int, high: int) -> int:
+        """Between low and high, both included."""
+
+    def pick(self, options: Sequence[T]) -> T:
+        """One of these."""
+
+    def chance(self, percent: int) -> bool:
+        """True this often; the smallest choice is False."""
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """Choices from a seed: the same for ever on every machine."""
+
+    source: random.Random
+
+    def integer(self, low: int, high: int) -> int:
+        return self.source.randint(low, high)
+
+    def pick(self, options: Sequence[T]) -> T:
+        return options[self.source.randrange(len(options))]
+
+    def chance(self, percent: int) -> bool:
+        return self.source.randrange(100) < percent
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Choices from hypothesis."""
+
+    draw: st.DrawFn
+
+    def integer(self, low: int, high: int) -> int:
+        return self.draw(st.integers(low, high))
+
+    def pick(self, options: Sequence[T]) -> T:
+        return self.draw(st.sampled_from(options))
+
+    def chance(self, percent: int) -> bool:
+        return self.draw(st.integers(0, 99)) >= 100 - percent
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bounds of a case."""
+
+    nodes: tuple[int, int]
+    roles: int = 5
+    shapes: int = 5
+    replicas: int = 6
+    pods: int = 6
+    #: Per cent of cases with rules beyond capacity and levels (ports, anti-affinity, proximity, spread, together).
+    extras: int = 30
+    bound: int = 30
+
+
+#: Small enough for brute force.
+TINY = Size(nodes=(1, 4), roles=2, shapes=2, replicas=2, pods=2, extras=50, bound=40)
+SMALL = Size(nodes=(4, 14))
+MEDIUM = Size(nodes=(15, 40), roles=5, replicas=8)
+LARGE = Size(nodes=(41, 200), roles=5, replicas=16)
+
+
+def seeded(seed: int, size: Size) -> Case:
+    """The case of a seed."""
+    return generate(Seeded(random.Random(seed)), size)
+
+
+@st.composite
+def cases(draw: st.DrawFn, size: Size) -> Case:
+    """Cases of a size."""
+    return generate(Drawn(draw), size)
+
+
+# --- nodes
+
+
+def node(
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    *,
+    gpus: int = 8,
+    cpu: str = "64",
+    memory: str = "512Gi",
+    pods: int = 110,
+    taints: tuple[core.Taint, ...] = (),
+    ready: bool = True,
+    cordoned: bool = False,
+) -> core.Node:
+    """A node as the API server would send it."""
+    allocatable: dict[str, str | int | float] = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    if gpus:
+        allocatable[GPU] = str(gpus)
+    return core.Node(
+        metadata=core.Meta(name=name, labels={"kubernetes.io/hostname": name, **(labels or {})}),
+        spec=core.NodeSpec(unschedulable=cordoned, taints=taints or None),
+        status=core.NodeStatus(
+            allocatable=allocatable, conditions=(core.Condition(type="Ready", status="True" if ready else "False"),)
+        ),
+    )
+
+
+LEVELS = (
+    Level("zone", ("topology.kubernetes.io/zone",)),
+    Level("block", ("example.com/block", "example.com/spine")),
+    Level("rack", ("example.com/rack",)),
+    Level("host", ("kubernetes.io/hostname",)),
+)
+
+
+def _topology(draw: Draw) -> Topology:
+    names = draw.pick(
+        ("block rack", "rack", "zone block rack", "zone block rack host", "block rack host", "block", "rack host")
+    ).split()
+    return Topology("random", tuple(level for level in LEVELS if level.name in names))
+
+
+def _cluster(draw: Draw, topology: Topology, count: int) -> list[core.Node]:
+    """Nodes filled into a tree of domains; values of finer levels recur under different parents."""
+    width = [draw.integer(1, 3) for _ in topology.levels]
+    plain = draw.chance(50)
+    kinds = draw.integer(1, 3)
+    found = []
+    for number in range(count):
+        labels: dict[str, str] = {"example.com/kind": f"k{draw.integer(0, kinds - 1)}"}
+        rest = number
+        for level, spread in reversed(list(zip(topology.levels, width, strict=True))):
+            if level.name == "host" or (not plain and draw.chance(4)):
+                continue  # a node may lack a level
+            labels[draw.pick(level.keys) if len(level.keys) > 1 else level.keys[0]] = f"{level.name[0]}{rest % spread}"
+            rest //= spread
+        kind = labels["example.com/kind"]
+        found.append(
+            node(
+                f"n{number:03}",
+                labels,
+                gpus={"k0": 8, "k1": 4, "k2": 0}[kind],
+                cpu={"k0": "64", "k1": "32000m", "k2": "96"}[kind],
+                memory={"k0": "512Gi", "k1": "262144Mi", "k2": "1Ti"}[kind],
+                pods=110 if plain or draw.chance(80) else draw.integer(1, 6),
+                taints=() if plain or draw.chance(75) else (draw.pick(TAINTS),),
+                ready=plain or not draw.chance(5),
+                cordoned=not plain and draw.chance(5),
+            )
+        )
+    return found
+
+
+TAINTS = (
+    core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule"),
+    core.Taint(key="maintenance", effect="NoExecute"),
+    core.Taint(key="old", effect="PreferNoSchedule"),
+)
+TOLERATIONS = (
+    core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),
+    core.Toleration(operator="Exists"),
+    core.Toleration(key="nvidia.com/gpu", value="absent"),
+    core.Toleration(key="maintenance", operator="Equal", effect="NoExecute"),
+)
+
+
+# --- shapes
+
+
+def shape(gpus: int = 0, cpu: int = 1, memory: int = 1, **rules: object) -> Shape:
+    """A pod's shape: whole GPUs, cores and GiB."""
+    requests = {GPU: gpus, "cpu": 1000 * cpu, "memory": memory * GIB, "pods": 1}
+    return replace(Shape(tuple(sorted((name, amount) for name, amount in requests.items() if amount))), **rules)  # type: ignore[arg-type]
+
+
+def alone(app: str) -> dict[str, object]:
+    """The rules of a shape whose pods keep away from each other, and from all others of the app, on a host."""
+    selector = core.LabelSelector(match_labels={"app": app})
+    term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
+    return {"anti_affinity": (term,), "labels": (("app", app),), "namespace": "default"}
+
+
+def _affinity(draw: Draw) -> core.NodeSelector:
+    kind = f"k{draw.integer(0, 2)}"
+    requirement = draw.pick(
+        (
+            core.Requirement("example.com/kind", "NotIn", (kind,)),
+            core.Requirement("example.com/kind", "In", (kind, "k0")),
+            core.Requirement("example.com/absent", "DoesNotExist"),
+            core.Requirement("example.com/kind", "Exists"),
+        )
+    )
+    terms = [core.NodeSelectorTerm(match_expressions=(requirement,))]
+    if draw.chance(30):
+        name = core.Requirement("metadata.name", "In", (f"n{draw.integer(0, 9):03}",))
+        terms.append(core.NodeSelectorTerm(match_fields=(name,)))
+    if draw.chance(20):
+        terms.append(core.NodeSelectorTerm())  # matches nothing
+    return core.NodeSelector(tuple(terms))
+
+
+def _shape(draw: Draw, *, masks: bool, extras: bool) -> Shape:
+    gpus = draw.pick((1, 2, 4, 8, 3, 0, 5))
+    cpu = draw.pick((1, 4, 8, 16, 31)) if gpus else draw.pick((1, 8, 30, 60))
+    rules: dict[str, object] = {}
+    if masks and draw.chance(40):
+        rules["tolerations"] = tuple({draw.pick(TOLERATIONS): None, draw.pick(TOLERATIONS): None})
+    if masks and draw.chance(25):
+        rules["node_selector"] = (("example.com/kind", f"k{draw.integer(0, 1)}"),)
+    if masks and draw.chance(25):
+        rules["node_affinity"] = _affinity(draw)
+    if extras and draw.chance(25):
+        rules |= alone(draw.pick(("a", "b")))
+    elif extras and draw.chance(20):
+        rules["host_ports"] = ((draw.pick(("", "10.0.0.1", "10.0.0.2")), "TCP", draw.integer(80, 81)),)
+    return shape(gpus, cpu, draw.pick((1, 16, 64, 100)), **rules)
+
+
+# --- the gang
+
+
+def _role(
+    draw: Draw, number: int, pods: tuple[Shape, ...], levels: Sequence[str], minimum: int, desired: int
+) -> RoleRequest:
+    name = f"role-{number}"
+    replicas = tuple(
+        ReplicaRequest(
+            replica, tuple(PodRequest(f"{name}-{replica}-{index}", index, found) for index, found in enumerate(pods))
+        )
+        for replica in range(desired)
+    )
+    required = draw.pick(levels) if draw.chance(50) else None
+    finer = levels[levels.index(required) + 1 :] if required else levels
+    preferred = draw.pick(finer) if finer and minimum and draw.chance(20) else None
+    return RoleRequest(name, minimum, desired, replicas, required, preferred, follow_unit=not draw.chance(8))
+
+
+def _gang(draw: Draw, case: Case, size: Size, *, extras: bool) -> Gang:
+    """Roles whose minimums ask for about what the best domain has, so that small things decide."""
+    levels = [level.name for level in case.topology.levels]
+    masks = draw.chance(40)
+    shapes = [_shape(draw, masks=masks, extras=extras) for _ in range(draw.integer(1, size.shapes))]
+    required = draw.pick(levels) if draw.chance(60) else None
+    finer = levels[levels.index(required) + 1 :] if required else levels
+    gang = replace(case.gang, required=required, preferred=draw.pick(finer) if finer and draw.chance(25) else None)
+    count = min(draw.pick((2, 1, 2, 3, 3, 4, 4, 5)), size.roles)
+    load = draw.pick((20, 40, 60, 80, 90, 100, 110))
+    for number in range(count):
+        worker = shapes[number % len(shapes)] if draw.chance(70) else draw.pick(shapes)
+        leader = draw.pick(shapes) if draw.chance(35) else worker
+        share = _room(case, required, worker) * load // (100 * count)
+        pods = draw.integer(1, min(size.pods, max(share, 1))) if draw.chance(70) else 1
+        most = min(size.replicas, max(share // pods, 1))
+        minimum = draw.integer(max(most - 2, 1), most) if number == 0 or draw.chance(88) else 0
+        desired = minimum + draw.integer(0 if minimum else 1, 3)
+        replica = (leader, *[worker] * (pods - 1))
+        gang = replace(gang, roles=(*gang.roles, _role(draw, number, replica, levels, minimum, desired)))
+    return gang
+
+
+def _room(case: Case, required: str | None, wanted: Shape) -> int:
+    """How many pods of a shape the best domain of the unit's level takes."""
+    found: Counter[Path | None] = Counter()
+    for name, existing in case.node.items():
+        own = facts.domain(facts.path_of(case.topology, existing), case.topology.depth(required)) if required else ()
+        if own is not None:
+            found[own] += facts.room(case, name, wanted)
+    return max(found.values(), default=0)
+
+
+def _rules(draw: Draw, case: Case) -> Case:
+    """Proximity, spread, sets and excluded nodes on top of a gang."""
+    gang, levels = case.gang, [level.name for level in case.topology.levels]
+    names = [role.name for role in gang.roles]
+    if len(names) > 1 and draw.chance(50):
+        near = tuple(names[: draw.integer(2, len(names))])
+        gang = replace(gang, proximity=(Proximity(near, draw.pick(levels), required=draw.chance(60)),))
+    if draw.chance(30):
+        gang = replace(gang, excluded_nodes={draw.pick(case.nodes).metadata.name: "reported"})
+    if draw.chance(35):
+        gang = _spread(draw, case, gang)
+    if draw.chance(35):
+        gang = replace(gang, roles=_sets(draw, gang.roles))
+    return replace(case, gang=gang)
+
+
+def _spread(draw: Draw, case: Case, gang: Gang) -> Gang:
+    """A spread rule, where the design says what it means: each node has the level, each role follows the unit."""
+    depth = draw.integer(0, len(case.topology.levels) - 1)
+    found = sorted({facts.domain(facts.path_of(case.topology, node), depth) for node in case.nodes}, key=repr)
+    if None in found or not all(role.follow_unit for role in gang.roles):
+        return gang
+    occupied = {own: draw.integer(0, 2) for own in found if own is not None}
+    level = case.topology.levels[depth].name
+    return replace(gang, spread=Spread(level, draw.chance(80), draw.integer(1, 2), occupied))
+
+
+def _sets(draw: Draw, roles: Sequence[RoleRequest]) -> tuple[RoleRequest, ...]:
+    """The last replica of every role that has surplus shares one mark."""
+
+    def marked(role: RoleRequest) -> RoleRequest:
+        if role.minimum in {0, len(role.replicas)}:
+            return role
+        return replace(role, replicas=(*role.replicas[:-1], replace(role.replicas[-1], together="new")))
+
+    return tuple(map(marked, roles)) if draw.chance(90) else tuple(roles)
+
+
+# --- strangers and members that are there already
+
+STRANGERS = (shape(1, 4, 16), shape(2, 8, 64), shape(4, 16, 128), shape(8, 31, 256), shape(0, 16, 100))
+
+
+def _strangers(draw: Draw, case: Case) -> Case:
+    """Other pods on the nodes: each node is free, full or in between; now and then over-committed."""
+    percent = draw.pick((0, 30, 50, 50, 70, 70, 85, 97))
+    whole = draw.chance(30)
+    holds = []
+    for found in case.nodes:
+        left = facts.allocatable(found)
+        gpus = left.get(GPU, 0)
+        name = found.metadata.name
+        if whole:
+            if draw.chance(percent):
+                holds.append(Hold(f"stranger-{name}", name, shape(gpus, left["cpu"] // 1000, left["memory"] // GIB)))
+            continue
+        for number in range(4):
+            pod = draw.pick(STRANGERS)
+            fits = all(left.get(resource, 0) >= amount for resource, amount in pod.requests)
+            if draw.chance(percent) and (fits or draw.chance(1)):
+                holds.append(Hold(f"stranger-{name}-{number}", name, pod))
+                left = {resource: amount - dict(pod.requests).get(resource, 0) for resource, amount in left.items()}
+    return replace(case, holds=case.holds + tuple(holds))
+
+
+def _bind_some(draw: Draw, case: Case) -> Case:
+    """Some replicas are bound, as an earlier plan might have left them; then some of their nodes may fail."""
+    for role in case.gang.roles:
+        for replica in role.replicas:
+            if replica.together is None and draw.chance(40):
+                case = _bind(draw, case, replica)
+    members = {pod.node for pod in facts.pods_of(case.gang.roles) if pod.node is not None}
+    lost = {name for name in sorted(members) if draw.chance(20)}
+    return _lose(case, lost, cordon=draw.chance(30)) if lost else case
+
+
+def _bind(draw: Draw, case: Case, replica: ReplicaRequest) -> Case:
+    """The replica placed at random, if a few tries find a valid place."""
+    for _ in range(4):
+        layout: dict[str, str] = {}
+        now = case
+        for pod in replica.pods:
+            fit = [name for name in now.node if facts.room(now, name, pod.shape)]
+            if not fit:
+                return case
+            layout[pod.key] = draw.pick(fit)
+            now = case.placed(layout)
+        complaints = violations(case, layout, "surplus")
+        if all("belongs to the minimum" in text for text in complaints):
+            return now
+    return case
+
+
+def _lose(case: Case, lost: set[str], *, cordon: bool) -> Case:
+    """Nodes that are gone take their pods with them; nodes that are only cordoned keep them."""
+    if cordon:
+        spec = core.NodeSpec(unschedulable=True)
+        nodes = tuple(
+            core.Node(found.metadata, spec, found.status) if found.metadata.name in lost else found
+            for found in case.nodes
+        )
+        return replace(case, nodes=nodes)
+    gone = {pod.key for pod in facts.pods_of(case.gang.roles) if pod.node in lost}
+    return replace(
+        case,
+        gang=bound(case.gang, dict.fromkeys(gone)),
+        nodes=tuple(found for found in case.nodes if found.metadata.name not in lost),
+        holds=tuple(hold for hold in case.holds if hold.node not in lost),
+    )
+
+
+def generate(draw: Draw, size: Size) -> Case:
+    """One case. Everything about it comes from ``draw``."""
+    topology = _topology(draw)
+    nodes = _cluster(draw, topology, draw.integer(*size.nodes))
+    extras = draw.chance(size.extras)
+    empty = Gang(namespace="default", name="gang", unit=0, roles=(), topology=topology.name)
+    case = _strangers(draw, Case(empty, topology, tuple(nodes)))
+    case = replace(case, gang=_gang(draw, case, size, extras=extras))
+    if extras:
+        case = _rules(draw, case)
+    return _bind_some(draw, case) if draw.chance(size.bound) else case

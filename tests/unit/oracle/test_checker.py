@@ -1,0 +1,254 @@
+"""The checker itself: it accepts a right plan, and rejects each way of being wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from covey.api import core
+from covey.placement.model import (
+    Assignment,
+    Domain,
+    Path,
+    Plan,
+    Preference,
+    Proximity,
+    ReplicaPlan,
+    Spread,
+)
+from oracle import facts
+from oracle.build import TOPOLOGY, WHOLE, case, full, nodes, role
+from oracle.case import Case
+from oracle.checker import check, placement_of, violations
+from oracle.instances import alone, node, shape
+
+FLOOR = nodes(blocks=2, racks=2, per_rack=3)
+PREFILL = role("prefill", size=2, minimum=1, desired=2, required="rack")
+DECODE = role("decode", size=1, minimum=1, desired=2)
+CASE = case(FLOOR, [PREFILL, DECODE], required="block", preferred="rack")
+LAYOUT = {"prefill-0-0": "b0-r0-n0", "prefill-0-1": "b0-r0-n1", "decode-0-0": "b0-r1-n0"}
+BLOCK = (Domain("block", ("b0",)),)
+
+
+def rack(name: str) -> tuple[Domain, ...]:
+    return (*BLOCK, Domain("rack", ("b0", name)))
+
+
+def assignments(found: Case, layout: Mapping[str, str]) -> tuple[Assignment, ...]:
+    return tuple(Assignment(pod, name, facts.path_of(TOPOLOGY, found.node[name])) for pod, name in layout.items())
+
+
+PLAN = Plan(
+    assignments(CASE, LAYOUT),
+    (
+        ReplicaPlan("prefill", 0, minimum=True, placement=rack("r0")),
+        ReplicaPlan("decode", 0, minimum=True, placement=rack("r1")),
+    ),
+    BLOCK,
+    (Preference("unit", "rack", achieved=False, reached="block"),),
+)
+
+
+def test_a_right_plan_is_right() -> None:
+    assert check(CASE, PLAN, "minimum") == []
+
+
+def moved(pod: str, name: str, path: Path | None = None) -> Plan:
+    moved_to = {**LAYOUT, pod: name}
+    found = [replace(entry, path=path) if path and entry.pod == pod else entry for entry in assignments(CASE, moved_to)]
+    return replace(PLAN, assignments=tuple(found))
+
+
+def without(pod: str) -> Plan:
+    return replace(PLAN, assignments=tuple(entry for entry in PLAN.assignments if entry.pod != pod))
+
+
+BROKEN: dict[str, tuple[Plan, str]] = {
+    "half a replica": (without("prefill-0-1"), "prefill/0 is placed in part"),
+    "no minimum": (without("decode-0-0"), "decode/0 belongs to the minimum"),
+    "one node twice": (moved("prefill-0-1", "b0-r0-n0"), "b0-r0-n0 has 8 nvidia.com/gpu free, asked 16"),
+    "two racks": (moved("prefill-0-1", "b0-r1-n1"), "prefill/0 is not in one rack"),
+    "two blocks": (moved("decode-0-0", "b1-r1-n0"), "the unit is not in one block"),
+    "a pod twice": (replace(PLAN, assignments=(*PLAN.assignments, PLAN.assignments[0])), "assigned twice"),
+    "a pod of nobody": (
+        replace(PLAN, assignments=(*PLAN.assignments, Assignment("x", "b0-r1-n1", ("b0", "r1")))),
+        "x is no pod",
+    ),
+    "a node of nobody": (
+        replace(PLAN, assignments=(*PLAN.assignments[:2], Assignment("decode-0-0", "x", ("b0", "r1")))),
+        "node x does not exist",
+    ),
+    "surplus too soon": (
+        replace(PLAN, assignments=assignments(CASE, {**LAYOUT, "decode-1-0": "b0-r1-n1"})),
+        "decode/1 is surplus",
+    ),
+    "wrong path": (moved("decode-0-0", "b0-r1-n0", ("b0", "r0")), "is not that of b0-r1-n0"),
+    "replica not reported": (replace(PLAN, replicas=PLAN.replicas[:1]), "replicas reported"),
+    "replica reported twice": (replace(PLAN, replicas=(*PLAN.replicas, PLAN.replicas[0])), "replicas reported"),
+    "replica made up": (
+        replace(PLAN, replicas=(*PLAN.replicas, ReplicaPlan("decode", 1, minimum=False, placement=rack("r1")))),
+        "replicas reported",
+    ),
+    "not called minimum": (
+        replace(PLAN, replicas=(replace(PLAN.replicas[0], minimum=False), PLAN.replicas[1])),
+        "minimum is reported as False",
+    ),
+    "a coarser placement than it has": (
+        replace(PLAN, replicas=(replace(PLAN.replicas[0], placement=BLOCK), PLAN.replicas[1])),
+        "placement is reported",
+    ),
+    "a finer unit than it has": (replace(PLAN, placement=rack("r0")), "the unit's placement is reported"),
+    "no unit placement": (replace(PLAN, placement=()), "the unit's placement is reported"),
+    "a preference left out": (replace(PLAN, preferred=()), "preferences reported"),
+    "a preference claimed": (
+        replace(PLAN, preferred=(Preference("unit", "rack", achieved=True, reached="rack"),)),
+        "block is reached",
+    ),
+    "a preference denied": (
+        replace(PLAN, preferred=(Preference("unit", "rack", achieved=False, reached=None),)),
+        "block is reached",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_plan_is_rejected(name: str) -> None:
+    plan, complaint = BROKEN[name]
+    found = check(CASE, plan, "minimum")
+    assert any(complaint in text for text in found), found
+
+
+# --- what nodes forbid
+
+GATED = core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule")
+SELECTED = core.NodeSelector((core.NodeSelectorTerm(match_expressions=(core.Requirement("pool", "In", ("gpu",)),)),))
+
+
+@pytest.mark.parametrize(
+    ("found", "wants"),
+    [
+        (node("n", cordoned=True), WHOLE),
+        (node("n", cordoned=True), replace(WHOLE, tolerations=(core.Toleration(operator="Exists"),))),
+        (node("n", ready=False), replace(WHOLE, tolerations=(core.Toleration(operator="Exists"),))),
+        (node("n", taints=(GATED,)), WHOLE),
+        (node("n", taints=(GATED,)), replace(WHOLE, tolerations=(core.Toleration(key="nvidia.com/gpu", value="x"),))),
+        (node("n", {"pool": "cpu"}), replace(WHOLE, node_selector=(("pool", "gpu"),))),
+        (node("n"), replace(WHOLE, node_affinity=SELECTED)),
+        (node("n"), replace(WHOLE, node_affinity=core.NodeSelector((core.NodeSelectorTerm(),)))),
+        (node("n", gpus=7), WHOLE),
+        (node("n", gpus=0), WHOLE),
+        (node("n", pods=0), WHOLE),
+        (node("n", cpu="500m"), WHOLE),
+        (node("n", memory="1000M"), WHOLE),
+    ],
+)
+def test_a_node_that_must_not_be_used(found: core.Node, wants: object) -> None:
+    bad = case([found], [role("a", wants=wants)])  # type: ignore[arg-type]
+    assert violations(bad, {"a-0-0": "n"}, "minimum")
+
+
+@pytest.mark.parametrize(
+    ("found", "wants"),
+    [
+        (
+            node("n", taints=(GATED,)),
+            replace(WHOLE, tolerations=(core.Toleration(key="nvidia.com/gpu", value="present"),)),
+        ),
+        (node("n", taints=(core.Taint(key="k", effect="PreferNoSchedule"),)), WHOLE),
+        (node("n", {"pool": "gpu"}), replace(WHOLE, node_affinity=SELECTED)),
+        (node("n", memory="1024Mi", cpu="1", gpus=8), WHOLE),
+    ],
+)
+def test_a_node_that_may_be_used(found: core.Node, wants: object) -> None:
+    good = case([found], [role("a", wants=wants)])  # type: ignore[arg-type]
+    assert not violations(good, {"a-0-0": "n"}, "minimum")
+
+
+# --- what pods forbid each other, and what members pin
+
+PORT = replace(shape(1), host_ports=(("", "TCP", 80),))
+BOUND_TO = replace(shape(1), host_ports=(("10.0.0.1", "TCP", 80),))
+LONELY = shape(1, **alone("a"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "allowed"),
+    [
+        (PORT, PORT, False),
+        (PORT, BOUND_TO, False),
+        (BOUND_TO, replace(shape(1), host_ports=(("10.0.0.2", "TCP", 80),)), True),
+        (PORT, replace(shape(1), host_ports=(("", "UDP", 80),)), True),
+        (LONELY, LONELY, False),
+        (LONELY, replace(LONELY, requests=shape(2).requests), False),
+        (LONELY, shape(1, **alone("b")), True),
+        (LONELY, replace(LONELY, namespace="other"), True),
+        (LONELY, shape(1), True),
+    ],
+)
+def test_two_pods_on_one_node(one: object, other: object, *, allowed: bool) -> None:
+    pair = case(nodes(), [role("a", wants=one), role("b", wants=other)])  # type: ignore[arg-type]
+    assert (violations(pair, {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
+    alone_there = pair.placed({"a-0-0": "b0-r0-n0"})
+    assert (violations(alone_there, {"b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
+
+
+def rejected(found: Case, layout: Mapping[str, str], complaint: str, phase: str = "minimum") -> None:
+    told = violations(found, layout, phase)  # type: ignore[arg-type]
+    assert any(complaint in text for text in told), told
+
+
+def test_strangers_count() -> None:
+    rejected(case(nodes(), [role("a")], holds=full("b0-r0-n0")), {"a-0-0": "b0-r0-n0"}, "free, asked 8")
+
+
+def test_excluded_nodes_count() -> None:
+    excluded = case(nodes(), [role("a")], excluded_nodes={"b0-r0-n0": "volume"})
+    rejected(excluded, {"a-0-0": "b0-r0-n0"}, "excluded for this gang")
+
+
+def test_bound_members_do_not_move() -> None:
+    settled = case(FLOOR, [role("a", placed={(0, 0): "b0-r0-n0"})])
+    rejected(settled, {"a-0-0": "b0-r0-n1"}, "must not be moved")
+
+
+def test_a_bound_pod_pins_its_replica_and_its_unit() -> None:
+    half = role("a", size=2, required="rack", placed={(0, 0): "b0-r0-n0"})
+    rejected(case(FLOOR, [half]), {"a-0-1": "b1-r0-n0"}, "not in one rack")
+    grown = role("a", minimum=1, desired=2, placed={(0, 0): "b0-r0-n0"})
+    rejected(case(FLOOR, [grown], required="block"), {"a-1-0": "b1-r0-n0"}, "not in one block", "surplus")
+
+
+def test_a_role_that_does_not_follow_is_free_of_the_unit() -> None:
+    router = role("router", follow_unit=False)
+    apart = case(FLOOR, [role("a"), router], required="rack")
+    assert violations(apart, {"a-0-0": "b0-r0-n0", "router-0-0": "b1-r0-n0"}, "minimum") == []
+    after = apart.placed({"a-0-0": "b0-r0-n0", "router-0-0": "b1-r0-n0"})
+    assert placement_of(after, facts.pods_of(facts.followers(after.gang))) == rack("r0")
+
+
+def test_a_required_level_excludes_nodes_without_it() -> None:
+    bare = case([node("n", {"example.com/block": "b0"})], [role("a", required="rack")])
+    rejected(bare, {"a-0-0": "n"}, "not in one rack")
+    assert violations(case(bare.nodes, [role("a", required="block")]), {"a-0-0": "n"}, "minimum") == []
+
+
+def test_proximity_and_spread_count_when_required() -> None:
+    near, pair = Proximity(("a", "b"), "rack", required=True), [role("a"), role("b")]
+    split = {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r1-n0"}
+    rejected(case(FLOOR, pair, proximity=(near,)), split, "are not in one rack")
+    assert violations(case(FLOOR, pair, proximity=(replace(near, required=False),)), split, "minimum") == []
+    apart = Spread("block", required=True, occupied={("b0",): 1})
+    rejected(case(FLOOR, pair, spread=apart), split, "has its share")
+    assert violations(case(FLOOR, pair, spread=replace(apart, max_per_domain=2)), split, "minimum") == []
+
+
+def test_a_set_is_placed_whole() -> None:
+    marked = [role(name, minimum=0, desired=1, together={0: "new"}) for name in ("a", "b")]
+    rejected(case(FLOOR, marked), {"a-0-0": "b0-r0-n0"}, "the set new is placed in part", "surplus")
+
+
+def test_bound_replicas_are_the_minimum_before_lower_numbers() -> None:
+    asked = role("a", minimum=2, desired=4, size=2, placed={(3, 0): "b0-r0-n0", (3, 1): "b0-r0-n1", (2, 0): "b0-r0-n2"})
+    assert [replica.replica for replica in facts.minimum_of(asked)] == [3, 2]
