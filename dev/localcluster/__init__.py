@@ -7,6 +7,8 @@ from localcluster.components import NATIVE_GROUPS, Gates
 from localcluster.nodes import Nodes
 from localcluster.ports import free_port
 from localcluster.process import PortTakenError, Process, ProcessError
+from localcluster.waiting import NotReachedError, eventually
+from localcluster.watch import Recording
 
 __all__ = [
     "NATIVE_GROUPS",
@@ -16,9 +18,12 @@ __all__ = [
     "Cluster",
     "Gates",
     "Nodes",
+    "NotReachedError",
     "PortTakenError",
     "Process",
     "ProcessError",
+    "Recording",
     "concurrently",
+    "eventually",
     "free_port",
 ]

@@ -19,6 +19,7 @@ from localcluster.controlplane import ControlPlane
 from localcluster.nodes import Nodes
 from localcluster.process import Process
 from localcluster.programs import ROOT, Program
+from localcluster.waiting import eventually
 from localcluster.watch import Recording
 
 NAMESPACE = "covey-system"
@@ -36,6 +37,7 @@ class Cluster(ControlPlane):
             does not start it.
         crds: Files or directories with custom resource definitions, applied before the controllers start: the
             garbage collector looks for new kinds only every 30 s.
+        flags: More flags of a program, by its name.
         keep: Leave the directory behind; by default when ``KEEP`` is set or ``directory`` is given.
     """
 
@@ -48,6 +50,7 @@ class Cluster(ControlPlane):
         max_inflight: int | None = None,
         scheduler_config: str | None = None,
         crds: Sequence[Path] = (ROOT / "crds",),
+        flags: Mapping[str, Sequence[str]] | None = None,
         keep: bool | None = None,
     ) -> None:
         super().__init__(
@@ -56,6 +59,7 @@ class Cluster(ControlPlane):
             kwok=kwok,
             max_inflight=max_inflight,
             scheduler_config=scheduler_config,
+            flags=flags,
             keep=keep,
         )
         self._crds = tuple(crds)
@@ -162,7 +166,7 @@ class Cluster(ControlPlane):
         if not self._apply_files(paths or (ROOT / "crds",)):
             return
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        self.wait_for(lambda: all(map(_established, self.api("GET", path)["items"])), "the CRDs to be served")
+        eventually(lambda: all(map(_established, self.api("GET", path)["items"])), describe="all CRDs are served")
 
     def install_rbac(self, *paths: Path) -> None:
         """Apply Covey's own rules (``manifests/rbac`` by default); its namespace is made first."""
@@ -186,7 +190,7 @@ class Cluster(ControlPlane):
         if wait and self._kwok:
             missing = set(names)
             timeout = 60 + len(names) / 20
-            self.wait_for(lambda: missing <= self._ready_nodes(), f"{len(names)} nodes to be ready", timeout)
+            eventually(lambda: missing <= self._ready_nodes(), timeout, f"{len(names)} nodes are ready")
         return names
 
     def delete_nodes(self, names: Iterable[str] | None = None) -> None:
@@ -242,6 +246,10 @@ class Cluster(ControlPlane):
         flags = (f"--leader-elect={str(leader_elect).lower()}", *arguments)
         _, scheduler = self.launch(self._covey("operator", flags), self._covey("scheduler", flags))
         self.start_scheduler(programs.scheduler_config(scheduler, leader_elect=leader_elect))
+
+    def stop_all(self) -> None:
+        """Stop and forget what ``start_all`` and ``start_covey`` have started, and kube-scheduler."""
+        self.forget(*(name for name in self.processes if name.startswith(("covey-", "kube-scheduler"))))
 
     def _covey(self, program: Program, arguments: Sequence[str], name: str = "") -> Callable[[], Process]:
         if not self._has_rbac:

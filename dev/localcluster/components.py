@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from localcluster.binaries import Binaries
 from localcluster.ports import HOST, address
@@ -56,11 +59,6 @@ class Files:
     def scheduler(self) -> Path:
         """Kubeconfig of ``system:kube-scheduler``."""
         return self.directory / "scheduler.kubeconfig"
-
-    @property
-    def scheduler_config(self) -> Path:
-        """The KubeSchedulerConfiguration in use."""
-        return self.directory / "scheduler.yaml"
 
 
 def etcd(binaries: Binaries, files: Files, port: int, peer_port: int) -> list[str]:
@@ -135,16 +133,27 @@ def kube_controller_manager(
     ]
 
 
-def kube_scheduler(binaries: Binaries, files: Files, port: int, gates: Gates) -> list[str]:
-    """A stock scheduler with the configuration in ``files.scheduler_config``."""
+def kube_scheduler(binaries: Binaries, files: Files, port: int, gates: Gates, config: Path) -> list[str]:
+    """A stock scheduler with the configuration in a file."""
     return [
         str(binaries["kube-scheduler"]),
-        f"--config={files.scheduler_config}",
+        f"--config={config}",
         f"--bind-address={HOST}",
         f"--secure-port={port}",
         f"--cert-dir={files.directory / 'scheduler-certificates'}",
         *_feature_gates(gates),
     ]
+
+
+def scheduler_config(text: str, kubeconfig: Path) -> str:
+    """Complete a KubeSchedulerConfiguration with what only the cluster knows."""
+    given: dict[str, Any] = yaml.safe_load(text) or {}
+    config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"} | given
+    config.setdefault("leaderElection", {"leaderElect": False})
+    # Its default of 50 requests a second would make every large test wait for it.
+    connection = {"qps": 1000, "burst": 2000} | (config.get("clientConnection") or {})
+    config["clientConnection"] = connection | {"kubeconfig": str(kubeconfig)}
+    return str(yaml.safe_dump(config, sort_keys=False))
 
 
 def kwok(binaries: Binaries, files: Files, port: int) -> list[str]:

@@ -3,19 +3,16 @@
 import os
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from localcluster import access, binaries, cleanup, components, guard
-from localcluster.client import ApiClient, ApiError
+from localcluster.client import ApiClient
 from localcluster.components import Files, Gates
 from localcluster.ports import address, free_port
 from localcluster.probe import answers
 from localcluster.process import PortTakenError, Process
+from localcluster.waiting import eventually
 
 _PORT_ATTEMPTS = 5
 
@@ -42,6 +39,7 @@ class ControlPlane:
         kwok: bool,
         max_inflight: int | None,
         scheduler_config: str | None,
+        flags: Mapping[str, Sequence[str]] | None,
         keep: bool | None,
     ) -> None:
         self._given_directory = directory
@@ -49,6 +47,7 @@ class ControlPlane:
         self._kwok = kwok
         self._max_inflight = max_inflight
         self._first_scheduler_config = scheduler_config
+        self._flags = dict(flags or {})
         # A directory that somebody else made is not ours to remove.
         self._keep = (directory is not None or bool(os.environ.get("KEEP"))) if keep is None else keep
         self._tokens = access.Tokens()
@@ -94,18 +93,28 @@ class ControlPlane:
             self._guard = None
             self.client.close()
 
-    def start_scheduler(self, config: str = "", *, kubeconfig: Path | None = None) -> Process:
+    def start_scheduler(
+        self, config: str = "", *, kubeconfig: Path | None = None, name: str = "kube-scheduler"
+    ) -> Process:
         """Start kube-scheduler, or start it again, with a KubeSchedulerConfiguration.
 
         Args:
             config: YAML text. How to reach the API server is added to it, and leader election is off unless the
                 text asks for it.
             kubeconfig: Whose rights it has; ``system:kube-scheduler``'s by default.
+            name: Of the process, for a second replica.
         """
-        if "kube-scheduler" in self.processes:
-            self.processes["kube-scheduler"].stop()
-        self._write_scheduler_config(config, kubeconfig or self.files.scheduler)
-        return self.launch(self._kube_scheduler)[0]
+        if name in self.processes:
+            self.processes[name].stop()
+        return self.launch(self._scheduler(config, kubeconfig or self.files.scheduler, name))[0]
+
+    def forget(self, *names: str) -> None:
+        """Stop programs and drop them; a name that is not there is passed over."""
+        processes = [process for name in names if (process := self.processes.pop(name, None)) is not None]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.stop()
 
     def launch(self, *builds: Callable[[], Process]) -> list[Process]:
         """Start programs at the same time and wait for all; one whose port was taken is built and started anew.
@@ -115,18 +124,6 @@ class ControlPlane:
         """
         started = [(build, self._begin(build)) for build in builds]
         return [self._settle(build, process) for build, process in started]
-
-    def wait_for(self, done: Callable[[], bool], what: str, timeout: float = 30.0) -> None:
-        """Wait until something is so.
-
-        Raises:
-            TimeoutError: when it is not so after ``timeout`` seconds.
-        """
-        deadline = time.monotonic() + timeout
-        while not done():
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {timeout:g} s for {what}")
-            time.sleep(0.05)
 
     def _prepare(self) -> None:
         """What has to be on the API server before the controllers start."""
@@ -149,21 +146,10 @@ class ControlPlane:
         if self._kwok:
             builds.append(self._kwok_process)
         if self._first_scheduler_config is not None:
-            self._write_scheduler_config(self._first_scheduler_config, self.files.scheduler)
-            builds.append(self._kube_scheduler)
+            builds.append(self._scheduler(self._first_scheduler_config, self.files.scheduler, "kube-scheduler"))
         self.launch(*builds)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        self.wait_for(lambda: self.exists(account), "the first service account")
-
-    def exists(self, path: str) -> bool:
-        """Whether there is an object at a path."""
-        try:
-            self.client.request("GET", path)
-        except ApiError as error:
-            if error.code == 404:
-                return False
-            raise
-        return True
+        eventually(lambda: self.client.request("GET", account), describe="the first service account is there")
 
     def _open(self, server: str) -> None:
         """Write the kubeconfig files, which need the certificate that kube-apiserver has made."""
@@ -171,14 +157,6 @@ class ControlPlane:
         access.write_kubeconfig(self.files.admin, server=server, token=tokens.admin, authority=authority)
         access.write_kubeconfig(self.files.scheduler, server=server, token=tokens.scheduler, authority=authority)
         self.client = ApiClient(server, tokens.admin, authority)
-
-    def _write_scheduler_config(self, text: str, kubeconfig: Path) -> None:
-        given: dict[str, Any] = yaml.safe_load(text) or {}
-        config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"} | given
-        config.setdefault("leaderElection", {"leaderElect": False})
-        connection = {"qps": 1000, "burst": 2000} | config.get("clientConnection", {})
-        config["clientConnection"] = connection | {"kubeconfig": str(kubeconfig)}
-        self.files.scheduler_config.write_text(yaml.safe_dump(config, sort_keys=False))
 
     def _settle(self, build: Callable[[], Process], process: Process) -> Process:
         for _ in range(_PORT_ATTEMPTS):
@@ -229,11 +207,17 @@ class ControlPlane:
         )
         return self._process("kube-controller-manager", command, url, lambda: answers(f"{url}/healthz"))
 
-    def _kube_scheduler(self) -> Process:
-        port = free_port()
-        url = f"https://{address(port)}"
-        command = components.kube_scheduler(self._binaries, self.files, port, self._gates)
-        return self._process("kube-scheduler", command, url, lambda: answers(f"{url}/readyz"))
+    def _scheduler(self, config: str, kubeconfig: Path, name: str) -> Callable[[], Process]:
+        file = self.directory / f"{name}.yaml"
+        file.write_text(components.scheduler_config(config, kubeconfig))
+
+        def build() -> Process:
+            port = free_port()
+            url = f"https://{address(port)}"
+            command = components.kube_scheduler(self._binaries, self.files, port, self._gates, file)
+            return self._process(name, command, url, lambda: answers(f"{url}/readyz"))
+
+        return build
 
     def _kwok_process(self) -> Process:
         port = free_port()
@@ -243,4 +227,5 @@ class ControlPlane:
 
     def _process(self, name: str, command: Sequence[str], url: str, ready: Callable[[], bool]) -> Process:
         urls: Mapping[str, str] = {"url": url, "metrics_url": f"{url}/metrics", "health_url": url}
+        command = [*command, *self._flags.get(name, ())]
         return Process(name, command, directory=self.directory, ready=ready, urls=urls)

@@ -1,0 +1,41 @@
+"""Wait for something that happens elsewhere, with a limit and a message that says what was missing."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from localcluster.client import ApiError
+
+Value = TypeVar("Value")
+_INTERVAL = 0.05
+
+
+class NotReachedError(AssertionError):
+    """Something did not become so in time."""
+
+
+def eventually(predicate: Callable[[], Value], timeout: float = 30.0, describe: str | Callable[[], str] = "") -> Value:
+    """Ask until the answer is true, and return it.
+
+    Args:
+        predicate: What is asked. A failed ``assert`` in it and an object that is not there count as "not yet".
+        timeout: Seconds after which it is given up.
+        describe: What is waited for, or what tells how things stand, for the message.
+
+    Raises:
+        NotReachedError: when the time is over; the last answer is in its message.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            if answer := predicate():
+                return answer
+            last = f"the last answer was {answer!r}"
+        except (AssertionError, ApiError) as error:
+            if isinstance(error, ApiError) and error.code != 404:
+                raise
+            last = str(error)
+        if time.monotonic() > deadline:
+            what = describe() if callable(describe) else describe
+            raise NotReachedError(f"not so after {timeout:g} s: {what or predicate.__name__}; {last}")
+        time.sleep(_INTERVAL)
