@@ -15,11 +15,9 @@ from covey.api.meta import (
     DnsLabel,
     DomainPath,
     LabelKey,
-    LevelName,
     Mode,
     ObjectMeta,
     ObjectName,
-    RoleName,
     Sentence,
     Timestamp,
 )
@@ -78,7 +76,7 @@ class TopologyConstraint(Model):
         Rule("has(self.level) != has(self.key)", "exactly one of level and key must be set: remove one, or add one"),
     )
 
-    level: Annotated[LevelName | None, LIVE] = None
+    level: Annotated[DnsLabel | None, LIVE] = None
     """A level of the topology, such as rack."""
     key: Annotated[LabelKey | None, LIVE] = None
     """The key of a node label, in place of a level."""
@@ -91,9 +89,9 @@ class TopologyConstraint(Model):
 class ProximityConstraint(Model):
     """Child groups that lie together."""
 
-    roles: Annotated[tuple[RoleName, ...], SET, LIVE, Field(min_length=1, max_length=16)]
+    roles: Annotated[tuple[DnsLabel, ...], SET, LIVE, Field(min_length=1, max_length=16)]
     """Roles, by name, whose pods all lie together."""
-    level: Annotated[LevelName, LIVE]
+    level: Annotated[DnsLabel, LIVE]
     """The level of the topology whose domain they share."""
     mode: Annotated[Mode, LIVE] = Mode.PREFERRED
     """Required or Preferred. Default: Preferred."""
@@ -102,7 +100,7 @@ class ProximityConstraint(Model):
 class SpreadConstraint(Model):
     """Keeps the roots of one resource apart."""
 
-    level: Annotated[LevelName, LIVE]
+    level: Annotated[DnsLabel, LIVE]
     """The level of the topology whose domains the roots are spread over."""
     mode: Annotated[Mode, LIVE] = Mode.PREFERRED
     """Required or Preferred. Default: Preferred."""
@@ -302,7 +300,7 @@ class CompositePodGroupSpec(_GroupSpec):
 class GroupPlacement(Model):
     """The domain that holds all placed pods of a group at one level."""
 
-    level: LevelName
+    level: DnsLabel
     """The level."""
     path: DomainPath
     """The domain: label values from the broadest level down, null where a node lacks the level."""

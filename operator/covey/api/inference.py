@@ -143,6 +143,8 @@ class DisaggregatedInferenceSpec(Model):
         Rule(
             "!has(self.proximity) || self.proximity.all(p, p.roles.all(n, self.roles.exists(r, r.name == n)))",
             "proximity names a role that is not in spec.roles: correct the name or add the role",
+            says="'there is no role ' + self.proximity.filter(p, !p.roles.all(n, self.roles.exists(r, r.name == n)))[0]"
+            ".roles.filter(n, !self.roles.exists(r, r.name == n))[0] + ': correct the name or add the role'",
             at=".proximity",
         ),
         Rule(

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from covey.api.model import ATOMIC, ListMap, Model
+from covey.api.model import ATOMIC, Form, ListMap, Model
 
 DNS_LABEL: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 DNS_SUBDOMAIN: Final = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -17,12 +17,15 @@ LABEL_KEY: Final = (
 DnsLabel = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
 #: The name of another object.
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=DNS_SUBDOMAIN)]
+_DNS_LABEL_FORM: Final = Form("use lower-case letters, digits and -, with a letter or digit at both ends")
 #: A role's name: short, because it is part of host names.
-RoleName = Annotated[str, Field(min_length=1, max_length=20, pattern=DNS_LABEL)]
+RoleName = Annotated[str, Field(min_length=1, max_length=20, pattern=DNS_LABEL), _DNS_LABEL_FORM]
 #: The name of a level of a topology; it becomes part of a label key, hence its form.
-LevelName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL)]
+LevelName = Annotated[str, Field(min_length=1, max_length=63, pattern=DNS_LABEL), _DNS_LABEL_FORM]
 #: The key of a node label: a name, which may have a DNS prefix.
 LabelKey = Annotated[str, Field(min_length=1, max_length=317, pattern=LABEL_KEY)]
+#: The key of a node label, where a person writes it.
+NodeLabelKey = Annotated[LabelKey, Form("use a label key, such as topology.example.com/rack")]
 #: Label values from a topology's broadest level down; null where a node lacks that level.
 DomainPath = Annotated[tuple[Annotated[str, Field(max_length=63)] | None, ...], ATOMIC, Field(max_length=10)]
 #: RFC 3339, as the API server writes it.

@@ -99,16 +99,37 @@ class Rule:
     cel: str
     message: str
     at: str = ""
+    #: A CEL expression for a message that names what it found; ``message`` stands in where it fails.
+    says: str = ""
     forbids: bool = False
 
     def as_schema(self) -> dict[str, Any]:
         """The rule as the CRD spells it."""
         rendered: dict[str, Any] = {"rule": self.cel, "message": self.message}
+        if self.says:
+            rendered["messageExpression"] = self.says
         if self.at:
             rendered["fieldPath"] = self.at
         if self.forbids:
             rendered["reason"] = "FieldValueForbidden"
         return rendered
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Says in words what a string's pattern means: the CRD gets a rule with this message in place of the pattern.
+
+    The API server's own message for a pattern is the bare regular expression.
+    """
+
+    words: str
+
+    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Turn the pattern into a rule."""
+        schema = dict(handler(source))
+        pattern = schema.pop("pattern")
+        rule = Rule(f"self.matches('{pattern}')", self.words)
+        return schema | {"x-kubernetes-validations": [rule.as_schema()]}
 
 
 class Model(BaseModel):

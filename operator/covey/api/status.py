@@ -4,14 +4,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from covey.api.meta import Conditions, Count, DomainPath, RoleName, Sentence, Timestamp, Word
+from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, Sentence, Timestamp, Word
 from covey.api.model import BY_NAME, ListMap, Model
 
 
 class RoleStatus(Model):
     """Replicas of one role, summed over all units."""
 
-    name: RoleName
+    name: DnsLabel
     """The role."""
     replicas: Count = 0
     """Replicas that are wanted."""

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from covey.api.meta import LabelKey, LevelName, ObjectMeta
+from covey.api.meta import LevelName, NodeLabelKey, ObjectMeta
 from covey.api.model import BY_NAME, LIVE, SET, Model, Rule
 
 
@@ -13,7 +13,7 @@ class TopologyLevel(Model):
 
     name: Annotated[LevelName, LIVE]
     """The name that resources use, such as block or rack; a lower-case DNS label."""
-    keys: Annotated[tuple[LabelKey, ...], SET, LIVE, Field(min_length=1, max_length=8)]
+    keys: Annotated[tuple[NodeLabelKey, ...], SET, LIVE, Field(min_length=1, max_length=8)]
     """Keys of node labels; the first that a node carries gives its domain. 1 to 8."""
     optional: Annotated[bool, LIVE] = False
     """True: nodes that lack the level cause no warning. Default: false."""
