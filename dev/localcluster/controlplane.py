@@ -1,5 +1,6 @@
 """The programs of a control plane on loopback and their life, from a free port to a clean end."""
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -223,9 +224,21 @@ class ControlPlane:
         port = free_port()
         url = f"http://{address(port)}"
         command = components.kwok(self._binaries, self.files, port)
-        return self._process("kwok", command, url, lambda: answers(f"{url}/healthz"))
+        return self._process("kwok", command, url, lambda: answers(f"{url}/healthz"), self._release_nodes)
 
-    def _process(self, name: str, command: Sequence[str], url: str, ready: Callable[[], bool]) -> Process:
+    def _release_nodes(self) -> None:
+        """Take the nodes' leases away from an earlier kwok; a new one would wait until they expire."""
+        with contextlib.suppress(OSError):  # without the API server it waits
+            self.client.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+
+    def _process(
+        self,
+        name: str,
+        command: Sequence[str],
+        url: str,
+        ready: Callable[[], bool],
+        before: Callable[[], None] = lambda: None,
+    ) -> Process:
         urls: Mapping[str, str] = {"url": url, "metrics_url": f"{url}/metrics", "health_url": url}
         command = [*command, *self._flags.get(name, ())]
-        return Process(name, command, directory=self.directory, ready=ready, urls=urls)
+        return Process(name, command, directory=self.directory, ready=ready, before=before, urls=urls)

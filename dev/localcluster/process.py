@@ -32,6 +32,7 @@ class Process:
         command: Program and arguments.
         directory: The cluster's directory; ``logs`` and ``run`` below it are used.
         ready: Tells whether the program works; asked about every 50 ms while waiting.
+        before: Called before each start.
         environment: Added to the environment of this process.
         urls: Where the program serves: ``url``, ``metrics_url`` and ``health_url``.
         start_seconds: How long the program may take to become ready.
@@ -44,6 +45,7 @@ class Process:
         *,
         directory: Path,
         ready: Callable[[], bool],
+        before: Callable[[], None] = lambda: None,
         environment: Mapping[str, str] | None = None,
         urls: Mapping[str, str] | None = None,
         start_seconds: float = 30.0,
@@ -53,6 +55,7 @@ class Process:
         self.log = directory / "logs" / f"{name}.log"
         self._pid_file = directory / "run" / f"{name}.pid"
         self._ready = ready
+        self._before = before
         self._environment = dict(environment or {})
         self._urls = dict(urls or {})
         self._start_seconds = start_seconds
@@ -116,6 +119,7 @@ class Process:
         """
         if self.alive:
             raise ProcessError(f"{self.name} runs already, pid {self.pid}")
+        self._before()
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._popen = subprocess.Popen(

@@ -1,0 +1,128 @@
+"""Fixtures of the tests on a real control plane.
+
+One control plane serves the whole session; every test has its own namespace and its own nodes.  Without Go and without
+ready binaries these tests fail with the reason: they are never skipped.
+"""
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from localcluster import ApiError, Cluster, Nodes, Process, ProcessError, eventually
+
+AddNodes = Callable[..., list[str]]
+Kubectl = Callable[..., str]
+_INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+
+
+@dataclass(frozen=True)
+class Covey:
+    """The running processes; all of them can be killed, stopped and started again."""
+
+    operator: Process
+    scheduler: Process
+    kube_scheduler: Process
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A control plane with kwok, Covey's CRDs and its RBAC rules; no scheduler runs yet."""
+    with Cluster() as running:
+        running.install_rbac()
+        yield running
+
+
+@pytest.fixture
+def kubectl(cluster: Cluster) -> Kubectl:
+    """``kubectl(*arguments, input=None, check=True) -> str``."""
+    return cluster.kubectl
+
+
+@pytest.fixture
+def nodes(cluster: Cluster) -> Iterator[AddNodes]:
+    """``nodes(blocks=2, racks=3, …) -> names``: adds ready nodes, see ``Nodes``; they go when the test ends.
+
+    Names of nodes, blocks and racks begin with a prefix of the test's own unless one is given.
+    """
+    names: list[str] = []
+
+    def add(**description: Any) -> list[str]:
+        added = cluster.add_nodes(Nodes(**{"prefix": f"{_unique()}-", **description}))
+        names.extend(added)
+        return added
+
+    yield add
+    cluster.delete_nodes(names)
+
+
+@pytest.fixture
+def namespace(cluster: Cluster, nodes: AddNodes) -> Iterator[str]:
+    """The name of a new namespace with its default service account; emptied before the test's nodes go."""
+    assert nodes  # asked for only so that this fixture ends first
+    name = f"test-{_unique()}"
+    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    yield name
+    _empty(cluster, name)
+    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="module")
+def covey(cluster: Cluster) -> Iterator[Covey]:
+    """Operator, scheduler process and kube-scheduler, shared by the tests of a module, which leave them running."""
+    cluster.start_all()
+    yield _processes(cluster)
+    cluster.stop_all()
+
+
+@pytest.fixture
+def covey_to_kill(cluster: Cluster, covey: Covey) -> Iterator[Covey]:
+    """The same processes for a test that ends, pauses or adds to them: they are put right after it."""
+    before = set(cluster.processes)
+    yield covey
+    cluster.forget(*(set(cluster.processes) - before))
+    for process in (covey.operator, covey.scheduler, covey.kube_scheduler):
+        with contextlib.suppress(ProcessError):
+            process.resume()
+        if not process.alive:
+            process.start(wait=False)
+    for process in (covey.operator, covey.scheduler, covey.kube_scheduler):
+        process.wait_ready()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """Show the end of the processes' logs with a test that failed."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.failed and isinstance(cluster, Cluster):
+        for name, process in cluster.processes.items():
+            if name.startswith("covey-"):
+                report.sections.append((f"end of {process.log}", "\n".join(process.log_text().splitlines()[-60:])))
+    return report
+
+
+def _processes(cluster: Cluster) -> Covey:
+    started = cluster.processes
+    return Covey(started["covey-operator"], started["covey-scheduler"], started["kube-scheduler"])
+
+
+def _empty(cluster: Cluster, namespace: str) -> None:
+    """Delete what Covey made, from the top, and then the pods, until none is left."""
+    with contextlib.suppress(ApiError):  # the kind may not be installed
+        cluster.api("DELETE", _INFERENCES.format(namespace))
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def empty() -> bool:
+        cluster.api("DELETE", f"{pods}?gracePeriodSeconds=0")
+        return not cluster.api("GET", pods)["items"]
+
+    eventually(empty, describe=f"no pod is left in {namespace}")
+
+
+def _unique() -> str:
+    return uuid.uuid4().hex[:6]
