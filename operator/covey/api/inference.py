@@ -134,6 +134,7 @@ class DisaggregatedInferenceSpec(Model):
             "self.roles.size() == oldSelf.roles.size() && self.roles.all(r, oldSelf.roles.exists(o, o.name == r.name))",
             "the set of role names is immutable: delete the resource and create it anew to add, remove or rename a role",
             at=".roles",
+            forbids=True,
         ),
         Rule(
             "self.roles.exists(r, r.minReplicas > 0)",

@@ -98,7 +98,7 @@ def _unchanged(path: str, asked: list[str]) -> Rule:
         return Rule(same, message, at=path, forbids=True)
     present = " && ".join(f"has(self{test})" for test in asked)
     before = " && ".join(f"has(oldSelf{test})" for test in asked)
-    return Rule(f"({present}) == ({before}) && (!({present}) || {same})", message, at=path, forbids=True)
+    return Rule(f"({present}) ? ({before}) && {same} : !({before})", message, at=path, forbids=True)
 
 
 def model_of(annotation: Any) -> type[Model] | None:

@@ -1,0 +1,343 @@
+"""What the API server refuses, and what it says then: where, what is wrong, what to do."""
+
+from typing import Any
+
+import pytest
+
+from api_manifests import (
+    GONE,
+    Object,
+    changed,
+    collection,
+    composite,
+    inference,
+    pod_group,
+    refusals,
+    role,
+    template,
+    topology,
+    workload,
+)
+from localcluster import ApiError, Cluster
+
+Edits = dict[str, Any]
+
+LABEL_FORM = "use lower-case letters, digits and -, with a letter or digit at both ends"
+NAME_FORM = "the name is part of labels and of host names: use at most 63 lower-case letters, digits and -"
+NO_GANG = "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role"
+SAME_LEVEL = "preferred is the same level as required and adds nothing: remove it, or name a finer level"
+NO_SUCH_DEPENDENCY = "dependsOn names a role that is not in spec.roles: correct the name or add the role"
+ELSEWHERE = "set spec.priorityClassName of the DisaggregatedInference instead"
+CHOOSES = "the scheduler chooses the node; use nodeSelector or affinity to restrict the choice"
+SCHEDULING_POLICY = (
+    "exactly one of gang and basic must be set: gang for members without which nothing starts, basic for others"
+)
+LEVEL_OR_KEY = "exactly one of level and key must be set: remove one, or add one"
+TEMPLATES = (
+    "exactly one of podGroupTemplates and compositePodGroupTemplates must have items: "
+    "put groups without a parent in the one, trees in the other"
+)
+CHILDREN = "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates"
+
+ROLE = "spec.roles[0]"
+POD = f"{ROLE}.template.spec"
+#: Edits of a good DisaggregatedInference; where the API server points; what it says.
+BAD_INFERENCES: list[tuple[Edits, str, str]] = [
+    ({"metadata.name": "a" * 64}, "metadata.name", NAME_FORM),
+    ({"metadata.name": "my.llm"}, "metadata.name", NAME_FORM),
+    ({"spec.replicas": 1000}, "spec.replicas", "spec.replicas in body should be less than or equal to 999"),
+    ({"spec.replicas": -1}, "spec.replicas", "spec.replicas in body should be greater than or equal to 0"),
+    ({"spec.backend": "Slurm"}, "spec.backend", 'supported values: "Auto", "Extender", "Kubernetes", "Volcano"'),
+    ({"spec.roles": GONE}, "spec.roles", "Required value"),
+    ({"spec.roles": []}, "spec.roles", "spec.roles in body should have at least 1 items"),
+    (
+        {"spec.roles": [role(f"r{index}") for index in range(17)]},
+        "spec.roles",
+        "Too many: 17: must have at most 16 items",
+    ),
+    ({f"spec.roles.{index}.minReplicas": 0 for index in range(3)}, "spec.roles", NO_GANG),
+    ({"spec.roles.0.name": "decode"}, "spec.roles[1]", 'Duplicate value: {"name":"decode"}'),
+    ({"spec.roles.0.name": "Prefill"}, f"{ROLE}.name", LABEL_FORM),
+    ({"spec.roles.0.name": "p" * 21}, f"{ROLE}.name", "Too long: may not be more than 20 bytes"),
+    ({"spec.roles.0.replicas": 10000}, f"{ROLE}.replicas", "should be less than or equal to 9999"),
+    ({"spec.roles.0.size": 0}, f"{ROLE}.size", "should be greater than or equal to 1"),
+    ({"spec.roles.0.size": 1000}, f"{ROLE}.size", "should be less than or equal to 999"),
+    (
+        {"spec.roles.0.minReplicas": 5},
+        f"{ROLE}.minReplicas",
+        "minReplicas is greater than replicas: lower minReplicas or raise replicas",
+    ),
+    ({"spec.roles.0.template": GONE}, f"{ROLE}.template", "Required value"),
+    ({"spec.roles.0.template.spec.containers": GONE}, f"{POD}.containers", "Required value"),
+    ({"spec.roles.0.template.spec.containers": []}, f"{POD}.containers", "should have at least 1 items"),
+    ({"spec.roles.0.template.spec.containers": [{"image": "x"}]}, f"{POD}.containers[0].name", "Required value"),
+    (
+        {"spec.roles.0.template.spec.nodeName": "node-1"},
+        f"{POD}.nodeName",
+        f"nodeName is Covey's own: remove it; {CHOOSES}",
+    ),
+    (
+        {"spec.roles.0.template.spec.schedulerName": "default-scheduler"},
+        f"{POD}.schedulerName",
+        "schedulerName is Covey's own: remove it; set spec.schedulerName of the DisaggregatedInference instead",
+    ),
+    (
+        {"spec.roles.0.template.spec.schedulingGates": [{"name": "example.com/wait"}]},
+        f"{POD}.schedulingGates",
+        "schedulingGates is Covey's own: remove it; Covey gates its pods itself",
+    ),
+    (
+        {"spec.roles.0.template.spec.schedulingGroup": {"podGroupName": "other"}},
+        f"{POD}.schedulingGroup",
+        "schedulingGroup is Covey's own: remove it; Covey puts its pods into their groups itself",
+    ),
+    (
+        {"spec.roles.0.template.spec.priorityClassName": "high"},
+        f"{POD}.priorityClassName",
+        f"priorityClassName is Covey's own: remove it; {ELSEWHERE}",
+    ),
+    (
+        {"spec.roles.0.template.spec.priority": 5},
+        f"{POD}.priority",
+        f"priority is Covey's own: remove it; {ELSEWHERE}",
+    ),
+    (
+        {"spec.roles.0.template.spec.hostname": "me"},
+        f"{POD}.hostname",
+        "hostname is Covey's own: remove it; Covey gives every pod the name <unit>-<role>-<replica>-<index>",
+    ),
+    (
+        {"spec.roles.0.template.spec.subdomain": "here"},
+        f"{POD}.subdomain",
+        "subdomain is Covey's own: remove it; Covey names its headless Service itself",
+    ),
+    (
+        {"spec.roles.0.leaderTemplate": template(nodeName="node-1")},
+        f"{ROLE}.leaderTemplate.spec.nodeName",
+        f"nodeName is Covey's own: remove it; {CHOOSES}",
+    ),
+    (
+        {"spec.roles.0.template.metadata.labels": {"app": "llm", "covey.dev/role": "decode"}},
+        f"{ROLE}.template.metadata.labels",
+        "labels under covey.dev are Covey's own: remove them, or use a prefix of yours",
+    ),
+    (
+        {"spec.roles.0.template.metadata.annotations": {"scheduling.covey.dev/release": "Timeout"}},
+        f"{ROLE}.template.metadata.annotations",
+        "annotations under covey.dev are Covey's own: remove them, or use a prefix of yours",
+    ),
+    ({"spec.topology": {"required": "block", "preferred": "block"}}, "spec.topology.preferred", SAME_LEVEL),
+    ({"spec.topology.required": "Block!"}, "spec.topology.required", LABEL_FORM),
+    ({"spec.roles.0.topology": {"required": "rack", "preferred": "rack"}}, f"{ROLE}.topology.preferred", SAME_LEVEL),
+    (
+        {"spec.proximity": [{"roles": ["prefill", "ghost"], "level": "rack"}]},
+        "spec.proximity",
+        "there is no role ghost: correct the name or add the role",
+    ),
+    ({"spec.proximity": [{"roles": ["prefill"]}]}, "spec.proximity[0].level", "Required value"),
+    (
+        {"spec.proximity": [{"roles": ["prefill"], "level": "rack", "mode": "Maybe"}]},
+        "spec.proximity[0].mode",
+        'supported values: "Required", "Preferred"',
+    ),
+    (
+        {"spec.proximity": [{"roles": ["prefill"], "level": "rack"}] * 9},
+        "spec.proximity",
+        "Too many: 9: must have at most 8 items",
+    ),
+    ({"spec.spread": {"mode": "Required"}}, "spec.spread.level", "Required value"),
+    (
+        {"spec.spread": {"level": "block", "maxPerDomain": 0}},
+        "spec.spread.maxPerDomain",
+        "should be greater than or equal to 1",
+    ),
+    ({"spec.gang.timeoutSeconds": 3601}, "spec.gang.timeoutSeconds", "should be less than or equal to 3600"),
+    ({"spec.gang.timeoutSeconds": 0}, "spec.gang.timeoutSeconds", "should be greater than or equal to 1"),
+    ({"spec.roles.0.dependsOn": [{"role": "ghost", "condition": "Ready"}]}, "spec.roles", NO_SUCH_DEPENDENCY),
+    (
+        {"spec.roles.0.dependsOn": [{"role": "prefill", "condition": "Ready"}]},
+        f"{ROLE}.dependsOn",
+        "a role cannot depend on itself: remove it from dependsOn",
+    ),
+    (
+        {"spec.roles.0.scaling": {"min": 3, "max": 2}},
+        f"{ROLE}.scaling.min",
+        "min is greater than max: lower min or raise max",
+    ),
+    ({"spec.roles.0.update.maxSurge": "many"}, f"{ROLE}.update.maxSurge", r"should match '^(100|[0-9]{1,2})%$'"),
+    (
+        {"spec.roles.0.network.ports": [{"name": "http", "port": 70000}]},
+        f"{ROLE}.network.ports[0].port",
+        "should be less than or equal to 65535",
+    ),
+]
+
+INNER = "spec.compositePodGroupTemplates.0.compositePodGroupTemplates.0"
+INNERMOST = f"{INNER}.compositePodGroupTemplates"
+THIRD = "spec" + ".compositePodGroupTemplates[0]" * 3
+_LEAF = {"name": "leaf", "schedulingPolicy": {"basic": {}}}
+#: A good object, edits of it, where the API server points, what it says.
+BAD_OTHERS: list[tuple[Object, Edits, str, str]] = [
+    (topology(), {"spec.levels": []}, "spec.levels", "should have at least 1 items"),
+    (
+        topology(),
+        {"spec.levels": [{"name": f"level{index}", "keys": [f"example.com/{index}"]} for index in range(11)]},
+        "spec.levels",
+        "Too many: 11: must have at most 10 items",
+    ),
+    (topology(), {"spec.levels.1.keys": []}, "spec.levels[1].keys", "should have at least 1 items"),
+    (
+        topology(),
+        {"spec.levels.1.keys": [f"example.com/{index}" for index in range(9)]},
+        "spec.levels[1].keys",
+        "Too many: 9: must have at most 8 items",
+    ),
+    (
+        topology(),
+        {"spec.levels.1.keys": ["no key"]},
+        "spec.levels[1].keys[0]",
+        "use a label key, such as topology.example.com/rack",
+    ),
+    (topology(), {"spec.levels.1.name": "zone"}, "spec.levels[1]", 'Duplicate value: {"name":"zone"}'),
+    (
+        topology(),
+        {"spec.levels.1.keys": ["example.com/rack"]},
+        "spec.levels",
+        "a label key belongs to two levels, which would make them the same: remove it from one of them",
+    ),
+    (composite(), {"spec.schedulingPolicy": GONE}, "spec.schedulingPolicy", "Required value"),
+    (composite(), {"spec.schedulingPolicy": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),
+    (composite(), {"spec.schedulingPolicy.basic": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),
+    (
+        composite(),
+        {"spec.schedulingPolicy.gang.minGroupCount": 0},
+        "spec.schedulingPolicy.gang.minGroupCount",
+        "should be greater than or equal to 1",
+    ),
+    (
+        composite("llm-0"),
+        {"spec.parentCompositePodGroupName": "llm-0"},
+        "spec.parentCompositePodGroupName",
+        "a group cannot lie below itself: name another group, or none for a root",
+    ),
+    (
+        composite(),
+        {"spec.schedulingConstraints.topology": [{"level": "rack", "key": "example.com/rack"}]},
+        "spec.schedulingConstraints.topology[0]",
+        LEVEL_OR_KEY,
+    ),
+    (
+        composite(),
+        {"spec.schedulingConstraints.topology": [{"mode": "Required"}]},
+        "spec.schedulingConstraints.topology[0]",
+        LEVEL_OR_KEY,
+    ),
+    (
+        composite(),
+        {"spec.disruptionMode": {"single": {}, "all": {}}},
+        "spec.disruptionMode",
+        "exactly one of single and all must be set: remove one, or add one",
+    ),
+    (pod_group(), {"spec.schedulingPolicy.basic": {}}, "spec.schedulingPolicy", SCHEDULING_POLICY),
+    (
+        pod_group(),
+        {"spec.schedulingPolicy.gang.minCount": 0},
+        "spec.schedulingPolicy.gang.minCount",
+        "should be greater than or equal to 1",
+    ),
+    (pod_group(), {"spec.workloadRef": {}}, "spec.workloadRef.templateName", "Required value"),
+    (workload(), {"spec.compositePodGroupTemplates": GONE}, "spec", TEMPLATES),
+    (workload(), {"spec.podGroupTemplates": [_LEAF]}, "spec", TEMPLATES),
+    (
+        workload(),
+        {"spec.compositePodGroupTemplates.0.compositePodGroupTemplates": []},
+        "spec.compositePodGroupTemplates[0]",
+        CHILDREN,
+    ),
+    (
+        workload(),
+        {INNERMOST: [{"name": "third", "schedulingPolicy": {"basic": {}}, "podGroupTemplates": []}]},
+        f"{THIRD}.podGroupTemplates",
+        "should have at least 1 items",
+    ),
+]
+
+GOOD: list[tuple[Object, Edits]] = [
+    (inference(), {}),
+    (inference(), {"metadata.name": "a" * 63}),
+    (inference(), {"metadata.name": "0-llm"}),
+    (inference(), {"spec.replicas": 0}),
+    (inference(), {"spec.roles.0.minReplicas": 0, "spec.roles.0.replicas": 0}),
+    (inference(), {"spec.roles": [role(f"{index:020}") for index in range(16)]}),
+    (inference(), {"spec.roles.0.template.spec": {**template()["spec"], "newerThanCovey": {"deep": [1]}}}),
+    (inference(), {"spec.roles.0.template.spec.containers": [{"name": "a", "newerThanCovey": True}]}),
+    (inference(), {"spec.roles.0.template.metadata": {"labels": {"app": "llm"}, "creationTimestamp": None}}),
+    (inference(), {"spec.proximity": [{"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}]}),
+    (inference(), {"spec.spread": {"level": "block", "mode": "Required", "maxPerDomain": 2}}),
+    (inference(), {"spec.topology": {"name": "network", "required": "block", "preferred": "rack"}}),
+    (inference(), {"spec.roles.0.update": {"maxSurge": "25%", "maxUnavailable": 0}}),
+    (inference(), {"spec.roles.0.dependsOn": [{"role": "decode", "condition": "Scheduled"}]}),
+    (topology(), {}),
+    (composite(), {"spec.schedulingPolicy": {"basic": {}}, "spec.parentCompositePodGroupName": "other"}),
+    (
+        composite(),
+        {
+            "spec.schedulingConstraints": {
+                "topologyName": "network",
+                "topology": [{"level": "block"}, {"key": "example.com/rack", "mode": "Preferred", "scope": "Pod"}],
+                "proximity": [{"roles": ["prefill", "decode"], "level": "rack"}],
+                "spread": {"level": "block"},
+                "followUnit": False,
+            }
+        },
+    ),
+    (pod_group(), {"spec.disruptionMode": {"all": {}}, "spec.desiredCount": 2}),
+    (workload(), {}),
+    (workload(), {INNERMOST: [{"name": "third", "schedulingPolicy": {"basic": {}}, "podGroupTemplates": [_LEAF]}]}),
+]
+
+
+def _name(case: tuple[Any, ...]) -> str:
+    edits = next(part for part in reversed(case) if isinstance(part, dict))
+    return ",".join(f"{path}={'GONE' if value is GONE else str(value)[:24]}" for path, value in edits.items())[:80]
+
+
+def create(cluster: Cluster, manifest: Object) -> Any:
+    return cluster.api("POST", f"{collection(manifest)}?dryRun=All&fieldValidation=Strict", manifest)
+
+
+def assert_refused(cluster: Cluster, manifest: Object, path: str, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        create(cluster, manifest)
+    assert caught.value.code == 422
+    messages = [text for field, text in refusals(caught.value) if field == path]
+    assert any(text.endswith(message) for text in messages), refusals(caught.value)
+
+
+@pytest.mark.parametrize(("edits", "path", "message"), BAD_INFERENCES, ids=map(_name, BAD_INFERENCES))
+def test_a_bad_inference_is_refused_with_a_message(cluster: Cluster, edits: Edits, path: str, message: str) -> None:
+    assert_refused(cluster, changed(inference(), edits), path, message)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "edits", "path", "message"),
+    BAD_OTHERS,
+    ids=[f"{case[0]['kind']}:{_name(case)}" for case in BAD_OTHERS],
+)
+def test_other_bad_objects_are_refused_with_a_message(
+    cluster: Cluster, manifest: Object, edits: Edits, path: str, message: str
+) -> None:
+    assert_refused(cluster, changed(manifest, edits), path, message)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "edits"), GOOD, ids=[f"{case[0]['kind']}:{_name(case) or 'as it is'}" for case in GOOD]
+)
+def test_good_objects_are_accepted(cluster: Cluster, manifest: Object, edits: Edits) -> None:
+    wanted = changed(manifest, edits)
+    assert create(cluster, wanted)["metadata"]["name"] == wanted["metadata"]["name"]
+
+
+def test_unknown_fields_are_refused(cluster: Cluster) -> None:
+    with pytest.raises(ApiError, match=r'unknown field "spec.roles\[0\].minReplica"'):
+        create(cluster, changed(inference(), {"spec.roles.0.minReplica": 1}))
