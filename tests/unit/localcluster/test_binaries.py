@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+
+from localcluster import binaries
+
+
+@pytest.fixture(autouse=True)
+def nothing_given(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("COVEY_ASSETS", "KUBEBUILDER_ASSETS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def fill(directory: Path, *names: str) -> Path:
+    directory.mkdir(parents=True)
+    for name in names:
+        (directory / name).touch()
+    return directory
+
+
+def test_given_programs_come_before_cached_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    everything = (*binaries.PROGRAMS, binaries.STAGES)
+    cached = fill(binaries.cache_directory(), *everything)
+    given = fill(tmp_path / "given", "etcd")
+    envtest = fill(tmp_path / "envtest", "etcd", "kubectl")
+    monkeypatch.setenv("COVEY_ASSETS", str(given))
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(envtest))
+
+    found = binaries.find()
+
+    assert found is not None
+    assert found["etcd"].parent == given
+    assert found["kubectl"].parent == envtest
+    assert found["kwok"].parent == found.stages.parent == cached
+
+
+def test_one_missing_program_is_missed() -> None:
+    fill(binaries.cache_directory(), *binaries.PROGRAMS[1:], binaries.STAGES)
+    assert binaries.find() is None
+
+
+def test_without_go_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildError, match="COVEY_ASSETS"):
+        binaries.ensure()
+
+
+def test_the_cache_is_named_by_what_decides_its_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = binaries.cache_directory()
+    module = fill(tmp_path / "module")
+    for name in ("go.mod", "go.sum"):
+        (module / name).write_bytes((binaries.MODULE / name).read_bytes())
+    monkeypatch.setattr(binaries, "MODULE", module)
+    assert binaries.cache_directory() == before
+
+    with (module / "go.sum").open("a") as sums:
+        sums.write("another sum\n")
+    assert binaries.cache_directory() != before
