@@ -1,0 +1,388 @@
+"""Covey beside kube-scheduler's own gang scheduling, on equal trees, one after the other in one run.
+
+500 trees of 2 groups x 4 pods of one GPU, on 5,000 nodes of 8 GPUs (racks of 18, blocks of 288); once without
+topology, once with each tree required in one rack.  Native: Kubernetes' own Workload, CompositePodGroup and PodGroup
+with all gates on.  Covey: the same tree in its own group, gated pods, the scheduler process and a stock kube-scheduler.
+Groups exist before the clock starts; it runs from the first pod created to the last one bound.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "tests")]
+
+from bench.machine import describe_machine  # noqa: E402 - found only once the path is set
+from covey.api import core  # noqa: E402
+from covey.api.constants import (  # noqa: E402
+    DEFAULT_SCHEDULER_NAME,
+    GATE_GANG,
+    LABEL_POD_GROUP,
+    LABEL_REPLICA,
+    LABEL_ROLE,
+    LABEL_UNIT,
+    SCHEDULING_API,
+)
+from covey.kube.client import Client  # noqa: E402
+from covey.kube.reflector import Reflector  # noqa: E402
+from covey.kube.resources import (  # noqa: E402
+    COMPOSITE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    WORKLOADS,
+    Resource,
+)
+from localcluster import NATIVE_GROUPS, Cluster, Nodes  # noqa: E402
+
+NAMESPACE: Final = "default"
+RACK_KEY: Final = "cloud.provider.com/topology-rack"
+GROUPS_PER_TREE: Final = 2
+PODS_PER_GROUP: Final = 4
+NATIVE_API: Final = "scheduling.k8s.io"
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One system, with or without a required rack."""
+
+    system: str
+    rack: bool
+
+    @property
+    def title(self) -> str:
+        return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}"
+
+
+@dataclass
+class Result:
+    """What one case took."""
+
+    case: Case
+    pods: int
+    seconds: float
+    latencies: list[float]
+    cpu: Mapping[str, float]
+    bound: int
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        return self.bound / self.seconds if self.seconds else 0.0
+
+    def report(self) -> dict[str, Any]:
+        quantiles = statistics.quantiles(self.latencies, n=100) if len(self.latencies) > 1 else [0.0] * 99
+        return {
+            "case": self.case.title,
+            "podsPerSecond": round(self.rate, 1),
+            "seconds": round(self.seconds, 2),
+            "bound": self.bound,
+            "pods": self.pods,
+            "gangP50Seconds": round(quantiles[49], 3),
+            "gangP99Seconds": round(quantiles[98], 3),
+            "cpuSeconds": {name: round(value, 1) for name, value in self.cpu.items()},
+            "cpuMillisecondsPerPod": {name: round(1000 * value / max(1, self.bound), 2) for name, value in self.cpu.items()},
+            "problems": self.problems,
+        }
+
+
+class Trees:
+    """The objects of one system: groups, level by level, and pods."""
+
+    def __init__(self, case: Case, count: int, owner: Mapping[str, Any] | None) -> None:
+        self.case = case
+        self.count = count
+        self.native = case.system == "native"
+        self._owner = [dict(owner)] if owner else []
+        self.workloads = Resource(NATIVE_API, "v1beta1", "workloads", "Workload") if self.native else WORKLOADS
+        self.composites = (
+            Resource(NATIVE_API, "v1alpha3", "compositepodgroups", "CompositePodGroup")
+            if self.native
+            else COMPOSITE_POD_GROUPS
+        )
+        self.pod_groups = Resource(NATIVE_API, "v1beta1", "podgroups", "PodGroup") if self.native else POD_GROUPS
+
+    def levels(self) -> Iterator[tuple[Resource, list[dict[str, Any]]]]:
+        """Groups in creation order."""
+        numbers = range(self.count)
+        yield self.workloads, [self._workload()]
+        yield self.composites, [self._composite(number) for number in numbers]
+        yield self.pod_groups, [self._pod_group(n, g) for n in numbers for g in range(GROUPS_PER_TREE)]
+
+    def pods(self) -> Iterator[dict[str, Any]]:
+        """Tree by tree."""
+        for number in range(self.count):
+            for group in range(GROUPS_PER_TREE):
+                for index in range(PODS_PER_GROUP):
+                    yield self._pod(number, group, index)
+
+    def _metadata(self, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+        return {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": {"bench": "tree", **(labels or {})},
+            "ownerReferences": self._owner,
+        }
+
+    def _topology(self) -> dict[str, Any]:
+        if not self.case.rack:
+            return {}
+        constraint = {"key": RACK_KEY} if self.native else {"level": "rack", "mode": "Required"}
+        return {"schedulingConstraints": {"topology": [constraint]}}
+
+    def _workload(self) -> dict[str, Any]:
+        leaf = {"schedulingPolicy": {"gang": {"minCount": PODS_PER_GROUP}}}
+        root = {
+            "name": "tree",
+            "schedulingPolicy": {"gang": {"minGroupCount": GROUPS_PER_TREE}},
+            "podGroupTemplates": [{"name": f"group-{group}", **leaf} for group in range(GROUPS_PER_TREE)],
+            **self._topology(),
+        }
+        return {
+            "apiVersion": f"{NATIVE_API}/v1beta1" if self.native else SCHEDULING_API,
+            "kind": "Workload",
+            "metadata": self._metadata("bench"),
+            "spec": {"compositePodGroupTemplates": [root]},
+        }
+
+    def _composite(self, number: int) -> dict[str, Any]:
+        desired = {} if self.native else {"desiredGroupCount": GROUPS_PER_TREE}
+        return {
+            "apiVersion": f"{NATIVE_API}/v1alpha3" if self.native else SCHEDULING_API,
+            "kind": "CompositePodGroup",
+            "metadata": self._metadata(f"tree-{number}", {LABEL_UNIT: str(number)}),
+            "spec": {
+                "workloadRef": {"workloadName": "bench", "templateName": "tree"},
+                "schedulingPolicy": {"gang": {"minGroupCount": GROUPS_PER_TREE}},
+                **desired,
+                **self._topology(),
+            },
+        }
+
+    def _pod_group(self, number: int, group: int) -> dict[str, Any]:
+        desired = {} if self.native else {"desiredCount": PODS_PER_GROUP}
+        labels = {LABEL_UNIT: str(number), LABEL_ROLE: f"group-{group}"}
+        return {
+            "apiVersion": f"{NATIVE_API}/v1beta1" if self.native else SCHEDULING_API,
+            "kind": "PodGroup",
+            "metadata": self._metadata(f"tree-{number}-{group}", labels),
+            "spec": {
+                "parentCompositePodGroupName": f"tree-{number}",
+                "workloadRef": {"workloadName": "bench", "templateName": f"group-{group}"},
+                "schedulingPolicy": {"gang": {"minCount": PODS_PER_GROUP}},
+                **desired,
+            },
+        }
+
+    def _pod(self, number: int, group: int, index: int) -> dict[str, Any]:
+        name = f"tree-{number}-{group}"
+        container = {"name": "main", "image": "example.com/none:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        labels = {LABEL_ROLE: f"group-{group}", LABEL_REPLICA: str(index), "tree": str(number)}
+        if self.native:
+            spec["schedulingGroup"] = {"podGroupName": name}
+        else:
+            labels |= {LABEL_POD_GROUP: name, LABEL_UNIT: str(number)}
+            spec |= {"schedulingGates": [{"name": GATE_GANG}], "schedulerName": DEFAULT_SCHEDULER_NAME}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(f"{name}-{index}", labels), "spec": spec}
+
+
+async def create_all(client: Client, resource: Resource, bodies: Iterable[Mapping[str, Any]], width: int = 48) -> None:
+    """Create objects in their order, a number of them at a time."""
+    source = iter(bodies)
+
+    async def worker() -> None:
+        for body in source:
+            await client.create(resource, body)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(width):
+            group.create_task(worker())
+
+
+async def measure(cluster: Cluster, case: Case, gangs: int, timeout: float) -> Result:
+    """Create groups, then pods, and wait until all are bound or the time is up."""
+    async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
+        owner = await client.create(CONFIG_MAPS, {"metadata": {"name": "owner", "namespace": NAMESPACE}})
+        reference = {
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "controller": True,
+        }  # fmt: skip
+        trees = Trees(case, gangs, reference)
+        for resource, bodies in trees.levels():
+            await create_all(client, resource, bodies)
+        bound = Bound(client, gangs * GROUPS_PER_TREE * PODS_PER_GROUP)
+        watching = asyncio.create_task(bound.follow())
+        await bound.watching.wait()
+        cpu = cpu_seconds(cluster)
+        started = time.monotonic()
+        created: dict[str, float] = {}
+        await create_all(client, PODS, _noted(trees.pods(), created))
+        try:
+            await asyncio.wait_for(bound.complete.wait(), timeout)
+        except TimeoutError:
+            pass
+        watching.cancel()
+        spent = {name: value - cpu.get(name, 0.0) for name, value in cpu_seconds(cluster).items()}
+        last = max(bound.times.values(), default=started)
+        return Result(
+            case,
+            bound.expected,
+            last - started,
+            bound.latencies(created),
+            spent,
+            len(bound.times),
+            bound.broken(case),
+        )
+
+
+def _noted(pods: Iterable[dict[str, Any]], created: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Note when the first pod of each tree is about to be created."""
+    for pod in pods:
+        created.setdefault(pod["metadata"]["labels"]["tree"], time.monotonic())
+        yield pod
+
+
+class Bound:
+    """Follows pods until all have a node."""
+
+    def __init__(self, client: Client, expected: int) -> None:
+        self._client = client
+        self.expected = expected
+        self.times: dict[str, float] = {}
+        self.nodes: dict[str, str] = {}
+        self.tree: dict[str, str] = {}
+        self.watching = asyncio.Event()
+        self.complete = asyncio.Event()
+
+    async def follow(self) -> None:
+        """Like any client, over watches that the server closes under load."""
+        pods = Reflector(self._client, PODS, core.Pod, namespace=NAMESPACE, on_event=self._note)
+        running = asyncio.create_task(pods.run())
+        await pods.synced.wait()
+        self.watching.set()
+        await running
+
+    def _note(self, _: str, pod: core.Pod, __: core.Pod | None) -> None:
+        if pod.spec.node_name and pod.metadata.name not in self.times:
+            self.times[pod.metadata.name] = time.monotonic()
+            self.nodes[pod.metadata.name] = pod.spec.node_name
+            self.tree[pod.metadata.name] = pod.metadata.label("tree") or ""
+            if len(self.times) == self.expected:
+                self.complete.set()
+
+    def latencies(self, created: Mapping[str, float]) -> list[float]:
+        """Seconds from a tree's first pod created to its last one bound, of whole trees."""
+        last: dict[str, list[float]] = {}
+        for name, at in self.times.items():
+            last.setdefault(self.tree[name], []).append(at)
+        whole = GROUPS_PER_TREE * PODS_PER_GROUP
+        return sorted(max(times) - created[tree] for tree, times in last.items() if len(times) == whole)
+
+    def broken(self, case: Case) -> list[str]:
+        """What must not be: partial trees, trees over several racks, nodes with more than 8 GPUs in use."""
+        problems = []
+        counts: dict[str, int] = {}
+        racks: dict[str, set[str]] = {}
+        for name, node in self.nodes.items():
+            counts[node] = counts.get(node, 0) + 1
+            racks.setdefault(self.tree[name], set()).add(node.rpartition("-")[0])
+        if over := [node for node, count in counts.items() if count > 8]:
+            problems.append(f"{len(over)} nodes over-committed")
+        if case.rack and (wide := [tree for tree, names in racks.items() if len(names) > 1]):
+            problems.append(f"{len(wide)} trees in more than one rack")
+        if missing := self.expected - len(self.times):
+            problems.append(f"{missing} pods not bound")
+        return problems
+
+
+def cpu_seconds(cluster: Cluster) -> dict[str, float]:
+    """User and system time of each process so far, and of this one."""
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def spent(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / ticks
+
+    return {name: spent(process.pid) for name, process in cluster.processes.items()} | {"bench": spent(os.getpid())}
+
+
+async def add_nodes(cluster: Cluster, count: int) -> None:
+    """Ready nodes, without kwok."""
+    blocks = -(-count // 288)
+    manifests = Nodes(blocks=blocks, racks=16, nodes=18).manifests(ready=True)[:count]
+    async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
+        await create_all(client, NODES, manifests)
+        # TaintNodesByCondition marks every new node not ready; nobody runs here who would take the mark off.
+        nodes, _ = await client.list(NODES)
+        await _untaint(client, [node["metadata"]["name"] for node in nodes if node["spec"].get("taints")])
+
+
+async def _untaint(client: Client, names: list[str]) -> None:
+    source = iter(names)
+
+    async def worker() -> None:
+        for name in source:
+            await client.json_patch(NODES, name, None, [{"op": "remove", "path": "/spec/taints"}])
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(48):
+            group.create_task(worker())
+
+
+def run(case: Case, gangs: int, nodes: int, timeout: float) -> Result:
+    """One case on a fresh control plane."""
+    native = case.system == "native"
+    with Cluster(gates=NATIVE_GROUPS if native else None, kwok=False, max_inflight=2000) as cluster:
+        asyncio.run(add_nodes(cluster, nodes))
+        if native:
+            cluster.start_scheduler("clientConnection: {qps: 5000, burst: 5000}")
+        else:
+            scheduler = cluster.start_covey("scheduler")
+            cluster.start_scheduler(covey.scheduler_config(scheduler, leader_elect=False))
+        return asyncio.run(measure(cluster, case, gangs, timeout))
+
+
+def main() -> int:
+    """Run the cases and print a table and JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gangs", type=int, default=500)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
+    parser.add_argument("--system", choices=["native", "covey"], action="append")
+    parser.add_argument("--topology", choices=["none", "rack"], action="append")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    results = []
+    for topology in options.topology or ["none", "rack"]:
+        for system in options.system or ["native", "covey"]:
+            case = Case(system, topology == "rack")
+            print(f"running: {case.title}", file=sys.stderr, flush=True)
+            results.append(run(case, options.gangs, options.nodes, options.timeout).report())
+    print(describe_machine())
+    print(f"{options.nodes} nodes, {options.gangs} trees of {GROUPS_PER_TREE} x {PODS_PER_GROUP} pods\n")
+    print(f"{'case':<34}{'pods/s':>8}{'seconds':>9}{'gang p50':>10}{'gang p99':>10}  bound")
+    for row in results:
+        print(
+            f"{row['case']:<34}{row['podsPerSecond']:>8}{row['seconds']:>9}{row['gangP50Seconds']:>9}s"
+            f"{row['gangP99Seconds']:>9}s  {row['bound']}/{row['pods']} {'; '.join(row['problems'])}"
+        )
+        print("    CPU ms per pod: " + ", ".join(f"{k} {v}" for k, v in row["cpuMillisecondsPerPod"].items()))
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
