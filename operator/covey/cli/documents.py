@@ -21,7 +21,6 @@ from covey.cli.errors import InputError, Place
 T = TypeVar("T")
 
 _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_WHERE = " - at `"
 
 
 class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyYAML was built with it
@@ -71,22 +70,39 @@ class Document:
             InputError: a field has the wrong type, or a needed one is missing.
         """
         try:
-            return msgspec.convert(self.body, kind)
-        except msgspec.ValidationError:
-            pass  # an explicit null means absent to the API server: look again without them
-        try:
-            return msgspec.convert(_without_nulls(self.body), kind)
+            return convert(self.body, kind)
         except msgspec.ValidationError as error:
-            problem, _, where = str(error).partition(_WHERE)
-            field = where.rstrip("`").removeprefix("$").removeprefix(".")
-            raise InputError(self.place.at(field), _plain(problem), "write it as the API server would") from None
+            field, what = wrong_field(error)
+            raise InputError(self.place.at(field), what, "write it as the API server would") from None
 
 
-def read_documents(files: Iterable[str]) -> Iterator[Document]:
+def convert(body: Any, kind: type[T]) -> T:
+    """Decode plain data; an explicit null means absent, as to the API server.
+
+    Raises:
+        msgspec.ValidationError: a field has the wrong type, or a needed one is missing.
+    """
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_nulls(body), kind)
+
+
+def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The field path, and what is wrong with it, in words for people: msgspec speaks of its own types."""
+    problem, _, where = str(error).partition(" - at `")
+    for ours, theirs in (("a list", "`array`"), ("an object", "`object`"), ("a string", "`str`"), ("a number", "`int`")):
+        problem = problem.replace(theirs, ours)
+    problem = problem.replace(" | null", "").replace("Object missing", "is missing")
+    return where.rstrip("`").removeprefix("$").removeprefix("."), problem[:1].lower() + problem[1:]
+
+
+def read_documents(files: Iterable[str], *, may_be_empty: bool = False) -> Iterator[Document]:
     """All objects of some files, in order; the items of Lists one by one.
 
     Raises:
-        InputError: a file cannot be read, is neither YAML nor JSON, holds no object, or something that is none.
+        InputError: a file cannot be read, is neither YAML nor JSON, holds something that is no object, or (unless
+            ``may_be_empty``) holds nothing.
     """
     for file in files:
         found = False
@@ -95,8 +111,20 @@ def read_documents(files: Iterable[str]) -> Iterator[Document]:
                 continue  # an empty document, as `---` at the end of a file makes it
             found = True
             yield from _objects(Place(file, number), content)
-        if not found:
+        if not found and not may_be_empty:
             raise InputError(Place(file), "holds no document", "give a file with at least one Kubernetes object")
+
+
+def read_plain(file: str) -> dict[str, Any]:
+    """A YAML or JSON file that holds one mapping; an empty one is an empty mapping.
+
+    Raises:
+        InputError: it cannot be read, or holds something else.
+    """
+    contents = [content for content in _parse(file, _text(file)) if content is not None]
+    if len(contents) > 1 or not all(isinstance(content, dict) for content in contents):
+        raise InputError(Place(file), "is not one mapping of settings", "write one `key: value` a line")
+    return contents[0] if contents else {}
 
 
 def _text(file: str) -> str:
@@ -201,11 +229,3 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, list):
         return [_without_nulls(inner) for inner in value]
     return value
-
-
-def _plain(problem: str) -> str:
-    """Msgspec's sentence in ours: it speaks of its own types."""
-    for ours, theirs in (("a list", "`array`"), ("an object", "`object`"), ("a string", "`str`"), ("a number", "`int`")):
-        problem = problem.replace(theirs, ours)
-    problem = problem.replace(" | null", "").replace("Object missing", "is missing")
-    return problem[:1].lower() + problem[1:]

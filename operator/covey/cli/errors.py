@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO, Any, Final
 
@@ -41,6 +42,19 @@ class Place:
         return ", ".join(parts)
 
 
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where, what, and what to do."""
+
+    place: Place | str
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.place}: {self.what}"
+        return f"{text}; {self.remedy}" if self.remedy else text
+
+
 class CommandError(click.ClickException):
     """One sentence for the person at the terminal, on standard error."""
 
@@ -48,14 +62,21 @@ class CommandError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the sentence, without a usage line: the command was understood."""
-        click.echo(f"error: {self.format_message()}", file=file, err=file is None)
+        for line in self.format_message().splitlines():
+            click.echo(f"error: {line}", file=file, err=file is None)
 
 
 class InputError(CommandError):
-    """Bad input: ``place`` says where, ``problem`` what is wrong, ``remedy`` what to do."""
+    """Bad input: ``place`` says where, ``what`` what is wrong, ``remedy`` what to do."""
 
     exit_code = BAD_INPUT
 
-    def __init__(self, place: Place | str, problem: str, remedy: str = "") -> None:
-        text = f"{place}: {problem}"
-        super().__init__(f"{text}; {remedy}" if remedy else text)
+    def __init__(self, place: Place | str, what: str, remedy: str = "") -> None:
+        super().__init__(str(Problem(place, what, remedy)))
+
+    @classmethod
+    def of(cls, problems: Sequence[Problem]) -> InputError:
+        """Several things at once, a line for each: nobody likes to find them one by one."""
+        error = cls("", "")
+        error.message = "\n".join(map(str, problems))
+        return error

@@ -1,0 +1,83 @@
+"""``covey operator`` and ``covey scheduler``: settings, logs, then the process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effective
+from covey.scheduler.config import render
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _common(command: F) -> F:
+    """The flags of both processes."""
+    options = [
+        click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config, then in-cluster."),
+        click.option("--context", metavar="NAME", help="A context of the kubeconfig."),
+        click.option("--namespace", "namespaces", metavar="NS", multiple=True, help="Repeatable. Default: all."),
+        click.option(
+            "--leader-elect", metavar="BOOL", is_flag=False, flag_value="true", help="Take a Lease first. Default: true."
+        ),
+        click.option("--leader-elect-namespace", metavar="NS", help="Where the Lease lies. Default: covey-system."),
+        click.option("--metrics-bind-address", metavar="ADDRESS", help="Default: :8080."),
+        click.option("--health-probe-bind-address", metavar="ADDRESS", help="Default: :8081."),
+        click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error. Default: info."),
+        click.option("--log-format", metavar="FORMAT", help="json or console. Default: json."),
+        click.option("--config", metavar="FILE", help="Settings in YAML; COVEY_… variables and flags override it."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@_common
+def operator(config: str | None, **flags: Any) -> None:
+    """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
+    found = effective(OperatorConfig, config, os.environ, flags)
+    settings = found.settings()
+    from covey.operator.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
+
+    _announce("operator", found)
+    _end(run(settings))
+
+
+@click.command()
+@_common
+@click.option("--bind-address", metavar="ADDRESS", help="Of the extender. Default: 127.0.0.1:8890.")
+@click.option("--endpoint-mode", metavar="MODE", help="sidecar or service. Default: sidecar.")
+@click.option("--tls-cert-file", metavar="FILE", help="Serve the extender with TLS.")
+@click.option("--tls-private-key-file", metavar="FILE", help="The certificate's key.")
+@click.option("--client-ca-file", metavar="FILE", help="Ask callers for a certificate of this authority.")
+@click.option("--scheduler-name", metavar="NAME", help="The profile of our pods. Default: covey-scheduler.")
+@click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
+@click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
+def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
+    """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""
+    found = effective(SchedulerConfig, config, os.environ, flags)
+    settings = found.settings()
+    if print_scheduler_config:
+        click.echo(render(settings), nl=False)
+        return
+    from covey.scheduler.main import run  # noqa: PLC0415 - servers and clients, not needed to print a configuration
+
+    _announce("scheduler", found)
+    _end(run(settings))
+
+
+def _announce(process: str, settings: Common) -> None:
+    """Set up the logs and say once what is in force."""
+    from covey.observability.logging import configure, get_logger  # noqa: PLC0415 - only for a process that runs
+
+    configure(settings.log_level, settings.log_format)
+    get_logger("covey.cli").info("effective settings", process=process, **settings.model_dump(mode="json"))
+
+
+def _end(status: int | None) -> None:
+    sys.exit(status or 0)

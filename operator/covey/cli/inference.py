@@ -1,0 +1,118 @@
+"""Checking a DisaggregatedInference without an API server: what kubectl and the CRD's rules would refuse.
+
+The models hold types and bounds. Unknown fields are refused as by kubectl's strict validation, and the rules that the
+CRD states in CEL are stated here once more, in Python: there is no CEL interpreter among the dependencies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from covey.api import core
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.roles import Role, RoleTopology
+from covey.api.template import RESERVED
+from covey.cli.documents import Document, convert, wrong_field
+from covey.cli.errors import InputError, Problem
+from covey.cli.strict import validate
+
+_LONGEST_NAME: Final = 63
+
+
+def read_inference(document: Document, namespace: str) -> DisaggregatedInference:
+    """Validate a document.
+
+    Args:
+        document: of kind DisaggregatedInference.
+        namespace: given to a resource that names none.
+
+    Raises:
+        InputError: with one line for everything that is wrong.
+    """
+    metadata = dict(document.body.get("metadata") or {})
+    metadata["namespace"] = metadata.get("namespace") or namespace
+    inference = validate(DisaggregatedInference, document, {**document.body, "metadata": metadata})
+    problems = [Problem(document.place.at(path), what, remedy) for path, what, remedy in _rules(inference)]
+    if problems:
+        raise InputError.of(problems)
+    return inference
+
+
+Found = tuple[str, str, str]
+
+
+def _rules(inference: DisaggregatedInference) -> Iterator[Found]:
+    """The CRD's CEL rules that a single object can break."""
+    name = inference.metadata.name
+    if not name:
+        yield "metadata.name", "is missing", "give the resource a name"
+    elif len(name) > _LONGEST_NAME:
+        yield "metadata.name", f"has {len(name)} characters", f"use at most {_LONGEST_NAME}"
+    spec = inference.spec
+    yield from _levels("spec.topology", spec.topology)
+    yield from _role_rules(spec)
+    known = {role.name for role in spec.roles}
+    for number, rule in enumerate(spec.proximity):
+        for stranger in sorted(set(rule.roles) - known):
+            yield f"spec.proximity[{number}].roles", f"there is no role {stranger}", f"name some of {_list(known)}"
+
+
+def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Found]:
+    if not any(role.min_replicas for role in spec.roles):
+        yield "spec.roles", "no role has minReplicas > 0", "give at least one role a minimum: it is what starts as one"
+    names = [role.name for role in spec.roles]
+    for number, role in enumerate(spec.roles):
+        path = f"spec.roles[{number}]"
+        if role.name in names[:number]:
+            yield f"{path}.name", f"there are two roles {role.name}", "give each role a name of its own"
+        if role.min_replicas > role.replicas:
+            what = f"minReplicas {role.min_replicas} is greater than replicas {role.replicas}"
+            yield f"{path}.minReplicas", what, "lower minReplicas or raise replicas"
+        yield from _levels(f"{path}.topology", role.topology)
+        yield from _dependencies(path, role, spec)
+        for key, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
+            if template is not None:
+                yield from _template(f"{path}.{key}", template)
+
+
+def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Found]:
+    if topology.required and topology.required == topology.preferred:
+        yield f"{path}.preferred", "is the same level as required", "remove it, or name a finer level"
+
+
+def _dependencies(path: str, role: Role, spec: DisaggregatedInferenceSpec) -> Iterator[Found]:
+    after = {each.name: {dependency.role for dependency in each.depends_on} for each in spec.roles}
+    for number, dependency in enumerate(role.depends_on):
+        if dependency.role not in after:
+            yield f"{path}.dependsOn[{number}].role", f"there is no role {dependency.role}", f"use {_list(after)}"
+    reached, edge = set[str](), after[role.name]
+    while edge:
+        reached |= edge
+        edge = set().union(*(after.get(each, set()) for each in edge)) - reached
+    if role.name in reached:
+        yield f"{path}.dependsOn", f"{role.name} depends on itself in the end", "break the circle"
+
+
+def _template(path: str, template: Mapping[str, Any]) -> Iterator[Found]:
+    spec = template.get("spec")
+    if not isinstance(spec, Mapping):
+        yield f"{path}.spec", "is missing", "give the pod's spec, as in a Deployment"
+        return
+    for key, instead in RESERVED.items():
+        if spec.get(key) is not None:
+            yield f"{path}.spec.{key}", "is Covey's own", f"remove it; {instead}"
+    if not spec.get("containers"):
+        yield f"{path}.spec.containers", "is missing or empty", "give the pod a container"
+        return
+    try:
+        convert({"metadata": template.get("metadata") or {}, "spec": spec}, core.Pod)
+    except msgspec.ValidationError as error:
+        field, what = wrong_field(error)
+        yield f"{path}.{field}", what, "correct it"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,90 @@
+"""Reading from a cluster: the few lists that commands need, and errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import msgspec
+
+from covey import __version__
+from covey.api import core
+from covey.cli.errors import CommandError
+from covey.cli.planning.facts import Facts
+from covey.kube.client import Client
+from covey.kube.errors import ApiError, ConfigurationError, Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from covey.kube.resources import (
+    CLUSTER_TOPOLOGIES,
+    COMPOSITE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    Resource,
+)
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[Client]:
+    """A client of the chosen context, closed at the end.
+
+    Raises:
+        CommandError: in place of everything that the client raises.
+    """
+    try:
+        client = Client.from_kubeconfig(kubeconfig, context, user_agent=f"covey-cli/{__version__}", connections=8)
+        async with client:
+            yield client
+    except KubeError as error:
+        raise CommandError(in_words(error)) from None
+
+
+async def read_cluster(client: Client) -> Facts:
+    """Everything that a plan depends on, as it is now."""
+    nodes, pods, topologies, classes, groups = await asyncio.gather(
+        client.list(NODES, type=core.Node),
+        client.list(PODS, type=core.Pod),
+        list_if_served(client, CLUSTER_TOPOLOGIES, core.ClusterTopology),
+        client.list(PRIORITY_CLASSES, type=core.PriorityClass),
+        list_groups(client),
+    )
+    return Facts(tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups)
+
+
+async def list_if_served(client: Client, resource: Resource, kind: type[T], namespace: str | None = None) -> list[T]:
+    """All objects of a kind; none where its CRD is not installed."""
+    try:
+        items, _ = await client.list(resource, namespace, type=kind)
+    except NotFound:
+        return []
+    return items
+
+
+async def list_groups(client: Client, namespace: str | None = None) -> tuple[core.Group, ...]:
+    """All groups; in a LIST the API server leaves the kind of items out."""
+    found = await asyncio.gather(
+        *(list_if_served(client, resource, core.Group, namespace) for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS))
+    )
+    kinds = (COMPOSITE_POD_GROUPS.kind, POD_GROUPS.kind)
+    return tuple(
+        msgspec.structs.replace(group, kind=kind) for kind, groups in zip(kinds, found, strict=True) for group in groups
+    )
+
+
+def in_words(error: KubeError) -> str:
+    """What went wrong, and what to do."""
+    match error:
+        case ConfigurationError():
+            return f"no usable cluster: {error}; check --kubeconfig and --context"
+        case Unreachable():
+            return f"the API server does not answer: {error}; is the context the right one?"
+        case Unauthorized() | Forbidden():
+            return f"not allowed: {error.message}; ask for the rights, or use another context"
+        case ApiError():
+            return f"the API server refused: {error.message or error}"
+        case _:
+            return f"the API server's answer is not understood: {error}"

@@ -1,0 +1,75 @@
+"""The one entry point: ``covey``, ``kubectl-covey`` and ``python -m covey``.
+
+A command's module is imported when that command runs, so that ``covey --help`` answers at once and ``covey plan``
+never loads an operator framework. Whatever goes wrong is said in a sentence; a traceback is for those who ask.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Final
+
+import click
+
+from covey import __version__
+from covey.cli.errors import FAILED
+
+#: Command → module, the command's object in it, one line of help.
+_COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "plan": ("plan", "plan", "Where everything would land, or why not; offline or against a cluster."),
+    "compile": ("compile", "compile_command", "The objects that a DisaggregatedInference expands to."),
+    "explain": ("explain", "explain", "Why a running one is pending, degraded or held."),
+    "status": ("status", "status", "The live tree of one."),
+    "top": ("top", "top", "GPUs used, free and stranded by topology level."),
+    "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
+    "operator": ("processes", "operator", "Run the operator."),
+    "scheduler": ("processes", "scheduler", "Run the scheduler process, or print kube-scheduler's configuration."),
+    "version": ("version", "version", "Client and server versions."),
+}
+
+
+class _Commands(click.Group):
+    """Commands by name, loaded when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """In the order in which they are most used."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import one command."""
+        if cmd_name not in _COMMANDS:
+            return None
+        module, name, _ = _COMMANDS[cmd_name]
+        command = getattr(import_module(f"covey.cli.commands.{module}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, _, line) in _COMMANDS.items()])
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(__version__, "--version", message="covey %(version)s")
+def covey() -> None:
+    """Schedule disaggregated LLM inference on Kubernetes as one thing."""
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its status."""
+    try:
+        covey.main(prog_name=_program())
+    except Exception as error:  # noqa: BLE001 - the last resort: no traceback for a person at a terminal
+        if os.environ.get("COVEY_TRACEBACK"):
+            raise
+        text = " ".join(str(error).split()) or "no further word"
+        click.echo(f"error: unexpected {type(error).__name__}: {text}; COVEY_TRACEBACK=1 shows where", err=True)
+        sys.exit(FAILED)
+
+
+def _program() -> str:
+    called = os.path.basename(sys.argv[0])  # noqa: PTH119 - a path of no file, only its end is shown
+    return "kubectl covey" if called.startswith("kubectl-") else "covey"

@@ -1,0 +1,39 @@
+"""Options that several commands share, named as kubectl names them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def files(*, required: bool = True) -> Callable[[F], F]:
+    """``-f FILE…``."""
+    text = "Manifests, YAML or JSON; - reads standard input. Repeatable."
+    return click.option("-f", "--filename", "files", metavar="FILE", multiple=True, required=required, help=text)
+
+
+def output(forms: Sequence[str], default: str) -> Callable[[F], F]:
+    """``-o FORM``."""
+    text = f"{', '.join(forms)}. Default: {default}."
+    kind = click.Choice(forms)
+    return click.option("-o", "--output", "form", type=kind, metavar="FORM", default=default, help=text)
+
+
+def cluster(command: F) -> F:
+    """``-n``, ``--context`` and ``--kubeconfig``."""
+    for option in (
+        click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, then ~/.kube/config."),
+        click.option("--context", metavar="NAME", help="A context of the kubeconfig."),
+        click.option("-n", "--namespace", metavar="NS", help="Default: the context's, else default."),
+    ):
+        command = option(command)
+    return command
+
+
+def no_color(command: F) -> F:
+    """``--no-color``."""
+    return click.option("--no-color", is_flag=True, help="No colours; NO_COLOR=1 does the same.")(command)

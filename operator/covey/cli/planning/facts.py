@@ -1,0 +1,150 @@
+"""What the cluster is, as far as a plan depends on it: nodes, pods that hold capacity, topologies, priorities.
+
+Read from files as kubectl prints them, or (``cluster``) from an API server; from here on both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from covey.api import core
+from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
+from covey.api.topology import ClusterTopology
+from covey.cli.documents import Document, read_documents
+from covey.cli.errors import InputError, Place
+from covey.cli.strict import validate
+from covey.placement import resources
+from covey.placement.model import Topology
+from covey.placement.presets import topology_of
+
+T = TypeVar("T", core.Node, core.Pod)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A cluster at one moment. ``groups`` are live group objects, known only when a cluster was read."""
+
+    nodes: tuple[core.Node, ...] = ()
+    pods: tuple[core.Pod, ...] = ()
+    topologies: tuple[core.ClusterTopology, ...] = ()
+    priority_classes: tuple[core.PriorityClass, ...] = ()
+    groups: tuple[core.Group, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+    def named_topologies(self) -> dict[str, Topology]:
+        """The ClusterTopologies as the planner's values."""
+        return {each.metadata.name: topology_of(each) for each in self.topologies}
+
+    def default_topologies(self) -> list[str]:
+        """Names of the ClusterTopologies that are marked default."""
+        marked = (each.metadata for each in self.topologies)
+        return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+
+
+def read_facts(nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str]) -> Facts:
+    """Read files of nodes, of pods and of ClusterTopologies.
+
+    Raises:
+        InputError: a file is malformed, or holds nothing of what it was given for.
+    """
+    warnings: list[str] = []
+    found_nodes = [_node(document) for document in _of_kind("Node", "--nodes", nodes, warnings)]
+    found_pods = [_pod(document) for document in _of_kind("Pod", "--pods", pods, warnings, may_be_empty=True)]
+    found_topologies = [
+        read_topology(document) for document in _of_kind("ClusterTopology", "--topology", topologies, warnings)
+    ]
+    return Facts(
+        _once(found_nodes, "node", warnings),
+        _once(found_pods, "pod", warnings),
+        tuple(found_topologies),
+        warnings=tuple(warnings),
+    )
+
+
+def read_topology(document: Document) -> core.ClusterTopology:
+    """A ClusterTopology, checked as the API server would.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    model = validate(ClusterTopology, document)
+    names = [level.name for level in model.spec.levels]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            place = document.place.at(f"spec.levels[{number}].name")
+            raise InputError(place, f"there are two levels {name}", "give each level a name of its own")
+    return document.read(core.ClusterTopology)
+
+
+def read_pod(document: Document, namespace: str = "default") -> core.Pod:
+    """A pod; one that was trimmed of its UID or namespace gets a stand-in.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    pod = document.read(core.Pod)
+    meta = pod.metadata
+    if not meta.name:
+        raise InputError(document.place.at("metadata.name"), "is missing", "give the pod a name")
+    meta = msgspec.structs.replace(meta, namespace=meta.namespace or namespace)
+    meta = msgspec.structs.replace(meta, uid=meta.uid or stand_in("pod", meta.namespace, meta.name))
+    try:
+        resources.pod_requests(pod)
+    except ValueError as error:
+        raise InputError(document.place.at("spec"), str(error), "write quantities such as 8, 500m or 1Gi") from None
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def stand_in(*parts: object) -> str:
+    """An identity for an object that has no UID, because no API server has seen it."""
+    return "/".join(("offline", *map(str, parts)))
+
+
+def _node(document: Document) -> core.Node:
+    node = document.read(core.Node)
+    if not node.metadata.name:
+        raise InputError(document.place.at("metadata.name"), "is missing", "give the node its name")
+    try:
+        resources.amounts(node.status.allocatable)
+    except ValueError as error:
+        place = document.place.at("status.allocatable")
+        raise InputError(place, str(error), "write quantities such as 8, 500m or 1Gi") from None
+    return node
+
+
+def _pod(document: Document) -> core.Pod:
+    return read_pod(document)
+
+
+def _of_kind(
+    kind: str, option: str, files: Sequence[str], warnings: list[str], *, may_be_empty: bool = False
+) -> Iterable[Document]:
+    """Documents of one kind; others are skipped with a warning."""
+    skipped: dict[str, int] = {}
+    for file in files:
+        count = 0
+        for document in read_documents((file,), may_be_empty=True):
+            ours = document.group == (SCHEDULING_GROUP if kind == "ClusterTopology" else "")
+            if document.kind == kind and ours:
+                count += 1
+                yield document
+            else:
+                skipped[document.kind] = skipped.get(document.kind, 0) + 1
+        if not count and not may_be_empty:
+            what = f"kubectl get {kind.lower()}s -o json" if kind != "ClusterTopology" else "a ClusterTopology"
+            raise InputError(Place(file), f"holds no {kind}", f"give {option} what `{what}` prints")
+    warnings.extend(f"{option}: skipped {count} {name}" for name, count in sorted(skipped.items()))
+
+
+def _once(objects: Iterable[T], what: str, warnings: list[str]) -> tuple[T, ...]:
+    """Each object once: the last one of a name counts."""
+    found: dict[tuple[str, str], T] = {}
+    for each in objects:
+        if each.metadata.key in found:
+            warnings.append(f"{what} {each.metadata.name} is given twice; the last one counts")
+        found[each.metadata.key] = each
+    return tuple(found.values())

@@ -1,0 +1,177 @@
+"""A DisaggregatedInference as a workload: expanded as the operator would, with the pods that exist put in their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from covey.api import core
+from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
+from covey.api.inference import DisaggregatedInference
+from covey.api.support import unsupported
+from covey.cli.documents import Document, convert
+from covey.cli.errors import InputError
+from covey.cli.planning.facts import stand_in
+from covey.cli.planning.workload import Mention, Workload, age, build_units
+from covey.compile import Layout, Slot, compile_inference
+from covey.compile.groups import role_template
+from covey.placement import resources
+from covey.scheduler import podstate
+
+Existing = Mapping[Slot, core.Pod]
+
+
+def inference_workload(
+    document: Document, inference: DisaggregatedInference, number: int, pods: Iterable[core.Pod]
+) -> Workload:
+    """Expand a resource.
+
+    Args:
+        document: where it stands.
+        inference: the resource.
+        number: its place among the documents.
+        pods: pods of the cluster; those that are its members take their slots.
+
+    Raises:
+        InputError: a pod template asks for something that is no quantity.
+    """
+    metadata = inference.metadata
+    existing = _members(inference, pods)
+    uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
+    inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
+    tree = compile_inference(inference, layout=_layout(inference, existing))
+    owner = convert(tree.owner.reference(), core.OwnerReference)
+    groups = [
+        _identified(convert(body, core.Group), age(metadata.creation_timestamp, number))
+        for level in tree.levels
+        for body in level.objects
+        if body["kind"] in ("CompositePodGroup", "PodGroup")
+    ]
+    members: dict[str, core.Pod] = {}
+    leaf_of: dict[str, str] = {}
+    for slot in tree.slots:
+        name = f"{metadata.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
+        pod = existing.get(slot) or _planned(convert(tree.pods.named(slot, name), core.Pod))
+        pod = _adopted(pod, owner, tree.pods.labels(slot))
+        members[pod.metadata.uid] = pod
+        leaf_of[pod.metadata.uid] = tree.pods.group_of(slot)
+    _check_quantities(document, inference, members.values())
+    declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
+    return Workload(
+        document.place,
+        metadata.namespace,
+        metadata.name,
+        age(metadata.creation_timestamp, number),
+        tuple(build_units(groups, members.values(), leaf_of, declared)),
+        members,
+        inference.spec.topology.name,
+        tuple(_mentions(document, inference)),
+        inference.spec.priority_class_name,
+        warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
+    )
+
+
+def _members(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Existing:
+    """Pods of the cluster that stand for a slot; a bound one before any other."""
+    meta = inference.metadata
+    found: dict[Slot, core.Pod] = {}
+    for pod in pods:
+        labels = pod.metadata.labels or {}
+        if pod.metadata.namespace != meta.namespace or labels.get(LABEL_INFERENCE) != meta.name:
+            continue
+        owner = pod.metadata.controller
+        if not podstate.counts(pod) or (meta.uid and owner and owner.uid and owner.uid != meta.uid):
+            continue
+        numbers = [labels.get(label, "") for label in (LABEL_UNIT, LABEL_REPLICA, LABEL_INDEX)]
+        if not all(text.isdecimal() for text in numbers):
+            continue
+        slot = Slot(int(numbers[0]), labels.get(LABEL_ROLE, ""), int(numbers[1]), int(numbers[2]))
+        if slot not in found or (podstate.holding(pod) and not podstate.holding(found[slot])):
+            found[slot] = pod
+    return found
+
+
+def _owner_uid(existing: Existing) -> str | None:
+    owners = (pod.metadata.controller for pod in existing.values())
+    return next((owner.uid for owner in owners if owner and owner.uid), None)
+
+
+def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
+    """Numbers in use stay, those that hold places first; the lowest free ones are added."""
+    spec = inference.spec
+    if spec.suspend:
+        return Layout({})
+    units = _numbers(spec.replicas, [(slot.unit, pod) for slot, pod in existing.items()])
+    return Layout(
+        {
+            unit: {
+                role.name: _numbers(
+                    role.replicas,
+                    [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)],
+                )
+                for role in spec.roles
+            }
+            for unit in units
+        }
+    )
+
+
+def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...]:
+    places: dict[int, bool] = {}
+    for number, pod in used:
+        places[number] = places.get(number, False) or podstate.holding(pod) is not None
+    kept = sorted(places, key=lambda number: (not places[number], number))[:count]
+    free = (number for number in range(count + len(kept)) if number not in places)
+    return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
+
+
+def _identified(group: core.Group, created: str) -> core.Group:
+    meta = group.metadata
+    uid = stand_in(group.kind, meta.namespace, meta.name)
+    meta = msgspec.structs.replace(meta, uid=uid, creation_timestamp=created)
+    return msgspec.structs.replace(group, metadata=meta)
+
+
+def _planned(pod: core.Pod) -> core.Pod:
+    uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
+
+
+def _adopted(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str]) -> core.Pod:
+    """With the owner and labels of its slot, also where the input was trimmed of them."""
+    meta = pod.metadata
+    meta = msgspec.structs.replace(meta, owner_references=(owner,), labels={**(meta.labels or {}), **labels})
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def _check_quantities(document: Document, inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> None:
+    roles = {role.name: number for number, role in enumerate(inference.spec.roles)}
+    for pod in pods:
+        try:
+            resources.pod_requests(pod)
+        except ValueError as error:
+            place = document.place.at(f"spec.roles[{roles.get(pod.metadata.label(LABEL_ROLE) or '', 0)}].template.spec")
+            raise InputError(place, str(error), "write quantities such as 8, 500m or 1Gi") from None
+
+
+def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator[Mention]:
+    spec, place = inference.spec, document.place
+    pairs = [
+        ("spec.topology.required", spec.topology.required),
+        ("spec.topology.preferred", spec.topology.preferred),
+        *((f"spec.proximity[{number}].level", rule.level) for number, rule in enumerate(spec.proximity)),
+        ("spec.spread.level", spec.spread.level if spec.spread else None),
+    ]
+    for number, role in enumerate(spec.roles):
+        pairs.append((f"spec.roles[{number}].topology.required", role.topology.required))
+        pairs.append((f"spec.roles[{number}].topology.preferred", role.topology.preferred))
+    return (Mention(place.at(path), level) for path, level in pairs if level)
+
+
+def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
+    yield from unsupported(inference.spec)
+    if inference.spec.suspend:
+        yield "spec.suspend is true: there is nothing to place"
+    elif not inference.spec.replicas:
+        yield "spec.replicas is 0: there is nothing to place"

@@ -1,0 +1,81 @@
+"""One thing to be planned: the units of a DisaggregatedInference, or one ready tree of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from covey.api import core
+from covey.cli.errors import Place
+from covey.scheduler.tree import Unit, build_unit
+
+
+@dataclass(frozen=True, slots=True)
+class Mention:
+    """A level (or raw label key) that a workload names, and where."""
+
+    place: Place
+    level: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What is planned and reported together.
+
+    ``created`` orders workloads of one priority: a creation time, else a stand-in that follows all times, in document
+    order. ``pods`` are all pods of the units by UID, placed or not.
+    """
+
+    place: Place
+    namespace: str
+    name: str
+    created: str
+    units: tuple[Unit, ...]
+    pods: Mapping[str, core.Pod]
+    topology_name: str | None
+    mentions: tuple[Mention, ...]
+    priority_class: str | None = None
+    priority: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """Namespace and name."""
+        return f"{self.namespace}/{self.name}"
+
+
+def age(timestamp: str, number: int) -> str:
+    """What orders by age: ``~`` comes after every digit, so workloads that do not exist yet follow those that do."""
+    return timestamp or f"~{number:06d}"
+
+
+def build_units(
+    groups: Iterable[core.Group], pods: Iterable[core.Pod], leaf_of: Mapping[str, str], declared: Mapping[str, int]
+) -> Iterator[Unit]:
+    """The units of some groups, in order of their roots.
+
+    Args:
+        groups: all of one namespace and owner.
+        pods: members.
+        leaf_of: pod UID → name of its PodGroup.
+        declared: template name → position, as the scheduler orders roles.
+    """
+    children: dict[str, list[core.Group]] = {}
+    roots: list[core.Group] = []
+    for group in groups:
+        parent = group.spec.parent_composite_pod_group_name
+        if parent:
+            children.setdefault(parent, []).append(group)
+        else:
+            roots.append(group)
+    members: dict[str, list[core.Pod]] = {}
+    for pod in pods:
+        members.setdefault(leaf_of[pod.metadata.uid], []).append(pod)
+    for root in roots:
+        yield build_unit(
+            root,
+            lambda group: children.get(group.metadata.name, []) if group.kind == "CompositePodGroup" else [],
+            lambda group: members.get(group.metadata.name, []),
+            declared,
+        )

@@ -1,0 +1,165 @@
+"""Settings of the two processes: a YAML file, overridden by the environment, overridden by flags.
+
+One table (the models' fields) gives all three their names: ``metrics_bind_address`` is ``metricsBindAddress`` in the
+file, ``COVEY_METRICS_BIND_ADDRESS`` in the environment and ``--metrics-bind-address`` on the command line. Whatever is
+wrong is said with the name under which it was given.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_camel
+
+from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
+from covey.cli.documents import read_plain
+from covey.cli.errors import InputError, Place, Problem
+from covey.cli.strict import in_words
+from covey.observability.http import parse_address
+from covey.operator.settings import Settings as OperatorSettings
+from covey.scheduler.settings import EndpointMode, Tls
+from covey.scheduler.settings import Settings as SchedulerSettings
+
+_PREFIX: Final = "COVEY_"
+_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
+#: Addresses that switch a server off.
+_OFF: Final = ("", "0")
+#: Fields whose flag is not their own name.
+FLAGS: Final = {"namespaces": "namespace"}
+
+
+def _seconds(value: object) -> object:
+    """``300s``, ``5m``, ``1h30m``, or plain seconds."""
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value.strip())
+    if match and any(match.groups()):
+        hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return hours * 3600 + minutes * 60 + seconds
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("is no duration; write 300s or 5m") from None
+
+
+def _address(value: str) -> str:
+    if value not in _OFF:
+        parse_address(value)
+    return value
+
+
+def _names(value: object) -> object:
+    return [part for part in value.split(",") if part] if isinstance(value, str) else value
+
+
+Address = Annotated[str, AfterValidator(_address)]
+Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+
+
+class Common(BaseModel):
+    """What both processes are told."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespaces: Names = ()
+    leader_elect: bool = True
+    leader_elect_namespace: str = DEFAULT_NAMESPACE
+    metrics_bind_address: Address = ":8080"
+    health_probe_bind_address: Address = ":8081"
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    def shared(self) -> dict[str, Any]:
+        """The keyword arguments that both processes' settings have."""
+        return self.model_dump(include=set(Common.model_fields) - {"log_level", "log_format"})
+
+
+class OperatorConfig(Common):
+    """``covey operator``."""
+
+    def settings(self) -> OperatorSettings:
+        """What the process takes."""
+        return OperatorSettings(**self.shared())
+
+
+class SchedulerConfig(Common):
+    """``covey scheduler``."""
+
+    bind_address: Address = "127.0.0.1:8890"
+    endpoint_mode: EndpointMode = EndpointMode.SIDECAR
+    tls_cert_file: str | None = None
+    tls_private_key_file: str | None = None
+    client_ca_file: str | None = None
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    reserve_after: Seconds = 300.0
+
+    def settings(self) -> SchedulerSettings:
+        """What the process takes.
+
+        Raises:
+            InputError: a certificate without its key, or the other way round.
+        """
+        files = (self.tls_cert_file, self.tls_private_key_file)
+        if any(files) != all(files) or (self.client_ca_file and not all(files)):
+            raise InputError("--tls-cert-file", "TLS needs both a certificate and its key", "give both, or neither")
+        tls = Tls(files[0], files[1], self.client_ca_file) if files[0] and files[1] else None
+        return SchedulerSettings(
+            **self.shared(),
+            bind_address=self.bind_address,
+            endpoint_mode=self.endpoint_mode,
+            tls=tls,
+            scheduler_name=self.scheduler_name,
+            reserve_after=self.reserve_after,
+        )
+
+
+C = TypeVar("C", bound=Common)
+
+
+def effective(model: type[C], config: str | None, environment: Mapping[str, str], flags: Mapping[str, Any]) -> C:
+    """The settings in force.
+
+    Args:
+        model: of the process.
+        config: path of a YAML file, if one was named.
+        environment: variables; those without the prefix, or of no setting, are somebody else's.
+        flags: values by field name, None or empty where a flag was not given.
+
+    Raises:
+        InputError: with a line for every bad setting, under the name by which it was given.
+    """
+    values: dict[str, Any] = {}
+    sources: dict[str, Place | str] = {}
+    for key, value in (read_plain(config) if config else {}).items():
+        values[str(key)] = value
+        sources[str(key)] = Place(config or "", field=str(key))
+    for name, field in model.model_fields.items():
+        flag = FLAGS.get(name, name)
+        key = field.alias or name
+        variable = f"{_PREFIX}{flag.upper()}"
+        if environment.get(variable):
+            values[key], sources[key] = environment[variable], variable
+        if flags.get(name) not in (None, ()):
+            values[key], sources[key] = flags[name], f"--{flag.replace('_', '-')}"
+    try:
+        return model.model_validate(values)
+    except ValidationError as errors:
+        known = ", ".join(sorted(field.alias or name for name, field in model.model_fields.items()))
+        raise InputError.of(
+            [
+                Problem(sources.get(path.partition(".")[0].partition("[")[0], path), *_words(what, remedy, known))
+                for path, what, remedy in in_words(errors)
+            ]
+        ) from None
+
+
+def _words(what: str, remedy: str, known: str) -> tuple[str, str]:
+    if what.startswith("extra inputs"):
+        return "there is no such setting", f"use one of {known}"
+    return what.removeprefix("value error, "), remedy
