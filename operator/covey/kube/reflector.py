@@ -31,6 +31,8 @@ _FIRST_DELAY: Final = 0.2
 _LONGEST_DELAY: Final = 10.0
 #: A watch that ends sooner than this, in seconds, counts as a failure: else a broken proxy is asked in a hot loop.
 _SHORT: Final = 1.0
+#: Changes of one list that are announced before others on the event loop have their turn.
+_BREATH: Final = 100
 #: Failed watches in a row after which the collection is listed anew.
 _PATIENCE: Final = 4
 
@@ -107,14 +109,16 @@ class Reflector(Generic[T]):
             self._resource, self._namespace, type=self._type, labels=self._labels, fields=self._fields
         )
         self.last_contact = self._clock()
-        for change in self._objects.replace(items):
+        for count, change in enumerate(self._objects.replace(items), 1):
             self._announce(change)
+            if count % _BREATH == 0:
+                await asyncio.sleep(0)
         self._version = version
         _log.debug("listed", resource=self._resource.plural, objects=len(items), resource_version=version)
         self.synced.set()
 
     async def _watch(self) -> None:
-        begun = self._clock()
+        begun, version = self._clock(), self._version
         events = self._client.watch(
             self._resource,
             self._namespace,
@@ -128,7 +132,8 @@ class Reflector(Generic[T]):
                 self.last_contact = self._clock()
                 self._failures = 0
                 self._take(kind, item)
-        if self._clock() - begun < _SHORT:
+        # The API server closes a watch that falls behind for a moment; one that brought something is resumed at once.
+        if self._version == version and self._clock() - begun < _SHORT:
             await self._pause("watch ended at once", None)
 
     def _take(self, kind: EventType, item: T) -> None:

@@ -31,6 +31,10 @@ ATTEMPTS: Final = 5
 _FIRST_DELAY: Final = 0.1
 #: Longest wait, in seconds, that a server's Retry-After can impose on a caller.
 _LONGEST_DELAY: Final = 10.0
+#: Seconds to connect.
+_CONNECT: Final = 5.0
+#: Seconds an idle connection is kept; the API server closes it after 90. A new one costs a TLS handshake.
+_KEEP_ALIVE: Final = 60.0
 #: Bytes a stream may hold before the connection is paused; watch events are megabytes at worst.
 _READ_BUFFER: Final = 1 << 20
 
@@ -44,19 +48,21 @@ class Transport:
         self._connections = connections
         self._random = generator
         self._session: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def send(self, request: Request, *, seconds: float) -> bytes:
         """The body of the answer.
 
         Args:
             request: what to send.
-            seconds: time for one attempt, waiting for a connection included.
+            seconds: of silence that end an attempt. Waiting for one of the connections is not bounded: it is what
+                slows down a caller that has more to send than the server takes.
 
         Raises:
             ApiError: any answer but 2xx.
             Unreachable: no answer.
         """
-        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=5.0)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=seconds)
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
             try:
@@ -85,7 +91,7 @@ class Transport:
             ApiError: any answer but 2xx.
             Unreachable: no answer, or the stream was cut; also while iterating.
         """
-        limits = aiohttp.ClientTimeout(total=None, sock_connect=5.0, sock_read=silence)
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
         response = await self._open(request, limits)
         try:
             yield _chunks(request, response)
@@ -93,7 +99,8 @@ class Transport:
             response.close()
 
     async def close(self) -> None:
-        """Close every connection; streams end with Unreachable."""
+        """Close every connection, for good; streams end with Unreachable."""
+        self._closed = True
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -141,10 +148,16 @@ class Transport:
             KUBE_REQUESTS.labels(request.verb, request.resource, code).inc()
 
     def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise Unreachable("the client is closed")
         if self._session is None:
             tls = self._connection.tls
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections, ssl=True if tls is None else tls),
+                connector=aiohttp.TCPConnector(
+                    limit=self._connections,
+                    ssl=True if tls is None else tls,
+                    keepalive_timeout=_KEEP_ALIVE,
+                ),
                 headers={"User-Agent": self._user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=_READ_BUFFER,

@@ -102,7 +102,7 @@ def decode_event(line: bytes, kind: type[T]) -> tuple[EventType, T]:
     """
     event = decode(line, _Event)
     if event.type == _ERROR:
-        raise api_error(0, bytes(event.object))
+        raise api_error(0, bytes(event.object))  # its HTTP status was 200
     if event.type == BOOKMARK:
         version = decode(bytes(event.object), _Bookmark).metadata.resource_version
         return BOOKMARK, decode(msgspec.json.encode({"metadata": {"resourceVersion": version}}), kind)

@@ -1,0 +1,236 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from unit.kube.virtual_time import now, run
+
+from covey.kube.errors import ApiError, Conflict, Retryable, Terminal, Unreachable
+from covey.kube.queue import QueueClosed, WorkQueue, run_workers
+from covey.observability.metrics import REGISTRY
+
+
+def test_a_key_waits_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key in ("a", "b", "a", "a"):
+            queue.add(key)
+        assert len(queue) == 2
+        assert [await queue.get(), await queue.get()] == ["a", "b"]
+        assert len(queue) == 0
+
+    run(main())
+
+
+def test_a_key_added_while_it_is_worked_on_runs_again_afterwards() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("a")
+        await queue.get()
+        queue.add("a")
+        queue.add("a")
+        assert len(queue) == 0
+        queue.done("a")
+        assert len(queue) == 1
+        assert await queue.get() == "a"
+        queue.done("a")
+        assert len(queue) == 0
+
+    run(main())
+
+
+def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        first, second = asyncio.create_task(queue.get()), asyncio.create_task(queue.get())
+        await asyncio.sleep(0)
+        queue.add("a")
+        first.cancel()
+        assert await second == "a"
+
+    run(main())
+
+
+def test_delays() -> None:
+    async def main() -> list[tuple[str, float]]:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("late", 30)
+        queue.add_after("early", 10)
+        queue.add_after("at once", 0)
+        queue.add_after("late", 20)  # the earliest counts
+        queue.add_after("early", 40)  # so this says nothing
+        taken = []
+        for _ in range(3):
+            key = await queue.get()
+            taken.append((key, now()))
+            queue.done(key)
+        await asyncio.sleep(100)
+        assert len(queue) == 0
+        return taken
+
+    assert run(main()) == [("at once", 0.0), ("early", pytest.approx(10.0)), ("late", pytest.approx(20.0))]
+
+
+def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0)
+        assert [queue.retry("a") for _ in range(6)] == [1, 2, 4, 8, 10, 10]
+        assert (queue.retry("b"), queue.failures("a"), queue.failures("b")) == (1, 6, 1)
+        queue.forget("a")
+        assert (queue.retry("a"), queue.failures("b")) == (1, 1)
+        assert [queue.retry("c") for _ in range(2000)][-1] == 10
+
+    run(main())
+
+
+def test_closing_hands_out_what_waits_and_drops_what_is_delayed() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add("waits")
+        queue.add_after("delayed", 1)
+        queue.close()
+        queue.close()
+        queue.add("too late")
+        queue.add_after("too late", 1)
+        assert await queue.get() == "waits"
+        queue.add("waits")
+        queue.done("waits")
+        for _ in range(2):
+            with pytest.raises(QueueClosed):
+                await queue.get()
+        assert len(queue) == 0
+
+    run(main())
+
+
+def test_closing_ends_those_who_wait() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        waiting = [asyncio.create_task(queue.get()) for _ in range(3)]
+        await asyncio.sleep(0)
+        queue.close()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results] == [QueueClosed] * 3
+
+    run(main())
+
+
+def test_depth_is_measured() -> None:
+    def depth() -> float | None:
+        return REGISTRY.get_sample_value("covey_workqueue_depth", {"name": "test-depth"})
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue("test-depth")
+        queue.add("a")
+        queue.add("b")
+        assert depth() == 2
+        await queue.get()
+        queue.add("a")
+        assert depth() == 1
+        queue.done("a")
+        assert depth() == 2
+
+    run(main())
+
+
+Handler = Callable[[str], Awaitable[None]]
+
+
+def worked(failure: Exception | None, times: int) -> list[float]:
+    """When a handler is called that fails so often, and what becomes of its key."""
+
+    async def main() -> list[float]:
+        queue: WorkQueue[str] = WorkQueue(first_delay=1.0)
+        calls: list[float] = []
+
+        async def handle(_: str) -> None:
+            calls.append(now())
+            if failure and len(calls) <= times:
+                raise failure
+
+        queue.add("a")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_workers(queue, handle, 2))
+            await asyncio.sleep(1000)
+            assert queue.failures("a") == 0
+            queue.close()
+        return calls
+
+    return run(main())
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (None, [0]),
+        (Retryable(60.0, "waits for something"), [0, 60, 120, 180]),
+        (Terminal("Reason", "message"), [0]),
+        (Conflict(409), [0, 1, 3, 7]),
+        (Unreachable("gone"), [0, 1, 3, 7]),
+        (ApiError(500), [0, 1, 3, 7]),
+        (LookupError("a bug"), [0, 1, 3, 7]),
+    ],
+)
+def test_what_a_failure_does_to_its_key(failure: Exception | None, expected: list[float]) -> None:
+    assert worked(failure, 3) == pytest.approx(expected)
+
+
+def test_a_cancelled_worker_gives_its_key_back() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+
+        async def forever(_: str) -> None:
+            await asyncio.sleep(float("inf"))
+
+        queue.add("a")
+        work = asyncio.create_task(run_workers(queue, forever, 1))
+        await asyncio.sleep(1)
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        queue.add("a")
+        assert len(queue) == 1
+
+    run(main())
+
+
+@settings(max_examples=60)
+@given(
+    adds=st.lists(st.tuples(st.sampled_from("abc"), st.floats(0, 10), st.floats(0, 10)), max_size=30),
+    costs=st.lists(st.floats(0, 5), min_size=1),
+    workers=st.integers(1, 4),
+)
+def test_no_key_runs_twice_at_once_and_none_is_missed(
+    adds: list[tuple[str, float, float]], costs: list[float], workers: int
+) -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        running: set[str] = set()
+        begun: dict[str, float] = {}
+        wanted: dict[str, float] = {}
+        turn = 0
+
+        async def handle(key: str) -> None:
+            nonlocal turn
+            assert key not in running
+            running.add(key)
+            begun[key] = now()
+            turn += 1
+            await asyncio.sleep(costs[turn % len(costs)])
+            running.remove(key)
+
+        async def add() -> None:
+            for key, pause, delay in adds:
+                await asyncio.sleep(pause)
+                queue.add_after(key, delay)
+                wanted[key] = max(now(), wanted.get(key, 0.0))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_workers(queue, handle, workers))
+            await add()
+            await asyncio.sleep(1000)
+            queue.close()
+        # Every key was begun once more after it was last added.
+        assert all(begun[key] >= time for key, time in wanted.items())
+
+    run(main())

@@ -1,0 +1,206 @@
+"""What the reflector does with given answers; how the answers come about is tested against a real API server."""
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from typing import Any, cast
+
+import pytest
+from unit.kube.virtual_time import now, run
+
+from covey.api.core import Meta, Pod
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, Gone, TooManyRequests, Unreachable
+from covey.kube.reflector import Reflector
+from covey.kube.resources import PODS
+
+Event = tuple[str, Pod]
+END = "end of script"
+
+
+def pod(name: str, version: int) -> Pod:
+    return Pod(metadata=Meta(name=name, namespace="ns", uid=name, resource_version=str(version)))
+
+
+def bookmark(version: int) -> Event:
+    return ("BOOKMARK", Pod(metadata=Meta(resource_version=str(version))))
+
+
+class Script:
+    """Gives the answers it was given, one for each request; each is asserted to be for the right kind of request.
+
+    A list answer is ``(pods, version)``, a watch answer a list of events, and pauses as numbers, then the stream
+    ends; an exception, alone or among the events, is raised.
+    """
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked: list[tuple[str, float]] = []
+        self.done = asyncio.Event()
+
+    async def list(self, *_: Any, **__: Any) -> tuple[list[Pod], str]:
+        answer = await self.next("list")
+        assert isinstance(answer, tuple), answer
+        return list(answer[0]), str(answer[1])
+
+    async def watch(self, *_: Any, resource_version: str, **__: Any) -> AsyncGenerator[Event, None]:
+        for step in await self.next(f"watch {resource_version}"):
+            if isinstance(step, Exception):
+                raise step
+            if isinstance(step, int):
+                await asyncio.sleep(step)
+            else:
+                yield step
+
+    async def next(self, request: str) -> Any:
+        self.asked.append((request, now()))
+        if not self.answers:
+            self.done.set()
+            await asyncio.sleep(float("inf"))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Follower:
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def __call__(self, kind: str, new: Pod, old: Pod | None) -> None:
+        before = f" after {old.metadata.resource_version}" if old else ""
+        self.seen.append(f"{kind} {new.metadata.name} {new.metadata.resource_version}{before}")
+
+
+def reflected(*answers: Any) -> tuple[list[str], list[str], list[float]]:
+    """What is announced, what is asked for, and when, under a script of answers."""
+
+    async def main() -> tuple[list[str], list[str], list[float]]:
+        script, follower = Script(*answers), Follower()
+        reflector = Reflector(
+            cast(Client, script),
+            PODS,
+            Pod,
+            on_event=follower,
+            clock=asyncio.get_running_loop().time,
+            generator=random.Random(0),
+        )
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(reflector.run())
+            await script.done.wait()
+            task.cancel()
+        assert reflector.synced.is_set()
+        return follower.seen, [request for request, _ in script.asked], [time for _, time in script.asked]
+
+    return run(main())
+
+
+def test_a_closed_watch_is_resumed_from_the_last_version_seen() -> None:
+    seen, asked, times = reflected(
+        ([pod("a", 3)], 5),
+        [5, ("MODIFIED", pod("a", 7)), ("ADDED", pod("b", 8)), 300],
+        [5, bookmark(40), 300],
+        [5, ("DELETED", pod("a", 44)), 300],
+    )
+    assert asked == ["list", "watch 5", "watch 8", "watch 40", "watch 44"]
+    assert seen == ["ADDED a 3", "MODIFIED a 7 after 3", "ADDED b 8", "DELETED a 44 after 7"]
+    # A stream that the server ends in its time is no failure: no back-off.
+    assert times == [0, 0, 305, 610, 915]
+
+
+def test_an_expired_version_leads_to_a_list_with_synthetic_deletions() -> None:
+    seen, asked, _ = reflected(
+        ([pod("a", 3), pod("b", 4)], 5),
+        [("ADDED", pod("c", 6)), 5, Gone(410, "Expired")],
+        ([pod("b", 4), pod("c", 9)], 20),
+        [],
+    )
+    assert asked == ["list", "watch 5", "list", "watch 20", "watch 20"]
+    assert seen == ["ADDED a 3", "ADDED b 4", "ADDED c 6", "DELETED a 3 after 3", "MODIFIED c 9 after 6"]
+
+
+def test_a_lost_connection_resumes_and_a_lasting_one_lists_again() -> None:
+    lost = Unreachable("cut")
+    seen, asked, times = reflected(([pod("a", 3)], 5), [("MODIFIED", pod("a", 6)), lost], *[lost] * 8, ([], 50), [60])
+    assert asked[:6] == ["list", "watch 5", *["watch 6"] * 4]
+    assert asked[6:] == [*["list"] * 5, "watch 50", "watch 50"]
+    assert seen == ["ADDED a 3", "MODIFIED a 6 after 3", "DELETED a 6 after 6"]
+    pauses = [after - before for before, after in zip(times[1:10], times[2:11], strict=True)]
+    for pause, least in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10], strict=True):
+        assert least <= pause <= 2 * least
+
+
+def test_back_off_starts_anew_after_an_event() -> None:
+    lost = Unreachable("cut")
+    _, _, times = reflected(([], 5), [lost], [lost], [lost], [bookmark(6), 5, lost], [5])
+    assert times[5] - times[4] - 5 <= 0.4
+
+
+def test_the_first_list_is_tried_until_it_succeeds() -> None:
+    seen, asked, _ = reflected(*[Forbidden(403, "Forbidden")] * 7, ([pod("a", 1)], 2), [60])
+    assert asked == [*["list"] * 8, "watch 2", "watch 2"]
+    assert seen == ["ADDED a 1"]
+
+
+def test_the_server_s_own_delay_is_kept() -> None:
+    _, _, times = reflected(TooManyRequests(429, retry_after=30.0), ([], 2), [60])
+    assert times[1] >= 30.0
+
+
+def test_watches_that_end_at_once_are_not_asked_for_in_a_hot_loop() -> None:
+    _, asked, times = reflected(([], 5), [], [], [], [])
+    assert asked == ["list", *["watch 5"] * 5]
+    assert times[-1] >= 0.2 + 0.4 + 0.8 + 1.6
+
+
+def with_reflector(script: Script, check: Callable[[Reflector[Pod]], Coroutine[Any, Any, None]]) -> None:
+    async def main() -> None:
+        reflector = Reflector(cast(Client, script), PODS, Pod, clock=asyncio.get_running_loop().time)
+        task = asyncio.create_task(reflector.run())
+        await check(reflector)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    run(main())
+
+
+def test_a_callback_that_fails_stops_neither_the_others_nor_the_reflector() -> None:
+    follower = Follower()
+
+    def fails(kind: str, new: Pod, old: Pod | None) -> None:
+        raise LookupError
+
+    async def check(reflector: Reflector[Pod]) -> None:
+        reflector.subscribe(fails)
+        reflector.subscribe(follower)
+        await asyncio.sleep(10)
+        assert follower.seen == ["ADDED a 1", "MODIFIED a 3 after 1"]
+        assert reflector.store["ns", "a"].metadata.resource_version == "3"
+
+    with_reflector(Script(([pod("a", 1)], 2), [("MODIFIED", pod("a", 3)), 60]), check)
+
+
+def test_contact_is_any_event_and_synced_comes_after_the_callbacks() -> None:
+    async def check(reflector: Reflector[Pod]) -> None:
+        synced_at: list[bool] = []
+        reflector.subscribe(lambda *_: synced_at.append(reflector.synced.is_set()))
+        await reflector.synced.wait()
+        assert synced_at == [False] * 1000
+        assert [item.metadata.name for item in reflector.by_index("first", "p999")] == ["p999"]
+        await asyncio.sleep(150)
+        assert reflector.last_contact == 100.0
+
+    async def indexed(reflector: Reflector[Pod]) -> None:
+        reflector.add_index("first", lambda item: [item.metadata.name])
+        await check(reflector)
+
+    with_reflector(Script(([pod(f"p{i}", 1) for i in range(1000)], 2), [100, bookmark(3), 600]), indexed)
+
+
+def test_a_bug_in_the_reflector_is_not_hidden() -> None:
+    async def main() -> None:
+        reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod)
+        with pytest.raises(LookupError):
+            await reflector.run()
+
+    run(main())

@@ -1,0 +1,143 @@
+import json
+
+import pytest
+
+from covey.kube import request
+from covey.kube.request import Request
+from covey.kube.resources import LEASES, NODES, PODS
+
+POD = {"metadata": {"name": "p", "namespace": "ns"}}
+FULL = {"apiVersion": "v1", "kind": "Pod", **POD}
+TEST = {"op": "test", "path": "/metadata/uid", "value": "u"}
+ADD = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
+
+
+@pytest.mark.parametrize(
+    ("made", "verb", "method", "url", "repeatable"),
+    [
+        (request.get(PODS, "p", "ns"), "get", "GET", "/api/v1/namespaces/ns/pods/p", True),
+        (request.list_(NODES, None), "list", "GET", "/api/v1/nodes", True),
+        (
+            request.list_(PODS, None, labels="a=b,c!=d", fields="spec.nodeName=n", limit=500, continue_="x/y=="),
+            "list",
+            "GET",
+            "/api/v1/pods?labelSelector=a%3Db%2Cc%21%3Dd&fieldSelector=spec.nodeName%3Dn&limit=500&continue=x%2Fy%3D%3D",
+            True,
+        ),
+        (
+            request.watch(PODS, "ns", resource_version="7", seconds=300, labels="a"),
+            "watch",
+            "GET",
+            "/api/v1/namespaces/ns/pods?labelSelector=a&resourceVersion=7&watch=true&allowWatchBookmarks=true&timeoutSeconds=300",
+            False,
+        ),
+        (request.create(PODS, POD, None), "create", "POST", "/api/v1/namespaces/ns/pods", False),
+        (
+            request.create(PODS, POD, "ns", manager="m", dry_run=True, strict=True),
+            "create",
+            "POST",
+            "/api/v1/namespaces/ns/pods?fieldManager=m&dryRun=All&fieldValidation=Strict",
+            True,
+        ),
+        (
+            request.apply(PODS, POD, manager="m", force=True, subresource="status"),
+            "apply",
+            "PATCH",
+            "/api/v1/namespaces/ns/pods/p/status?fieldManager=m&force=true",
+            True,
+        ),
+        (
+            request.apply(PODS, POD, manager="m", force=False, subresource=None),
+            "apply",
+            "PATCH",
+            "/api/v1/namespaces/ns/pods/p?fieldManager=m",
+            True,
+        ),
+        (
+            request.json_patch(PODS, "p", "ns", [TEST, ADD], manager=None),
+            "patch",
+            "PATCH",
+            "/api/v1/namespaces/ns/pods/p",
+            True,
+        ),
+        (
+            request.json_patch(PODS, "p", "ns", [ADD], manager="m"),
+            "patch",
+            "PATCH",
+            "/api/v1/namespaces/ns/pods/p?fieldManager=m",
+            False,
+        ),
+        (
+            request.merge_patch(PODS, "p", "ns", {}, manager=None, subresource="status"),
+            "patch",
+            "PATCH",
+            "/api/v1/namespaces/ns/pods/p/status",
+            True,
+        ),
+        (request.replace(PODS, POD, manager=None), "update", "PUT", "/api/v1/namespaces/ns/pods/p", False),
+        (
+            request.delete(PODS, "p", "ns", uid=None, propagation="Background", grace_seconds=None),
+            "delete",
+            "DELETE",
+            "/api/v1/namespaces/ns/pods/p",
+            False,
+        ),
+        (
+            request.delete(PODS, "p", "ns", uid="u", propagation="Background", grace_seconds=0),
+            "delete",
+            "DELETE",
+            "/api/v1/namespaces/ns/pods/p",
+            True,
+        ),
+        (request.bind("ns", "p", "u", "n"), "bind", "POST", "/api/v1/namespaces/ns/pods/p/binding", True),
+        (request.version(), "get", "GET", "/version", True),
+    ],
+)
+def test_line(made: Request, verb: str, method: str, url: str, repeatable: bool) -> None:
+    assert (made.verb, made.method, made.url, made.repeatable) == (verb, method, url, repeatable)
+
+
+@pytest.mark.parametrize(
+    ("made", "content_type", "body"),
+    [
+        (request.create(PODS, POD, None), "application/json", FULL),
+        (request.create(LEASES, POD, None), "application/json", {**FULL, "apiVersion": LEASES.api_version, "kind": "Lease"}),
+        (request.apply(PODS, POD, manager="m", force=True, subresource=None), "application/apply-patch+yaml", FULL),
+        (request.replace(PODS, POD, manager=None), "application/json", FULL),
+        (request.json_patch(PODS, "p", "ns", (TEST, ADD), manager=None), "application/json-patch+json", [TEST, ADD]),
+        (
+            request.merge_patch(PODS, "p", "ns", {"spec": None}, manager=None),
+            "application/merge-patch+json",
+            {"spec": None},
+        ),
+        (
+            request.delete(PODS, "p", "ns", uid="u", propagation="Foreground", grace_seconds=0),
+            "application/json",
+            {"propagationPolicy": "Foreground", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0},
+        ),
+        (
+            request.bind("ns", "p", "u", "n1"),
+            "application/json",
+            {
+                "apiVersion": "v1",
+                "kind": "Binding",
+                "metadata": {"name": "p", "namespace": "ns", "uid": "u"},
+                "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+            },
+        ),
+    ],
+)
+def test_body(made: Request, content_type: str, body: object) -> None:
+    assert made.content_type == content_type
+    assert json.loads(made.body or b"") == body
+
+
+def test_a_body_keeps_its_own_kind() -> None:
+    made = request.apply(PODS, {**POD, "kind": "Other"}, manager="m", force=True, subresource=None)
+    assert json.loads(made.body or b"")["kind"] == "Other"
+
+
+def test_a_new_object_needs_a_namespace() -> None:
+    with pytest.raises(ValueError, match="a new Pod needs a namespace"):
+        request.create(PODS, {"metadata": {"name": "p"}}, None)
+    assert request.create(NODES, {"metadata": {"name": "n"}}, None).path == "/api/v1/nodes"

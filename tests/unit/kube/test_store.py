@@ -1,0 +1,165 @@
+from collections.abc import Hashable, Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from covey.api.core import Meta, Pod, PodSpec
+from covey.kube.store import Change, Store
+
+
+def pod(name: str, uid: str = "u", version: str = "1", node: str | None = None, **labels: str) -> Pod:
+    metadata = Meta(name=name, namespace="ns", uid=uid, resource_version=version, labels=labels or None)
+    return Pod(metadata=metadata, spec=PodSpec(node_name=node))
+
+
+def said(changes: Iterable[Change[Pod]]) -> list[tuple[str, str, str | None]]:
+    return [
+        (kind, f"{new.metadata.uid}@{new.metadata.resource_version}", old and old.metadata.resource_version)
+        for kind, new, old in changes
+    ]
+
+
+def test_the_life_of_an_object() -> None:
+    store: Store[Pod] = Store()
+    assert said(store.put(pod("p"))) == [("ADDED", "u@1", None)]
+    assert said(store.put(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
+    # The event of a deletion brings the last state, which may be newer than what is stored.
+    assert said(store.drop(pod("p", version="3"))) == [("DELETED", "u@3", "2")]
+    assert said(store.drop(pod("p", version="3"))) == []
+    assert store.items == {}
+
+
+def test_the_store_has_a_change_before_it_is_announced() -> None:
+    store: Store[Pod] = Store()
+    for _, new, _ in store.put(pod("p")):
+        assert store.items["ns", "p"] is new
+    for _ in store.drop(pod("p")):
+        assert store.items == {}
+
+
+def test_another_uid_under_the_same_name_is_another_object() -> None:
+    store: Store[Pod] = Store()
+    list(store.put(pod("p", uid="a", version="1")))
+    assert said(store.put(pod("p", uid="b", version="5"))) == [("DELETED", "a@1", "1"), ("ADDED", "b@5", None)]
+    assert said(store.replace([pod("p", uid="c", version="7")])) == [("DELETED", "b@5", "5"), ("ADDED", "c@7", None)]
+
+
+def test_a_new_list_deletes_first_and_passes_over_what_has_not_changed() -> None:
+    store: Store[Pod] = Store()
+    list(store.replace([pod("gone", "g"), pod("same", "s"), pod("changed", "c")]))
+    same = store.items["ns", "same"]
+    changes = store.replace([pod("new", "n"), pod("changed", "c", "2"), pod("same", "s")])
+    assert said(changes) == [("DELETED", "g@1", "1"), ("ADDED", "n@1", None), ("MODIFIED", "c@2", "1")]
+    assert store.items["ns", "same"] is same
+
+
+def test_an_index_made_late_knows_what_is_there() -> None:
+    store: Store[Pod] = Store()
+    list(store.put(pod("p", node="n1")))
+    store.add_index("node", lambda item: [item.spec.node_name])
+    assert [item.metadata.name for item in store.by_index("node", "n1")] == ["p"]
+    assert store.by_index("node", "n2") == ()
+    with pytest.raises(ValueError, match="node"):
+        store.add_index("node", lambda _: [])
+
+
+def test_a_result_of_an_index_is_a_copy() -> None:
+    store: Store[Pod] = Store()
+    store.add_index("all", lambda _: ["x"])
+    list(store.replace([pod("a", "a"), pod("b", "b")]))
+    for item in store.by_index("all", "x"):
+        list(store.drop(item))
+    assert store.by_index("all", "x") == ()
+
+
+def test_a_failing_index_function_leaves_the_object_out() -> None:
+    def fails(item: Pod) -> Iterable[Hashable]:
+        if item.metadata.resource_version == "2":
+            raise LookupError
+        return ["x", "x"]
+
+    store: Store[Pod] = Store()
+    store.add_index("x", fails)
+    list(store.put(pod("p")))
+    assert len(store.by_index("x", "x")) == 1
+    assert said(store.put(pod("p", version="2"))) == [("MODIFIED", "u@2", "1")]
+    assert store.by_index("x", "x") == ()
+
+
+NAMES = st.sampled_from("abcd")
+PODS = st.builds(
+    lambda name, uid, version, node, label: pod(name, f"{name}{uid}", str(version), node, l=label),
+    NAMES,
+    st.integers(0, 1),
+    st.integers(0, 3),
+    st.sampled_from([None, "n1", "n2"]),
+    st.sampled_from("xy"),
+)
+
+
+def keys(item: Pod) -> list[Hashable]:
+    """None, one or two keys, all changing with the object."""
+    return [key for key in (item.spec.node_name, item.metadata.label("l")) if key]
+
+
+class StoreIsItsChanges(RuleBasedStateMachine):
+    """Whoever follows the changes knows the same objects as the store, and indexes agree with a full scan."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store: Store[Pod] = Store()
+        self.store.add_index("keys", keys)
+        self.follower: dict[tuple[str, str], Pod] = {}
+
+    def follow(self, changes: Iterable[Change[Pod]]) -> None:
+        for kind, new, old in changes:
+            key = new.metadata.key
+            assert self.follower.get(key) is old
+            assert (kind == "ADDED") == (old is None)
+            if kind == "DELETED":
+                del self.follower[key]
+            else:
+                assert old is None or old.metadata.uid == new.metadata.uid
+                self.follower[key] = new
+
+    @rule(item=PODS)
+    def put(self, item: Pod) -> None:
+        self.follow(self.store.put(item))
+
+    @rule(item=PODS)
+    def drop(self, item: Pod) -> None:
+        self.follow(self.store.drop(item))
+
+    @rule(items=st.lists(PODS, unique_by=lambda item: item.metadata.name))
+    def replace(self, items: list[Pod]) -> None:
+        self.follow(self.store.replace(items))
+        listed = {item.metadata.key: item.metadata for item in items}
+        assert {key: item.metadata.resource_version for key, item in self.store.items.items()} == {
+            key: metadata.resource_version for key, metadata in listed.items()
+        }
+
+    @invariant()
+    def same_objects(self) -> None:
+        assert self.follower == self.store.items
+
+    @invariant()
+    def index_is_a_scan(self) -> None:
+        for key in ("n1", "n2", "x", "y"):
+            scan = {id(item) for item in self.store.items.values() if key in keys(item)}
+            assert {id(item) for item in self.store.by_index("keys", key)} == scan
+
+
+TestStoreIsItsChanges = StoreIsItsChanges.TestCase
+
+
+@given(st.lists(PODS, unique_by=lambda item: item.metadata.name))
+def test_nothing_is_left_behind(items: list[Pod]) -> None:
+    store: Store[Pod] = Store()
+    store.add_index("keys", keys)
+    list(store.replace(items))
+    list(store.replace([]))
+    assert store.items == {}
+    index = store._indexes["keys"]
+    assert (index._buckets, index._filed) == ({}, {})

@@ -1,0 +1,48 @@
+"""An event loop whose clock jumps to the next timer as soon as nothing else is to be done.
+
+Hours of back-off pass in milliseconds, and always in the same order.  A loop that waits for nothing at all
+is a deadlock and fails at once.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class _Selector(selectors.DefaultSelector):
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(0)
+        if not ready:
+            if timeout is None:
+                raise RuntimeError("deadlock: nothing to do and no timer")
+            self.now += timeout
+        return ready
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """``time()`` starts at 0 and moves only when the loop would sleep."""
+
+    def __init__(self) -> None:
+        self._virtual = _Selector()
+        super().__init__(self._virtual)
+
+    def time(self) -> float:
+        return self._virtual.now
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end in virtual time."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(main)
+
+
+def now() -> float:
+    """Virtual seconds since the start."""
+    return asyncio.get_running_loop().time()
