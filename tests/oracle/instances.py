@@ -271,18 +271,20 @@ def _role(
     return RoleRequest(name, minimum, desired, replicas, required, preferred, follow_unit=not draw.chance(8))
 
 
-def _gang(draw: Draw, case: Case, size: Size, *, extras: bool) -> Gang:
+def _gang(draw: Draw, case: Case, size: Size, *, extras: bool, tight: bool) -> Gang:
     """Roles whose minimums ask for about what the best domain has, so that small things decide."""
     levels = [level.name for level in case.topology.levels]
     masks = draw.chance(40)
-    shapes = [_shape(draw, masks=masks, extras=extras) for _ in range(draw.integer(1, size.shapes))]
+    shapes = [_shape(draw, masks=masks, extras=extras) for _ in range(draw.pick((1, 2, 3, 3, 4, 5)))][: size.shapes]
     required = draw.pick(levels) if draw.chance(60) else None
     finer = levels[levels.index(required) + 1 :] if required else levels
     gang = replace(case.gang, required=required, preferred=draw.pick(finer) if finer and draw.chance(25) else None)
-    count = min(draw.pick((2, 1, 2, 3, 3, 4, 4, 5)), size.roles)
-    load = draw.pick((20, 40, 60, 80, 90, 100, 110))
+    count = min(draw.pick((2, 3, 3, 4, 5) if tight else (2, 1, 2, 3, 3, 4, 5)), size.roles)
+    load = draw.pick((100, 150, 200) if tight else (20, 40, 60, 80, 90, 100, 110))
     for number in range(count):
         worker = shapes[number % len(shapes)] if draw.chance(70) else draw.pick(shapes)
+        for _ in range(2):
+            worker = worker if _room(case, required, worker) else draw.pick(shapes)
         leader = draw.pick(shapes) if draw.chance(35) else worker
         share = _room(case, required, worker) * load // (100 * count)
         pods = draw.integer(1, min(size.pods, max(share, 1))) if draw.chance(70) else 1
@@ -347,9 +349,9 @@ def _sets(draw: Draw, roles: Sequence[RoleRequest]) -> tuple[RoleRequest, ...]:
 STRANGERS = (shape(1, 4, 16), shape(2, 8, 64), shape(4, 16, 128), shape(8, 31, 256), shape(0, 16, 100))
 
 
-def _strangers(draw: Draw, case: Case) -> Case:
+def _strangers(draw: Draw, case: Case, loads: Sequence[int]) -> Case:
     """Other pods on the nodes: each node is free, full or in between; now and then over-committed."""
-    percent = draw.pick((0, 30, 50, 50, 70, 70, 85, 97))
+    percent = draw.pick(loads)
     whole = draw.chance(30)
     holds = []
     for found in case.nodes:
@@ -370,31 +372,76 @@ def _strangers(draw: Draw, case: Case) -> Case:
 
 
 def _bind_some(draw: Draw, case: Case) -> Case:
-    """Some replicas are bound, as an earlier plan might have left them; then some of their nodes may fail."""
+    """Some replicas are bound, as an earlier plan might have left them."""
     for role in case.gang.roles:
         for replica in role.replicas:
             if replica.together is None and draw.chance(40):
-                case = _bind(draw, case, replica)
+                case = _bind(draw, case, role, replica)
+    return _fail_some(draw, case)
+
+
+def _fail_some(draw: Draw, case: Case) -> Case:
+    """Some nodes of bound members are gone, or cordoned."""
     members = {pod.node for pod in facts.pods_of(case.gang.roles) if pod.node is not None}
     lost = {name for name in sorted(members) if draw.chance(20)}
     return _lose(case, lost, cordon=draw.chance(30)) if lost else case
 
 
-def _bind(draw: Draw, case: Case, replica: ReplicaRequest) -> Case:
-    """The replica placed at random, if a few tries find a valid place."""
-    for _ in range(4):
+def _bind(draw: Draw, case: Case, role: RoleRequest, replica: ReplicaRequest) -> Case:
+    """The replica placed at random, if a few tries find a valid place; else the case as it was."""
+    level, unit = facts.replica_depth(case, role), case.gang.required
+    for _ in range(3):
+        anchor: Path | None = None
         layout: dict[str, str] = {}
         now = case
         for pod in replica.pods:
-            fit = [name for name in now.node if facts.room(now, name, pod.shape)]
+            fit = [
+                name
+                for name, found in now.node.items()
+                if (anchor is None or facts.path_of(case.topology, found)[: len(anchor)] == anchor)
+                and facts.room(now, name, pod.shape)
+            ]
             if not fit:
-                return case
+                break
             layout[pod.key] = draw.pick(fit)
             now = case.placed(layout)
+            depth = level if level is not None else case.topology.depth(unit) if unit and role.follow_unit else None
+            anchor = facts.path_of(case.topology, case.node[layout[pod.key]])[: depth + 1] if depth is not None else ()
         complaints = violations(case, layout, "surplus")
-        if all("belongs to the minimum" in text for text in complaints):
+        if len(layout) == len(replica.pods) and all("belongs to the minimum" in text for text in complaints):
             return now
     return case
+
+
+def _tighten(draw: Draw, case: Case) -> Case:
+    """Minimums that just fit: as many replicas as found places at random, and strangers where room was left."""
+    full = case
+    replicas = [(role, replica) for role in case.gang.roles for replica in role.replicas]
+    while replicas:
+        role, replica = replicas.pop(draw.integer(0, len(replicas) - 1))
+        full = _bind(draw, full, role, replica)
+    roles = []
+    for role, placed in zip(case.gang.roles, full.gang.roles, strict=True):
+        fitted = sum(replica.placed for replica in placed.replicas)
+        more = 1 if fitted < len(role.replicas) and draw.chance(8) else 0
+        roles.append(replace(role, minimum=fitted + more, preferred=role.preferred if fitted + more else None))
+    roles[0] = replace(roles[0], minimum=max(roles[0].minimum, 1))
+    holds = []
+    kept = draw.pick((0, 0, 50))
+    stay = {
+        pod.key: pod.node
+        for role in full.gang.roles
+        for replica in role.replicas
+        if replica.placed and replica.together is None and draw.chance(kept)
+        for pod in replica.pods
+        if pod.node is not None
+    }
+    for name in case.node:
+        left = facts.free(full, name)
+        if left.get(GPU, 0) > 0 and left["cpu"] >= 0 and left["memory"] >= 0 and draw.chance(90):
+            holds.append(Hold(f"filler-{name}", name, shape(left[GPU], 0, 0)))
+    case = replace(case, gang=replace(case.gang, roles=tuple(roles)), holds=(*case.holds, *holds))
+    return _fail_some(draw, case.placed(stay)) if stay else case
 
 
 def _lose(case: Case, lost: set[str], *, cordon: bool) -> Case:
@@ -421,8 +468,12 @@ def generate(draw: Draw, size: Size) -> Case:
     nodes = _cluster(draw, topology, draw.integer(*size.nodes))
     extras = draw.chance(size.extras)
     empty = Gang(namespace="default", name="gang", unit=0, roles=(), topology=topology.name)
-    case = _strangers(draw, Case(empty, topology, tuple(nodes)))
-    case = replace(case, gang=_gang(draw, case, size, extras=extras))
+    tight = draw.chance(50)
+    case = Case(empty, topology, tuple(nodes))
+    case = _strangers(draw, case, (0, 10, 30) if tight else (0, 30, 50, 50, 70, 70, 85, 97))
+    case = replace(case, gang=_gang(draw, case, size, extras=extras, tight=tight))
     if extras:
         case = _rules(draw, case)
+    if tight:
+        return _tighten(draw, case)
     return _bind_some(draw, case) if draw.chance(size.bound) else case

@@ -13,7 +13,7 @@ from oracle.build import RACKS, case, nodes, role
 from oracle.case import Case
 from oracle.exploring import PROFILE
 
-PODS_FOR_BRUTE_FORCE = 6
+PODS_FOR_BRUTE_FORCE = 5
 
 
 def agree(found: Case) -> None:
@@ -31,7 +31,7 @@ def test_agrees_with_brute_force(chunk: int) -> None:
             agree(found)
             tried += 1
             feasible += cpsat.solve(found).feasible is True
-    assert tried > 70
+    assert tried > 50
     assert 0.2 < feasible / tried < 0.8  # neither verdict may be rare
 
 

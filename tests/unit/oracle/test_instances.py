@@ -1,0 +1,44 @@
+"""The random cases: they cover what they should, and they are hard."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from oracle import cpsat, facts, greedy, instances
+
+
+def test_the_cases_are_varied() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(400):
+        case = instances.seeded(seed, instances.SMALL)
+        gang, pods = case.gang, facts.pods_of(case.gang.roles)
+        replicas = [replica for role in gang.roles for replica in role.replicas]
+        seen[f"{len(facts.shapes_of(gang))} shapes"] += 1
+        seen[f"{len(case.topology.levels)} levels"] += 1
+        seen["bound"] += any(pod.node for pod in pods)
+        seen["partly bound"] += any(any(pod.node for pod in one.pods) and not one.placed for one in replicas)
+        seen["preferred"] += bool(gang.preferred or any(role.preferred for role in gang.roles))
+        seen["minimum 0"] += any(role.minimum == 0 for role in gang.roles)
+        seen["surplus"] += any(role.minimum < role.desired for role in gang.roles)
+        seen["proximity"] += bool(gang.proximity)
+        seen["spread"] += gang.spread is not None
+        seen["together"] += any(replica.together for replica in replicas)
+        seen["ports"] += any(pod.shape.host_ports for pod in pods)
+        seen["exclusive"] += any(pod.shape.anti_affinity for pod in pods)
+        seen["leader"] += any(one.pods[0].shape != one.pods[-1].shape for one in replicas)
+        seen["own domain"] += any(not role.follow_unit for role in gang.roles)
+        seen["excluded"] += bool(gang.excluded_nodes)
+    assert {f"{count} shapes" for count in (1, 2, 3, 4)} | {f"{count} levels" for count in (1, 2, 3, 4)} <= set(seen)
+    assert {name for name, count in seen.items() if count < 8} <= {"5 shapes"}, seen
+
+
+def test_the_cases_are_hard() -> None:
+    """First-fit in declared order refuses a good part of what is feasible."""
+    feasible = refused = 0
+    for seed in range(300):
+        case = instances.seeded(seed, instances.SMALL)
+        if cpsat.solve(case, surplus=False).feasible:
+            feasible += 1
+            refused += greedy.place(case) is None
+    assert 100 < feasible < 200
+    assert refused > feasible / 10
