@@ -1,0 +1,87 @@
+"""What a plan consists of: values that say what to do, and to which incarnation of what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api import core
+from covey.compile.identity import Slot
+from covey.compile.pods import PodFactory
+from covey.operator.observe import Grave
+
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Relabel:
+    """Set labels of a pod; None removes one."""
+
+    pod: core.Pod
+    labels: Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class DeletePod:
+    """Delete this incarnation. ``why`` is for the log."""
+
+    pod: core.Pod
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteObject:
+    """Delete this incarnation of a Workload, group or Service."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePod:
+    """Create the pod of a place.
+
+    ``predecessor`` is the UID of the pod before it, None when there was none (then its group's UID names it).
+    ``grave`` is set when the pod before it is no longer seen: it may only have lost its labels.
+    """
+
+    slot: Slot
+    predecessor: str | None = None
+    restarts: int = 0
+    grave: Grave | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that a person would ask about: an Event on the resource."""
+
+    reason: str
+    message: str
+    action: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Actions:
+    """All that has to be done, in the order of the fields.
+
+    Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
+    before the next begins.
+    """
+
+    store: Object | None = None
+    relabel: tuple[Relabel, ...] = ()
+    apply: tuple[tuple[Object, ...], ...] = ()
+    delete_pods: tuple[DeletePod, ...] = ()
+    delete_objects: tuple[DeleteObject, ...] = ()
+    create: tuple[CreatePod, ...] = ()
+    #: Builds the pods of ``create``.
+    factory: PodFactory | None = None
+    notes: tuple[Note, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to do."""
+        fields = (self.store, self.relabel, self.delete_pods, self.delete_objects, self.create)
+        return any(fields) or any(self.apply)

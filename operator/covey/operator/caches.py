@@ -1,0 +1,219 @@
+"""Live copies of everything that a reconcile reads, and which resource an event concerns.
+
+Every object carries the name of its resource in a label, so an event finds its key at once, and one index finds all
+objects of a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Any, Generic, TypeVar
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile import Owner, Slot
+from covey.kube import resources
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import Resource
+from covey.kube.store import Described
+from covey.kube.watch import DELETED, EventType
+from covey.operator.objects import APPLIED, CONTROLLER_REVISIONS, ControllerRevision, Inference, Owned
+from covey.operator.observe import (
+    Grave,
+    Observed,
+    StoredRevision,
+    is_ours,
+    labelled_slot,
+    place_pods,
+    read_revisions,
+)
+
+Key = tuple[str, str]
+T = TypeVar("T", bound=Described)
+
+_INDEX = "inference"
+#: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
+_SILENCE = 240.0
+
+
+class Watched(Generic[T]):
+    """One kind, in all namespaces or in some."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[T],
+        namespaces: Sequence[str],
+        *,
+        labels: str | None = None,
+    ) -> None:
+        scopes: Sequence[str | None] = namespaces or (None,)
+        self.reflectors = [
+            Reflector(client, resource, kind, namespace=namespace, labels=labels) for namespace in scopes
+        ]
+        for reflector in self.reflectors:
+            reflector.add_index(_INDEX, _owner_key)
+
+    def subscribe(self, on_event: Callable[[EventType, T, T | None], None]) -> None:
+        """Call back for every change."""
+        for reflector in self.reflectors:
+            reflector.subscribe(on_event)
+
+    def get(self, key: Key) -> T | None:
+        """One object by namespace and name."""
+        return next((reflector.store[key] for reflector in self.reflectors if key in reflector.store), None)
+
+    def of(self, key: Key) -> Iterable[T]:
+        """The objects of one resource, by label."""
+        return chain.from_iterable(reflector.by_index(_INDEX, key) for reflector in self.reflectors)
+
+    def every(self) -> Iterable[T]:
+        """All objects."""
+        return chain.from_iterable(reflector.store.values() for reflector in self.reflectors)
+
+
+class Caches:
+    """All kinds that the operator watches.
+
+    Args:
+        client: to the API server.
+        namespaces: where to look; empty means everywhere.
+        enqueue: called with the key of a resource that has to be looked at.
+        enqueue_soon: likewise, for what comes in bursts.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        enqueue: Callable[[Key], None],
+        enqueue_soon: Callable[[Key], None],
+    ) -> None:
+        ours = names.LABEL_INFERENCE
+        self._enqueue = enqueue
+        self._enqueue_soon = enqueue_soon
+        self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
+        self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
+        self.objects = {
+            resource.kind: Watched(client, resource, Owned, namespaces, labels=ours) for resource in APPLIED
+        }
+        self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
+        self.topologies = Watched(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, ())
+        self._graves: dict[Key, dict[Slot, Grave]] = {}
+        self._subscribe()
+
+    async def run(self) -> None:
+        """Keep everything current until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors():
+                group.create_task(reflector.run())
+
+    async def synced(self) -> None:
+        """Wait until everything has been listed once."""
+        for reflector in self._reflectors():
+            await reflector.synced.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        """Everything has been listed once."""
+        return all(reflector.synced.is_set() for reflector in self._reflectors())
+
+    def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
+        """Every watch has been heard of lately."""
+        return all(clock() - reflector.last_contact < _SILENCE for reflector in self._reflectors())
+
+    def observe(
+        self,
+        owner: Owner,
+        spec: DisaggregatedInferenceSpec,
+        revisions: tuple[StoredRevision, ...],
+        levels: tuple[str, ...] | None,
+    ) -> Observed:
+        """The snapshot of one resource."""
+        key = (owner.namespace, owner.name)
+        sizes = _sizes(spec, revisions)
+        pods = [pod for pod in self.pods.of(key) if is_ours(pod.metadata, owner)]
+        placed, strays = place_pods(pods, spec, sizes)
+        objects = {
+            (kind, owned.metadata.name): owned
+            for kind, watched in self.objects.items()
+            for owned in watched.of(key)
+            if is_ours(owned.metadata, owner)
+        }
+        return Observed(placed, strays, objects, revisions, dict(self._graves.get(key, {})), levels)
+
+    def stored_revisions(self, owner: Owner) -> tuple[StoredRevision, ...]:
+        """The revisions that the API server keeps of a resource."""
+        found = self.revisions.of((owner.namespace, owner.name))
+        return read_revisions(item for item in found if is_ours(item.metadata, owner))
+
+    def retire(self, key: Key, wanted: Iterable[Slot]) -> None:
+        """Places that there shall not be: whoever was buried there was not lost."""
+        graves = self._graves.get(key)
+        if graves:
+            for slot in graves.keys() - set(wanted):
+                old = graves[slot]
+                graves[slot] = Grave(old.uid, old.name, bound=False, restarts=old.restarts)
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone."""
+        self._graves.pop(key, None)
+
+    def _reflectors(self) -> list[Reflector[Any]]:
+        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.topologies]
+        return [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+
+    def _subscribe(self) -> None:
+        self.inferences.subscribe(self._on_inference)
+        self.pods.subscribe(self._on_pod)
+        for watched in self.objects.values():
+            watched.subscribe(self._on_owned)
+        self.revisions.subscribe(self._on_owned)
+        self.topologies.subscribe(self._on_topology)
+
+    def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
+        # What the operator itself wrote into the status is no reason to look again.
+        if kind == DELETED or before is None or item.metadata.generation != before.metadata.generation:
+            self._enqueue(item.metadata.key)
+
+    def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        # The labels may just have been edited away: the resource that had it has to know.
+        for key in {*_owner_key(pod), *(_owner_key(before) if before else ())}:
+            if kind == DELETED:
+                self._bury(key, before or pod)
+            self._enqueue_soon(key)
+
+    def _bury(self, key: Key, pod: core.Pod) -> None:
+        slot = labelled_slot(pod.metadata)
+        if slot is not None and self.inferences.get(key) is not None:
+            self._graves.setdefault(key, {})[slot] = Grave.of(pod)
+
+    def _on_owned(
+        self, _: EventType, item: Owned | ControllerRevision, before: Owned | ControllerRevision | None
+    ) -> None:
+        for key in {*_owner_key(item), *(_owner_key(before) if before else ())}:
+            self._enqueue_soon(key)
+
+    def _on_topology(self, *_: object) -> None:
+        for inference in self.inferences.every():
+            self._enqueue_soon(inference.metadata.key)
+
+
+def _owner_key(item: Described) -> tuple[Key, ...]:
+    name = item.metadata.label(names.LABEL_INFERENCE)
+    return ((item.metadata.namespace, name),) if name else ()
+
+
+def _sizes(spec: DisaggregatedInferenceSpec, revisions: tuple[StoredRevision, ...]) -> dict[str, int]:
+    """The greatest size that any revision gave a role: for finding a pod's place, not for filling it."""
+    sizes = {role.name: role.size for role in spec.roles}
+    for stored in revisions:
+        for name, role in stored.revision.roles.items():
+            sizes[name] = max(sizes.get(name, 1), role.size)
+    return sizes

@@ -1,0 +1,169 @@
+"""The conditions of a resource, each from the facts, none from another.
+
+``Admitted`` tells what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.compile.revision import Revision
+from covey.operator.plan import Plan
+from covey.operator.problem import Problem
+from covey.operator.units import Phase, Unit
+
+Truth = Literal["True", "False", "Unknown"]
+
+#: Reasons of ``Progressing``.
+REASON_ROLLOUT_HELD = "RolloutHeld"
+REASON_COMPLETE = "Complete"
+REASON_STARTING = "Starting"
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that conditions are computed from.
+
+    ``problem`` stands in the way of everything, ``template_problem`` only of a revision that is held anyway.
+    ``was_available`` says whether the status so far has seen the resource serve.
+    """
+
+    inference: DisaggregatedInference
+    plan: Plan
+    units: Sequence[Unit]
+    problem: Problem | None = None
+    template_problem: Problem | None = None
+    was_available: bool = False
+
+    @property
+    def missing(self) -> int:
+        """Units that should exist and are not laid out (while a problem stands in the way)."""
+        return max(self.inference.spec.replicas - len(self.units), 0)
+
+
+def find_conditions(situation: Situation) -> list[dict[str, Any]]:
+    """The conditions, without their times."""
+    return [
+        {"type": kind, "status": status, "reason": reason, "message": message}
+        for kind, (status, reason, message) in _conditions(situation)
+    ]
+
+
+Finding = tuple[Truth, str, str]
+
+
+def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
+    yield names.BACKEND_SUPPORTED, _supported(situation)
+    yield names.ADMITTED, _admitted(situation)
+    yield names.SCHEDULED, _counted(situation, "is_scheduled", "Scheduled", "have their minimum bound")
+    yield names.AVAILABLE, _counted(situation, "is_available", "Available", "have their minimum Ready")
+    yield names.PROGRESSING, _progressing(situation)
+    yield names.DEGRADED, _degraded(situation)
+    found = [unit.topology for unit in situation.units if unit.topology is not None]
+    if found:
+        yield names.TOPOLOGY_SATISFIED, _topology(found)
+
+
+def _supported(situation: Situation) -> Finding:
+    problem = situation.problem
+    if problem is not None and problem.reason == names.REASON_UNSUPPORTED:
+        return "False", problem.reason, problem.message
+    return "True", "Supported", f"backend {situation.inference.spec.effective_backend}"
+
+
+def _admitted(situation: Situation) -> Finding:
+    units, spec = situation.units, situation.inference.spec
+    if spec.suspend:
+        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
+    waiting = [unit for unit in units if not unit.is_admitted]
+    if not waiting and not situation.missing:
+        what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
+        return "True", names.REASON_ADMITTED, what if units else "no units are wanted"
+    if situation.problem is not None:
+        return "False", situation.problem.reason, situation.problem.message
+    worst = waiting[0] if waiting else Unit(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
+    if len(waiting) < len(units):
+        count = f"{len(units) - len(waiting)}/{spec.replicas} units are admitted"
+        return "False", names.REASON_PARTIALLY_ADMITTED, f"{count}; unit {worst.number}: {worst.message}"
+    prefix = f"unit {worst.number}: " if len(units) > 1 else ""
+    return "False", worst.reason, prefix + worst.message
+
+
+def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
+    if situation.inference.spec.suspend:
+        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
+    wanted = situation.inference.spec.replicas
+    short = [unit for unit in situation.units if not getattr(unit, attribute)]
+    if not short and not situation.missing:
+        return "True", reason, f"{wanted}/{wanted} units {text}"
+    count = f"{len(situation.units) - len(short)}/{wanted} units {text}"
+    message = next((unit.message for unit in short), "")
+    return "False", short[0].reason if short else names.REASON_WAITING, f"{count}: {message}" if message else count
+
+
+def _progressing(situation: Situation) -> Finding:
+    if situation.problem is not None:
+        return "False", situation.problem.reason, situation.problem.message
+    if situation.plan.held:
+        return _held(situation)
+    if situation.inference.spec.suspend:
+        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
+    if situation.plan.actions or any(unit.phase is not Phase.READY for unit in situation.units):
+        message = next((unit.message for unit in situation.units if unit.phase is not Phase.READY), "")
+        return "True", REASON_STARTING, message or "objects are being created or replaced"
+    return "False", REASON_COMPLETE, "everything that is wanted runs"
+
+
+def _held(situation: Situation) -> Finding:
+    wanted, kept = Revision.of(situation.inference.spec), situation.plan.revision
+    changed = ", ".join(name for name, role in wanted.roles.items() if kept.roles[name].hash != role.hash)
+    message = (
+        f"the change of {changed} is held: this version does not replace running pods; they, and pods created from "
+        f"now on, keep revision {kept.hash}. To apply it, suspend the resource until its pods are gone, or delete "
+        "and create it again"
+    )
+    if situation.template_problem is not None:
+        message += f". The new template would be refused: {situation.template_problem.message}"
+    return "False", REASON_ROLLOUT_HELD, message
+
+
+def _degraded(situation: Situation) -> Finding:
+    lost = [unit for unit in situation.units if not unit.is_available]
+    if situation.was_available and lost and not situation.inference.spec.suspend:
+        return "True", names.REASON_BELOW_MINIMUM, f"unit {lost[0].number}: {lost[0].message}"
+    return "False", "AsExpected", ""
+
+
+def _topology(found: Sequence[core.Condition]) -> Finding:
+    failed = next((condition for condition in found if condition.status != "True"), None)
+    chosen = failed or found[0]
+    return "True" if failed is None else "False", chosen.reason or "Unknown", chosen.message
+
+
+def with_times(
+    conditions: Sequence[dict[str, Any]], before: Mapping[str, Any], generation: int, now: str
+) -> list[dict[str, Any]]:
+    """Add times and the generation; a condition whose status is the same keeps its time.
+
+    Args:
+        conditions: as ``find_conditions`` gives them.
+        before: the status so far.
+        generation: that the conditions were computed from.
+        now: RFC 3339.
+    """
+    times = {
+        item["type"]: item["lastTransitionTime"]
+        for item in before.get("conditions") or ()
+        for other in conditions
+        if other["type"] == item["type"] and other["status"] == item["status"]
+    }
+    return [
+        {**item, "observedGeneration": generation, "lastTransitionTime": times.get(item["type"], now)}
+        for item in conditions
+    ]

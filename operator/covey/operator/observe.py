@@ -1,0 +1,149 @@
+"""What is: one resource's own objects, as the caches have them, sorted by the place they fill.
+
+Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
+same name left behind is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile.identity import Owner, Slot, hostname
+from covey.compile.revision import Revision
+from covey.operator import podstate
+from covey.operator.objects import ControllerRevision, Owned
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """The pod of a place that was deleted last, as long as this process remembers.
+
+    It only chooses names and tells a lost pod from one that never was: a process without it still converges.
+    """
+
+    uid: str
+    name: str
+    bound: bool
+    restarts: int
+
+    @classmethod
+    def of(cls, pod: core.Pod) -> Grave:
+        """What to remember of a pod."""
+        return cls(pod.metadata.uid, pod.metadata.name, podstate.is_bound(pod), podstate.restarts(pod))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevision:
+    """A revision that a ControllerRevision holds."""
+
+    name: str
+    number: int
+    revision: Revision
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A snapshot.
+
+    ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
+    and Services by (kind, name).
+    """
+
+    pods: Mapping[Slot, tuple[core.Pod, ...]] = field(default_factory=dict)
+    strays: tuple[core.Pod, ...] = ()
+    objects: Mapping[tuple[str, str], Owned] = field(default_factory=dict)
+    revisions: tuple[StoredRevision, ...] = ()
+    graves: Mapping[Slot, Grave] = field(default_factory=dict)
+    #: Levels of the topology in use; None when it is not known.
+    levels: tuple[str, ...] | None = None
+
+    def every_pod(self) -> Iterator[core.Pod]:
+        """All pods, strays included."""
+        for pods in self.pods.values():
+            yield from pods
+        yield from self.strays
+
+    @property
+    def in_force(self) -> StoredRevision | None:
+        """The revision that pods are made from: the newest stored."""
+        return max(self.revisions, key=lambda stored: stored.number, default=None)
+
+
+def is_ours(metadata: core.Meta, owner: Owner) -> bool:
+    """The controlling owner is this very resource."""
+    controller = metadata.controller
+    return controller is not None and controller.uid == owner.uid
+
+
+def place_pods(
+    pods: Iterable[core.Pod], spec: DisaggregatedInferenceSpec, sizes: Mapping[str, int]
+) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
+    """Pods by their place, and those without one.
+
+    Labels say which place a pod fills; the host name, which cannot be edited, is the proof. Where labels were edited
+    the place is the one that has the host name, among those that the spec asks for.
+    """
+    placed: dict[Slot, list[core.Pod]] = {}
+    edited: list[core.Pod] = []
+    for pod in pods:
+        slot = labelled_slot(pod.metadata)
+        if slot is not None and hostname(slot) == pod.spec.hostname:
+            placed.setdefault(slot, []).append(pod)
+        else:
+            edited.append(pod)
+    strays = list(_restore(edited, placed, spec, sizes)) if edited else []
+    return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
+
+
+def labelled_slot(metadata: core.Meta) -> Slot | None:
+    """The place that the labels name; None when one is missing or no number."""
+    role = metadata.label(names.LABEL_ROLE)
+    numbers = [number(metadata, key) for key in (names.LABEL_UNIT, names.LABEL_REPLICA, names.LABEL_INDEX)]
+    unit, replica, index = numbers
+    if role is None or unit is None or replica is None or index is None:
+        return None
+    return Slot(unit, role, replica, index)
+
+
+def number(metadata: core.Meta, label: str) -> int | None:
+    """The number in a label."""
+    value = metadata.label(label)
+    return int(value) if value is not None and value.isdecimal() else None
+
+
+def _restore(
+    pods: Sequence[core.Pod],
+    placed: dict[Slot, list[core.Pod]],
+    spec: DisaggregatedInferenceSpec,
+    sizes: Mapping[str, int],
+) -> Iterator[core.Pod]:
+    """Put pods with edited labels where they belong; yield those that belong nowhere any more."""
+    wanted = (
+        Slot(unit, role.name, replica, index)
+        for role in spec.roles
+        for unit, replica, index in product(range(spec.replicas), range(role.replicas), range(sizes[role.name]))
+    )
+    by_hostname = {hostname(slot): slot for slot in (*wanted, *placed)}
+    for pod in pods:
+        slot = by_hostname.get(pod.spec.hostname or "")
+        if slot is None:
+            yield pod
+        else:
+            placed.setdefault(slot, []).append(pod)
+
+
+def read_revisions(stored: Iterable[ControllerRevision]) -> tuple[StoredRevision, ...]:
+    """The revisions that can be read; one that cannot is as good as absent."""
+    found: list[StoredRevision] = []
+    for item in stored:
+        try:
+            revision = Revision.from_data(item.data)
+        except (KeyError, TypeError, AttributeError):
+            continue
+        found.append(StoredRevision(item.metadata.name, item.revision, revision))
+    return tuple(found)

@@ -1,0 +1,212 @@
+"""What has to be done, from what is wanted and what is: no I/O, and the same answer for the same input.
+
+Done once more on its own result, a plan is empty; done after a crash between any two of its actions, it finishes
+what was begun. Both are tested as properties.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.api.roles import RestartPolicy
+from covey.backends import backend_of
+from covey.compile import Layout, Owner, Revision, Slot, Tree
+from covey.compile.network import ADDRESSED
+from covey.operator import podstate
+from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Note, Object, Relabel
+from covey.operator.drift import has_drifted, stamped
+from covey.operator.observe import Observed, number
+from covey.operator.replace import ReplicaPlan, ReplicaPlanner
+from covey.operator.scale import States, choose_layout, current, replica_states
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What has to be done, and the decisions behind it that the status tells.
+
+    ``revision`` is the one in force; ``held`` that the spec asks for another, which has to wait.
+    """
+
+    actions: Actions
+    layout: Layout
+    revision: Revision
+    held: bool
+    states: States
+
+
+def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
+    """Plan one resource."""
+    # 1. Which revision: a change of rolled fields waits while pods of the old one have their nodes.
+    revision, held = choose_revision(inference, observed)
+    sizes = {name: role.size for name, role in revision.roles.items()}
+    # 2. Which units and replicas: surplus goes, missing numbers are filled.
+    states = replica_states(observed.pods, sizes)
+    layout = choose_layout(inference.spec, observed, states)
+    tree = backend_of(inference).tree(inference, layout=layout, revision=revision, levels=observed.levels)
+    # 3. Pods that no longer have a place go; replicas are completed and replaced.
+    surplus = tuple(_surplus(tree, observed))
+    replicas = tuple(_replicas(inference, tree, observed))
+    # 4. Objects that are missing or were edited are applied; those without a use are deleted.
+    apply = tuple(_applied(tree, observed))
+    actions = Actions(
+        store=_stored(tree.owner, revision, observed),
+        relabel=(*_relabelled(tree, observed), *(item for part in replicas for item in part.relabel)),
+        apply=apply,
+        delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
+        delete_objects=tuple(_unused(tree, observed)),
+        create=tuple(item for part in replicas for item in part.create),
+        factory=tree.pods,
+        notes=(*_scaled_down(surplus), *_created(observed, replicas), *_replaced(replicas)),
+    )
+    return Plan(actions, layout, revision, held, states)
+
+
+def stand_still(inference: DisaggregatedInference, observed: Observed) -> Plan:
+    """The decisions that a status needs, and nothing to do: what runs stays as it is."""
+    revision, held = choose_revision(inference, observed)
+    states = replica_states(observed.pods, {name: role.size for name, role in revision.roles.items()})
+    existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
+    chosen = choose_layout(inference.spec, observed, states)
+    layout = Layout({unit: roles for unit, roles in chosen.units.items() if unit in existing})
+    return Plan(Actions(), layout, revision, held, states)
+
+
+def choose_revision(inference: DisaggregatedInference, observed: Observed) -> tuple[Revision, bool]:
+    """The revision in force, and whether the one that the spec asks for is held."""
+    wanted = Revision.of(inference.spec)
+    stored = observed.in_force
+    if stored is None or stored.revision.hash == wanted.hash:
+        return wanted, False
+    started = any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in observed.every_pod())
+    usable = stored.revision.roles.keys() >= wanted.roles.keys()
+    return (stored.revision, True) if started and usable else (wanted, False)
+
+
+def _stored(owner: Owner, revision: Revision, observed: Observed) -> Object | None:
+    """The ControllerRevision to write, when the one in force is not there yet."""
+    newest = observed.in_force
+    if newest is not None and newest.revision.hash == revision.hash:
+        return None
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": owner.metadata(f"{owner.name}-{revision.hash}", {names.LABEL_REVISION: revision.hash}),
+        "data": revision.as_data(),
+        "revision": newest.number + 1 if newest else 1,
+    }
+
+
+def _surplus(tree: Tree, observed: Observed) -> Iterator[DeletePod]:
+    """Pods of places that there shall not be."""
+    why = "scaled down" if tree.layout.units else "suspended"
+    wanted = set(tree.slots)
+    for slot, pods in observed.pods.items():
+        if slot not in wanted:
+            yield from (DeletePod(pod, why) for pod in pods if pod.metadata.deletion_timestamp is None)
+    yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
+
+
+def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed) -> Iterator[ReplicaPlan]:
+    revisions = {name: role.hash for name, role in tree.revision.roles.items()}
+    planner = ReplicaPlanner(inference.metadata.name, observed, revisions)
+    whole = {
+        role.name: tree.revision.roles[role.name].size > 1 and role.restart_policy is not RestartPolicy.NONE
+        for role in inference.spec.roles
+    }
+    for (_, role, _), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
+        yield planner.plan(tuple(slots), whole=whole[role])
+
+
+def _relabelled(tree: Tree, observed: Observed) -> Iterator[Relabel]:
+    """Healthy pods whose labels somebody edited."""
+    for slot in tree.slots:
+        pod = current(observed.pods.get(slot, ()))
+        if pod is None:
+            continue
+        wanted = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
+        found = pod.metadata.labels or {}
+        wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
+        if wrong:
+            yield Relabel(pod, wrong)
+
+
+def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
+    for level in tree.levels:
+        wanted = [stamped(body) for body in level.objects]
+        found = [observed.objects.get((body["kind"], body["metadata"]["name"])) for body in wanted]
+        yield tuple(
+            body for body, owned in zip(wanted, found, strict=True) if owned is None or has_drifted(body, owned)
+        )
+
+
+def _unused(tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
+    """Objects that are not wanted and that no pod and no group refers to any more."""
+    wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
+    used = {("PodGroup", pod.metadata.label(names.LABEL_POD_GROUP)) for pod in observed.every_pod()} | {
+        ("CompositePodGroup", owned.spec.get("parentCompositePodGroupName")) for owned in observed.objects.values()
+    }
+    for (kind, name), owned in observed.objects.items():
+        if (kind, name) not in wanted and (kind, name) not in used:
+            yield DeleteObject(kind, name, owned.metadata.uid)
+
+
+def _scaled_down(surplus: tuple[DeletePod, ...]) -> Iterator[Note]:
+    replicas = {(_unit(item), _label(item, names.LABEL_ROLE), _label(item, names.LABEL_REPLICA)) for item in surplus}
+    for role, count in sorted(Counter(role for _, role, _ in replicas).items()):
+        reason = "Suspended" if surplus[0].why == "suspended" else "ScaledDown"
+        yield Note(reason, f"removing {_replica_count(count)} of {role}", "ScaleDown")
+
+
+def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:
+    """Replicas that are new, as against replaced."""
+    new = {
+        (item.slot.unit, item.slot.role, item.slot.replica)
+        for part in replicas
+        for item in part.create
+        if item.predecessor is None
+    }
+    reason = "ScaledUp" if observed.pods else "Created"
+    for role, count in sorted(Counter(role for _, role, _ in new).items()):
+        yield Note(reason, f"creating {_replica_count(count)} of {role}", "ScaleUp" if observed.pods else "Create")
+
+
+def _replaced(replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:
+    for part in replicas:
+        again = [item for item in part.create if item.predecessor is not None]
+        released = [
+            item.pod.metadata.annotation(names.ANNOTATION_RELEASE)
+            for item in part.delete
+            if podstate.is_released(item.pod)
+        ]
+        if released:
+            where = _where(again[0].slot) if again else "a replica"
+            reasons = ", ".join(sorted({reason for reason in released if reason}))
+            yield Note("Released", f"{len(released)} pods of {where} gave up their nodes: {reasons}", "Replace")
+        elif again:
+            cause = "a pod of it was lost; the whole replica is recreated" if part.recreated else _counted(again)
+            yield Note("ReplicaReplaced", f"{_where(again[0].slot)}: {cause}", "Replace", warning=part.recreated)
+
+
+def _counted(items: list[CreatePod]) -> str:
+    return "its pod is replaced" if len(items) == 1 else f"{len(items)} pods are replaced"
+
+
+def _where(slot: Slot) -> str:
+    return f"replica {slot.replica} of {slot.role} in unit {slot.unit}"
+
+
+def _replica_count(count: int) -> str:
+    return "1 replica" if count == 1 else f"{count} replicas"
+
+
+def _label(item: DeletePod, name: str) -> str:
+    return item.pod.metadata.label(name) or "?"
+
+
+def _unit(item: DeletePod) -> str:
+    return _label(item, names.LABEL_UNIT)

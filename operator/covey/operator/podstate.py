@@ -1,0 +1,47 @@
+"""How far a pod has come, from the only fields that tell the truth: the gate, the node, the phase, the deletion.
+
+The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bind is held.
+"""
+
+from __future__ import annotations
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile.pods import ANNOTATION_RESTARTS
+
+
+def is_dead(pod: core.Pod) -> bool:
+    """It has ended, or is about to: its place needs a successor."""
+    return pod.metadata.deletion_timestamp is not None or core.is_terminal(pod)
+
+
+def is_bound(pod: core.Pod) -> bool:
+    """It has a node. A pod that is dead may still be bound."""
+    return bool(pod.spec.node_name)
+
+
+def is_admitted(pod: core.Pod) -> bool:
+    """The scheduler has given it a node, bound or not."""
+    return is_bound(pod) or names.GATE_GANG not in core.gates(pod)
+
+
+def is_released(pod: core.Pod) -> bool:
+    """Its pin must be undone, which only deletion can do."""
+    return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
+
+
+def is_ready(pod: core.Pod) -> bool:
+    """It serves."""
+    ready = core.condition(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "True" and not is_dead(pod)
+
+
+def is_addressed(pod: core.Pod) -> bool:
+    """Its headless Service publishes it."""
+    return pod.metadata.label(names.LABEL_ADDRESS) is not None
+
+
+def restarts(pod: core.Pod) -> int:
+    """How often its replica had been recreated when it was made."""
+    written = pod.metadata.annotation(ANNOTATION_RESTARTS) or "0"
+    return int(written) if written.isdecimal() else 0

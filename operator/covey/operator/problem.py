@@ -1,0 +1,49 @@
+"""What keeps a resource from going on, in the words that its condition shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api import constants as names
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
+
+#: An object of a name that Covey needs belongs to somebody else.
+REASON_NAME_TAKEN: Final = "NameTaken"
+#: The API server refused something else than a pod.
+REASON_REFUSED: Final = "RequestRefused"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``reason`` and ``message`` for the condition; ``retry`` when it can pass without a change of the spec."""
+
+    reason: str
+    message: str
+    retry: bool = False
+
+
+class Blocked(Exception):  # noqa: N818 - named for what happened
+    """Execution ended at something that a person has to know of."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def of_pod_refusal(error: ApiError) -> Problem | None:
+    """What the API server's refusal of a pod means; None when it says nothing about the pod.
+
+    A webhook that cannot take part in a dry run says nothing. Quota, a missing PriorityClass or ServiceAccount and
+    admission policies may change without the resource: they are tried again.
+    """
+    if isinstance(error, Forbidden):
+        if "exceeded quota" in error.message:
+            return Problem(names.REASON_QUOTA_EXCEEDED, error.message, retry=True)
+        ours = "cannot create resource" in error.message or "being terminated" in error.message
+        return None if ours else Problem(names.REASON_TEMPLATE_REJECTED, error.message, retry=True)
+    if isinstance(error, BadRequest) and "does not support dry run" in error.message:
+        return None
+    if isinstance(error, BadRequest | Invalid):
+        return Problem(names.REASON_TEMPLATE_REJECTED, error.message)
+    return None

@@ -1,0 +1,242 @@
+"""One pass over one resource, from top to bottom."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+from pydantic import ValidationError
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.backends import backend_of
+from covey.compile import Owner, Revision
+from covey.compile.pods import desired_slots
+from covey.kube import resources
+from covey.kube.client import Client
+from covey.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, Retryable
+from covey.kube.events import EventRecorder, ObjectRef
+from covey.observability.logging import get_logger
+from covey.observability.metrics import PODS_RELEASED, RECONCILE_DURATION, RECONCILE_TOTAL
+from covey.operator import podstate, status
+from covey.operator.actions import Actions, Note
+from covey.operator.caches import Caches, Key
+from covey.operator.execute import Executor
+from covey.operator.objects import Inference
+from covey.operator.observe import Observed
+from covey.operator.plan import Plan, plan, stand_still
+from covey.operator.problem import REASON_REFUSED, Blocked, Problem
+from covey.operator.templates import TemplateCheck
+from covey.operator.transitions import find_transitions
+from covey.operator.validate import find_levels, find_unsupported
+
+_log = get_logger(__name__)
+
+#: Seconds before a problem that may pass is tried again: doubled from the first to the last.
+_FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
+
+
+class Reconciler:
+    """Makes resources what they should be.
+
+    Args:
+        client: to the API server.
+        caches: what is.
+        recorder: for Events.
+        width: requests under way at once for one resource.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        recorder: EventRecorder,
+        *,
+        width: int = 64,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._recorder = recorder
+        self._width = width
+        self._clock = clock
+        self._templates = TemplateCheck(client)
+        #: The status written last, by UID: the cache may not have it yet.
+        self._written: dict[str, dict[str, Any]] = {}
+        self._attempts: dict[str, int] = {}
+        self._uids: dict[Key, str] = {}
+
+    async def __call__(self, key: Key) -> None:
+        """Look at one resource.
+
+        Raises:
+            Retryable: it has to be looked at again after a while.
+            KubeError: a request failed.
+        """
+        with structlog.contextvars.bound_contextvars(namespace=key[0], name=key[1]), RECONCILE_DURATION.time():
+            try:
+                await self._reconcile(key)
+            except Retryable:
+                RECONCILE_TOTAL.labels("requeue").inc()
+                raise
+            except Exception:
+                RECONCILE_TOTAL.labels("error").inc()
+                raise
+            RECONCILE_TOTAL.labels("success").inc()
+
+    async def _reconcile(self, key: Key) -> None:
+        stored = self._caches.inferences.get(key)
+        # 1. Gone, or going: owner references remove everything.
+        if stored is None or stored.metadata.deletion_timestamp is not None:
+            self._forget(key)
+            return
+        self._uids[key] = stored.metadata.uid
+        # 2. Unreadable: written before a rule that would have refused it.
+        try:
+            inference = _parse(stored)
+        except ValidationError as error:
+            await self._report_invalid(stored, error)
+            return
+        # 3. Observe.
+        spec, owner = inference.spec, Owner(*key, stored.metadata.uid)
+        levels, bad_levels = find_levels(spec, tuple(self._caches.topologies.every()))
+        revisions = self._caches.stored_revisions(owner)
+        observed = self._caches.observe(owner, spec, revisions, levels)
+        # 4. Something that a person has to change, or the API server would not take the pods.
+        problem = find_unsupported(spec) or bad_levels
+        bad_template = None
+        if problem is None and all(item.revision.hash != Revision.of(spec).hash for item in revisions):
+            bad_template = await self._templates.find_problem(backend_of(inference).tree(inference, levels=levels))
+        # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
+        planned, problem = await self._act(inference, owner, observed, problem, bad_template)
+        # 6. Tell.
+        now = _rfc3339(self._clock())
+        before = self._written.get(owner.uid) or stored.status
+        template_problem = bad_template if planned.held else None
+        after = status.compute(
+            inference, observed, planned, before, now, problem=problem, template_problem=template_problem
+        )
+        await self._report(stored, before, after, planned.actions.notes)
+        # 7. Come back where time alone can help.
+        self._come_back(owner.uid, problem)
+
+    async def _act(
+        self,
+        inference: DisaggregatedInference,
+        owner: Owner,
+        observed: Observed,
+        problem: Problem | None,
+        bad_template: Problem | None,
+    ) -> tuple[Plan, Problem | None]:
+        if inference.spec.suspend or problem is None:
+            planned = plan(inference, observed)
+            if inference.spec.suspend or planned.held or bad_template is None:
+                self._caches.retire((owner.namespace, owner.name), desired_slots(planned.revision, planned.layout))
+                return planned, await self._execute(owner, observed, planned.actions) or problem
+            problem = bad_template
+        return stand_still(inference, observed), problem
+
+    async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
+        if not actions:
+            return None
+        _log.info(
+            "reconciling",
+            relabel=len(actions.relabel),
+            apply=sum(map(len, actions.apply)),
+            delete=len(actions.delete_pods) + len(actions.delete_objects),
+            create=len(actions.create),
+        )
+        try:
+            await Executor(self._client, owner, observed, width=self._width).run(actions)
+        except Blocked as blocked:
+            return blocked.problem
+        except (BadRequest, Forbidden, Invalid) as refused:
+            # Not about a pod: rules of access, a validation that this release does not know of.
+            return Problem(REASON_REFUSED, refused.message, retry=True)
+        for item in actions.delete_pods:
+            if podstate.is_released(item.pod):
+                reason = item.pod.metadata.annotation(names.ANNOTATION_RELEASE) or "Unknown"
+                PODS_RELEASED.labels(reason).inc()
+        return None
+
+    async def _report(
+        self, stored: Inference, before: dict[str, Any], after: dict[str, Any], notes: tuple[Note, ...]
+    ) -> None:
+        for note in (*notes, *find_transitions(before, after)):
+            kind = "Warning" if note.warning else "Normal"
+            self._recorder.event(_reference(stored), kind, note.reason, note.message, note.action)  # type: ignore[arg-type] # one of the two
+        if status.differ(stored.status, after):
+            await self._write(stored, after)
+        self._written[stored.metadata.uid] = after
+
+    async def _report_invalid(self, stored: Inference, error: ValidationError) -> None:
+        problem = Problem(names.REASON_INVALID, _sentence(error))
+        after = status.of_invalid(problem, stored.status, stored.metadata.generation, _rfc3339(self._clock()))
+        await self._report(stored, self._written.get(stored.metadata.uid) or stored.status, after, ())
+
+    async def _write(self, stored: Inference, after: dict[str, Any]) -> None:
+        metadata = stored.metadata
+        body = {
+            "apiVersion": names.INFERENCE_API,
+            "kind": "DisaggregatedInference",
+            # The UID is a precondition: a namesake that came after must not get this status.
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            "status": after,
+        }
+        try:
+            await self._client.apply(
+                resources.DISAGGREGATED_INFERENCES,
+                body,
+                manager=names.MANAGER_OPERATOR_STATUS,
+                subresource="status",
+            )
+        except (NotFound, Conflict) as gone:
+            _log.debug("resource has gone", error=str(gone))
+
+    def _come_back(self, uid: str, problem: Problem | None) -> None:
+        if problem is None or not problem.retry:
+            self._attempts.pop(uid, None)
+            return
+        attempt = self._attempts.get(uid, 0)
+        self._attempts[uid] = attempt + 1
+        raise Retryable(min(_FIRST_RETRY * 2.0**attempt, _LAST_RETRY), problem.message)
+
+    def _forget(self, key: Key) -> None:
+        self._caches.forget(key)
+        uid = self._uids.pop(key, None)
+        if uid is not None:
+            self._templates.forget(uid)
+            self._written.pop(uid, None)
+            self._attempts.pop(uid, None)
+
+
+def _parse(stored: Inference) -> DisaggregatedInference:
+    metadata = stored.metadata
+    return DisaggregatedInference.model_validate(
+        {
+            "metadata": {
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "generation": metadata.generation,
+            },
+            "spec": stored.spec,
+        }
+    )
+
+
+def _reference(stored: Inference) -> ObjectRef:
+    metadata = stored.metadata
+    return ObjectRef(names.INFERENCE_API, "DisaggregatedInference", metadata.name, metadata.namespace, metadata.uid)
+
+
+def _sentence(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,152 @@
+"""Pods of one replica: which are missing, which have to go, and who succeeds whom.
+
+A pod that is dead, released, or of a revision that no longer holds is *superseded*: it loses its address, is deleted,
+and the next pod of its place is named after it. Once a pod of a replica has been bound and is lost, a role with
+``RecreateReplica`` gives up the whole replica: the processes of its pods cannot go on without each other. A pod that
+was pinned but never bound is replaced alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile.identity import Slot, pod_name
+from covey.operator import podstate
+from covey.operator.actions import CreatePod, DeletePod, Relabel
+from covey.operator.observe import Grave, Observed
+from covey.operator.scale import current
+
+Pods = Sequence[core.Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """What to do for one replica. ``recreated`` says that it was given up as a whole."""
+
+    relabel: tuple[Relabel, ...] = ()
+    delete: tuple[DeletePod, ...] = ()
+    create: tuple[CreatePod, ...] = ()
+    recreated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place of a replica: the pod that fills it now, the earlier ones, and the one that was buried last."""
+
+    slot: Slot
+    now: core.Pod | None
+    others: tuple[core.Pod, ...]
+    grave: Grave | None
+
+    @classmethod
+    def of(cls, slot: Slot, observed: Observed) -> Place:
+        """The place as observed."""
+        pods = observed.pods.get(slot, ())
+        now = current(pods)
+        return cls(slot, now, tuple(pod for pod in pods if pod is not now), observed.graves.get(slot))
+
+    def lost_bound(self, inference: str) -> bool:
+        """Nobody fills it, and the pod that did last was bound."""
+        if self.now is not None:
+            return False
+        last = self.last(inference)
+        return last is not None and last.bound
+
+    @property
+    def is_blank(self) -> bool:
+        """No trace of a pod."""
+        return self.now is None and not self.others and self.grave is None
+
+    def last(self, inference: str) -> Grave | None:
+        """The pod after which the next one is named: the end of the chain of successors."""
+        pods = [*self.others, *([self.now] if self.now else [])]
+        if not pods:
+            return self.grave
+        taken = {pod.metadata.name for pod in pods}
+        ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
+        end = Grave.of(max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid)))
+        # The pod after the last that is seen may have come and gone.
+        follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
+        return self.grave if follows else end
+
+
+class ReplicaPlanner:
+    """Plans the pods of replicas of one resource.
+
+    Args:
+        inference: its name.
+        observed: the snapshot.
+        revisions: the hash in force of each role.
+    """
+
+    def __init__(self, inference: str, observed: Observed, revisions: Mapping[str, str]) -> None:
+        self._inference = inference
+        self._observed = observed
+        self._revisions = revisions
+
+    def plan(self, slots: Sequence[Slot], *, whole: bool) -> ReplicaPlan:
+        """What to do for the pods of one replica.
+
+        Args:
+            slots: its places.
+            whole: the role's restart policy is RecreateReplica.
+        """
+        places = [Place.of(slot, self._observed) for slot in slots]
+        if all(self._is_settled(place) for place in places):
+            return ReplicaPlan()
+        broken = whole and self._is_broken(places)
+        replaced = {place.slot: why for place in places if (why := self._why_replaced(place, broken=broken))}
+        gone = [(pod, "superseded") for place in places for pod in place.others]
+        gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
+        return ReplicaPlan(
+            relabel=tuple(_unaddressed(pod for pod, _ in gone)),
+            delete=tuple(DeletePod(pod, why) for pod, why in gone if pod.metadata.deletion_timestamp is None),
+            create=tuple(
+                self._successor(place, broken=broken) for place in places if place.now is None or place.slot in replaced
+            ),
+            recreated=broken,
+        )
+
+    def _is_settled(self, place: Place) -> bool:
+        """Filled, and nothing is left of former pods."""
+        return place.now is not None and not place.others and not self._is_outdated(place.now)
+
+    def _is_outdated(self, pod: core.Pod) -> bool:
+        """It still waits, and is of a revision that is no longer in force: nothing is lost by replacing it."""
+        revision = pod.metadata.label(names.LABEL_REVISION)
+        return not podstate.is_admitted(pod) and revision != self._revisions.get(
+            pod.metadata.label(names.LABEL_ROLE) or "", revision
+        )
+
+    def _is_broken(self, places: Sequence[Place]) -> bool:
+        """A pod that had been bound is lost.
+
+        A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when
+        all its pods are there.
+        """
+        bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
+        return any(place.lost_bound(self._inference) or (place.is_blank and bound) for place in places)
+
+    def _why_replaced(self, place: Place, *, broken: bool) -> str | None:
+        if place.now is None:
+            return None
+        if broken and podstate.is_admitted(place.now):
+            return "its replica is recreated"
+        return "outdated while waiting" if self._is_outdated(place.now) else None
+
+    def _successor(self, place: Place, *, broken: bool) -> CreatePod:
+        last = place.last(self._inference)
+        if last is None:
+            return CreatePod(place.slot)
+        unseen = last if last is place.grave else None
+        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound), unseen)
+
+
+def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
+    """Pods that must not be found under their address any more."""
+    for pod in pods:
+        if podstate.is_addressed(pod):
+            yield Relabel(pod, {names.LABEL_ADDRESS: None})

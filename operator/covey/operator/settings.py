@@ -1,0 +1,28 @@
+"""What the operator is told when it starts; the command line fills it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from covey.api.constants import DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Flags of ``covey operator``.
+
+    ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
+    and events; empty means host name and a random part. ``workers`` reconcile at the same time, ``connections`` bounds
+    their requests together.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespaces: tuple[str, ...] = ()
+    leader_elect: bool = True
+    leader_elect_namespace: str = DEFAULT_NAMESPACE
+    metrics_bind_address: str = ":8080"
+    health_probe_bind_address: str = ":8081"
+    identity: str = ""
+    workers: int = 8
+    connections: int = 64

@@ -1,0 +1,175 @@
+"""The status of a resource, computed whole from what is; nobody else writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.api.status import DisaggregatedInferenceStatus
+from covey.compile.identity import Slot
+from covey.compile.revision import Revision
+from covey.operator import podstate
+from covey.operator.conditions import Situation, find_conditions, with_times
+from covey.operator.observe import Observed
+from covey.operator.plan import Plan
+from covey.operator.problem import Problem
+from covey.operator.scale import current
+from covey.operator.units import Phase, Unit, describe_units
+
+#: Units that the status lists.
+_LISTED = 64
+
+Status = dict[str, Any]
+
+
+def compute(
+    inference: DisaggregatedInference,
+    observed: Observed,
+    plan: Plan,
+    before: Mapping[str, Any],
+    now: str,
+    *,
+    problem: Problem | None = None,
+    template_problem: Problem | None = None,
+) -> Status:
+    """The whole status.
+
+    Args:
+        inference: the resource.
+        observed: the snapshot.
+        plan: what was planned for it.
+        before: the status so far; times of unchanged conditions are taken from it.
+        now: RFC 3339.
+        problem: what stands in the way.
+        template_problem: what the API server has against a revision that is held.
+    """
+    units = tuple(describe_units(inference, observed, plan))
+    situation = Situation(inference, plan, units, problem, template_problem, _has_served(before))
+    found = find_conditions(situation)
+    roles = _roles(inference, observed, plan)
+    return {
+        "observedGeneration": inference.metadata.generation,
+        "conditions": with_times(found, before, inference.metadata.generation, now),
+        "units": sum(("CompositePodGroup", name) in observed.objects for name in _roots(observed)),
+        "readyUnits": sum(unit.is_available for unit in units),
+        "roles": roles,
+        "unitStatuses": _listed(units),
+        "summary": _summary(roles, units, found),
+        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name}",
+    }
+
+
+def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
+    """The status of a resource that cannot be read: it says so, and nothing else."""
+    found = {"type": names.ADMITTED, "status": "False", "reason": problem.reason, "message": problem.message}
+    return {
+        "observedGeneration": generation,
+        "conditions": with_times([found], before, generation, now),
+        "summary": {"reason": problem.message},
+    }
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two statuses say different things, whatever defaults are written out."""
+    return _normal(one) != _normal(other)
+
+
+def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults written out; lists that are maps to the API server in one order."""
+    stored = DisaggregatedInferenceStatus.model_validate(status).as_object()
+    for field, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
+        stored[field] = sorted(stored.get(field, ()), key=itemgetter(key))
+    return stored
+
+
+def _has_served(before: Mapping[str, Any]) -> bool:
+    """It was Available, and has been Degraded since if it is not any more."""
+    true = {item["type"] for item in before.get("conditions") or () if item["status"] == "True"}
+    return bool(true & {names.AVAILABLE, names.DEGRADED})
+
+
+def _roots(observed: Observed) -> list[str]:
+    return [
+        name
+        for (kind, name), owned in observed.objects.items()
+        if kind == "CompositePodGroup" and owned.metadata.label(names.LABEL_ROLE) is None
+    ]
+
+
+def _roles(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> list[Status]:
+    units = len(plan.layout.units)
+    marks = _marks(observed)
+    wanted = {name: role.hash for name, role in Revision.of(inference.spec).roles.items()}
+    rows: list[Status] = []
+    for role in inference.spec.roles:
+        states = [
+            (state, marks.get((unit, role.name, number), (frozenset(), 0)))
+            for unit, numbers in plan.layout.units.items()
+            for number, state in plan.states.get(unit, {}).get(role.name, {}).items()
+            if number in numbers[role.name]
+        ]
+        rows.append(
+            {
+                "name": role.name,
+                "replicas": role.replicas * units,
+                "minReplicas": role.min_replicas * units,
+                "admitted": sum(state.is_admitted for state, _ in states),
+                "scheduled": sum(state.is_bound for state, _ in states),
+                "ready": sum(state.is_ready for state, _ in states),
+                "updated": sum(revisions == {wanted[role.name]} for _, (revisions, _) in states),
+                "restarts": sum(restarts for _, (_, restarts) in states),
+            }
+        )
+    return rows
+
+
+def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
+    """The revisions of each replica's pods, and how often it was recreated."""
+    found: dict[tuple[int, str, int], tuple[frozenset[str], int]] = {}
+    for slot, pods in observed.pods.items():
+        pod = current(pods)
+        if pod is None:
+            continue
+        revisions, restarts = found.get(_replica(slot), (frozenset(), 0))
+        revision = pod.metadata.label(names.LABEL_REVISION) or ""
+        found[_replica(slot)] = (revisions | {revision}, max(restarts, podstate.restarts(pod)))
+    return found
+
+
+def _replica(slot: Slot) -> tuple[int, str, int]:
+    return (slot.unit, slot.role, slot.replica)
+
+
+def _listed(units: Sequence[Unit]) -> list[Status]:
+    """The worst first; by number where the list has to be short no longer matters."""
+    order = {phase: position for position, phase in enumerate(Phase)}
+    worst = sorted(units, key=lambda unit: (order[unit.phase], unit.number))[:_LISTED]
+    return [
+        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.message}
+        | ({"path": list(unit.path)} if unit.path else {})
+        for unit in worst
+    ]
+
+
+def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status]) -> Status:
+    return {
+        "ready": " ".join(f"{role['name']} {role['ready']}/{role['replicas']}" for role in roles),
+        "updated": f"{sum(role['updated'] for role in roles)}/{sum(role['replicas'] for role in roles)}",
+        "reason": _reason(conditions),
+        "domain": ", ".join(dict.fromkeys("/".join(part or "-" for part in unit.path) for unit in units if unit.path))[
+            :1024
+        ],
+    }
+
+
+def _reason(conditions: Sequence[Status]) -> str:
+    """The first thing that a person should know."""
+    found = {item["type"]: item for item in conditions}
+    for kind, good in ((names.ADMITTED, "True"), (names.AVAILABLE, "True"), (names.PROGRESSING, "False")):
+        item = found[kind]
+        if item["status"] != good or item["reason"] == "RolloutHeld":
+            return str(item["message"])
+    return ""

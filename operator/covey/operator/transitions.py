@@ -1,0 +1,48 @@
+"""Events that follow from a change of status: what a person would ask about, once for each change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from covey.api import constants as names
+from covey.operator.actions import Note
+from covey.operator.conditions import REASON_ROLLOUT_HELD
+
+#: Reasons that are on the way to something better, not worth a warning.
+_EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
+
+
+def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
+    """What has become different between two statuses."""
+    old, new = _conditions(before), _conditions(after)
+    for kind, condition in new.items():
+        was = old.get(kind)
+        if was is not None and (was["status"], was["reason"]) == (condition["status"], condition["reason"]):
+            continue
+        note = _note(kind, was, condition)
+        if note is not None:
+            yield note
+
+
+def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> Note | None:
+    status, reason, message = now["status"], now["reason"], now["message"]
+    if kind == names.ADMITTED:
+        if status == "True":
+            return Note("Admitted", message, "Admit")
+        if reason == names.REASON_WAITING and was is None:
+            return None
+        return Note(reason, message or reason, "Admit", warning=reason not in _EXPECTED)
+    if kind in {names.SCHEDULED, names.AVAILABLE}:
+        changed = was is not None and was["status"] != status
+        if status == "True":
+            return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start")
+        lost = changed and kind == names.AVAILABLE and reason != names.REASON_SUSPENDED
+        return Note("Unavailable", message, "Start", warning=True) if lost else None
+    if kind == names.PROGRESSING and reason == REASON_ROLLOUT_HELD:
+        return Note(reason, message, "Rollout", warning=True)
+    return None
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    return {item["type"]: item for item in status.get("conditions") or ()}

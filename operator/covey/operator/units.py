@@ -1,0 +1,99 @@
+"""What there is to say about each unit: how far it has come, and why it is not further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.api.roles import Role
+from covey.compile.identity import group_name
+from covey.operator.observe import Observed
+from covey.operator.plan import Plan
+from covey.operator.scale import ReplicaState
+
+
+class Phase(StrEnum):
+    """How far a unit has come, the worst first."""
+
+    PENDING = "Pending"
+    ADMITTED = "Admitted"
+    SCHEDULED = "Scheduled"
+    PARTIAL = "PartiallyReady"
+    READY = "Ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One unit.
+
+    ``reason`` is the one word for programs, ``message`` the sentence for people; ``path`` is the finest domain that
+    holds all its pods.
+    """
+
+    number: int
+    phase: Phase
+    reason: str
+    message: str
+    path: tuple[str | None, ...] = ()
+    #: The root's condition about preferred levels, where there are any.
+    topology: core.Condition | None = None
+
+    @property
+    def is_admitted(self) -> bool:
+        """Its minimum has its nodes."""
+        return self.phase is not Phase.PENDING
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Its minimum is bound."""
+        return self.phase not in {Phase.PENDING, Phase.ADMITTED}
+
+    @property
+    def is_available(self) -> bool:
+        """Its minimum is Ready."""
+        return self.phase in {Phase.PARTIAL, Phase.READY}
+
+
+def describe_units(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> Iterator[Unit]:
+    """Every unit that there shall be, in order."""
+    for number in plan.layout.units:
+        root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, number)))
+        status = root.status if root is not None else core.GroupStatus()
+        phase, reason, message = _progress(inference, plan.states.get(number, {}), status)
+        topology = core.condition(status.conditions, names.TOPOLOGY_SATISFIED)
+        yield Unit(number, phase, reason, message, _finest(status), topology)
+
+
+def _progress(
+    inference: DisaggregatedInference, states: Mapping[str, Mapping[int, ReplicaState]], status: core.GroupStatus
+) -> tuple[Phase, str, str]:
+    roles = inference.spec.roles
+    admitted = core.condition(status.conditions, names.ADMITTED)
+    if admitted is None:
+        return Phase.PENDING, names.REASON_WAITING, "the scheduler process has not looked at it yet"
+    if admitted.status != "True":
+        return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
+    bound = {role.name: sum(state.is_bound for state in states.get(role.name, {}).values()) for role in roles}
+    if short := _short(roles, bound, minimum=True):
+        return Phase.ADMITTED, "NotBound", f"bound so far: {short} of the minimum"
+    ready = {role.name: sum(state.is_ready for state in states.get(role.name, {}).values()) for role in roles}
+    if short := _short(roles, ready, minimum=True):
+        return Phase.SCHEDULED, "NotReady", f"ready so far: {short} of the minimum"
+    if short := _short(roles, ready, minimum=False):
+        return Phase.PARTIAL, "SurplusWaiting", f"the minimum runs; ready so far: {short}"
+    return Phase.READY, "Ready", ""
+
+
+def _short(roles: tuple[Role, ...], counts: Mapping[str, int], *, minimum: bool) -> str:
+    """Roles that have fewer replicas than they should, as ``prefill 1/2``."""
+    wanted = ((role.name, role.min_replicas if minimum else role.replicas) for role in roles)
+    return ", ".join(f"{name} {counts[name]}/{count}" for name, count in wanted if counts[name] < count)
+
+
+def _finest(status: core.GroupStatus) -> tuple[str | None, ...]:
+    paths = [placement.path for placement in status.placement or ()]
+    return max(paths, key=len, default=())

@@ -1,0 +1,66 @@
+"""What CEL cannot see: fields that are not built yet, and levels that the topology does not have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
+from covey.api.roles import RoleTopology
+from covey.api.support import unsupported
+from covey.compile.groups import levels_named
+from covey.operator.problem import Problem
+from covey.placement import presets
+
+
+def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
+    """Fields that this version does not honour."""
+    found = unsupported(spec)
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(found)) if found else None
+
+
+def find_levels(
+    spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology]
+) -> tuple[tuple[str, ...] | None, Problem | None]:
+    """The levels of the topology in use, broad to narrow, and what is wrong with the spec's own.
+
+    None for levels when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
+    labels of the nodes, and any level that some preset knows is let pass here.
+    """
+    if not topologies and not spec.topology.name:
+        known = tuple(dict.fromkeys(level.name for preset in presets.PRESETS for level in preset.levels))
+        return None, _unknown(spec, known, "any topology that Covey can detect")
+    defaults = [
+        item.metadata.name
+        for item in topologies
+        if item.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY) == "true"
+    ]
+    try:
+        chosen = presets.choose(
+            spec.topology.name, [presets.topology_of(item) for item in topologies], defaults, nodes=()
+        )
+    except LookupError as error:
+        return None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
+    levels = tuple(level.name for level in chosen.levels)
+    return levels, _unknown(spec, levels, f"topology {chosen.name}") or _inverted(spec, levels)
+
+
+def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str) -> Problem | None:
+    missing = [level for level in levels_named(spec) if level not in known]
+    if not missing:
+        return None
+    message = f"level {', '.join(missing)} is not in {where}, which has {', '.join(known)}"
+    return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
+
+
+def _inverted(spec: DisaggregatedInferenceSpec, levels: Sequence[str]) -> Problem | None:
+    """A preferred level that is coarser than the required one can never matter."""
+    scopes: list[tuple[str, UnitTopology | RoleTopology]] = [("spec.topology", spec.topology)]
+    scopes += [(f"spec.roles[{role.name}].topology", role.topology) for role in spec.roles]
+    for path, topology in scopes:
+        required, preferred = topology.required, topology.preferred
+        if required and preferred and levels.index(preferred) < levels.index(required):
+            message = f"{path}: preferred level {preferred} is coarser than the required {required}"
+            return Problem(names.REASON_INVALID_TOPOLOGY, message, retry=True)
+    return None
