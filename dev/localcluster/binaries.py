@@ -107,7 +107,7 @@ def find() -> Binaries | None:
     return Binaries({name: paths[name] for name in PROGRAMS}, paths[STAGES])
 
 
-def ensure(report: bool = True) -> Binaries:
+def ensure(*, report: bool = True) -> Binaries:
     """Find the programs, and build first what is missing.
 
     Raises:
@@ -117,15 +117,15 @@ def ensure(report: bool = True) -> Binaries:
         return binaries
     target = cache_directory()
     target.mkdir(parents=True, exist_ok=True)
-    with _locked(target / ".lock", report):
-        _build(target, report)
+    with _locked(target / ".lock", report=report):
+        _build(target, report=report)
     if (binaries := find()) is None:
         raise BuildError(f"{target} is not complete after the build")
     return binaries
 
 
 @contextlib.contextmanager
-def _locked(path: Path, report: bool) -> Iterator[None]:
+def _locked(path: Path, *, report: bool) -> Iterator[None]:
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -136,7 +136,7 @@ def _locked(path: Path, report: bool) -> Iterator[None]:
         yield
 
 
-def _build(target: Path, report: bool) -> None:
+def _build(target: Path, *, report: bool) -> None:
     go = shutil.which("go")
     if go is None:
         raise BuildError(
@@ -151,12 +151,12 @@ def _build(target: Path, report: bool) -> None:
             f"about {max(1, round(minutes))} min on two cores from nothing (cached in {target})"
         )
     for step in steps:
-        _build_step(go, step, target, report)
+        _build_step(go, step, target, report=report)
     if not (target / STAGES).is_file():
         _write_stages(go, target)
 
 
-def _build_step(go: str, step: Step, target: Path, report: bool) -> None:
+def _build_step(go: str, step: Step, target: Path, *, report: bool) -> None:
     label = ", ".join(step.programs)
     with tempfile.TemporaryDirectory(dir=target) as scratch, tempfile.TemporaryFile("w+") as log:
         # `go build` of several packages names each program by the last part of its path that is no version.
@@ -166,7 +166,7 @@ def _build_step(go: str, step: Step, target: Path, report: bool) -> None:
             [*command, *step.programs.values()], cwd=MODULE, env=_go_environment(), stdout=log, stderr=log
         )
         try:
-            _follow(process, label, step.minutes, started, report)
+            _follow(process, label, step.minutes, started, report=report)
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -180,7 +180,7 @@ def _build_step(go: str, step: Step, target: Path, report: bool) -> None:
             (built.get(name) or built[parts[-1]]).rename(target / name)
 
 
-def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, started: float, report: bool) -> None:
+def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, started: float, *, report: bool) -> None:
     """Wait for a build; show on a terminal that it goes on, elsewhere a line every half minute."""
     terminal = sys.stderr.isatty()
     said = started
@@ -202,7 +202,7 @@ def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, starte
 
 
 def _write_stages(go: str, target: Path) -> None:
-    """kwok's own stages for nodes and pods, copied from the module that it was built from."""
+    """The stages of kwok for nodes and pods, copied from the module that it was built from."""
     listed = subprocess.run(
         [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
         cwd=MODULE, env=_go_environment(), capture_output=True, text=True, check=True,

@@ -240,12 +240,14 @@ class Cluster(ControlPlane):
             nodes: Nodes to add first.
             arguments: More flags of both processes.
             leader_elect: Elect leaders as in production, which makes every restart after a crash slower.
+                kube-scheduler then has the rights of Covey's scheduler, whose pod it shares.
         """
         if nodes is not None:
             self.add_nodes(nodes)
         flags = (f"--leader-elect={str(leader_elect).lower()}", *arguments)
         _, scheduler = self.launch(self._covey("operator", flags), self._covey("scheduler", flags))
-        self.start_scheduler(programs.scheduler_config(scheduler, leader_elect=leader_elect))
+        kubeconfig = self.service_account_kubeconfig(NAMESPACE, "covey-scheduler") if leader_elect else None
+        self.start_scheduler(programs.scheduler_config(scheduler, leader_elect=leader_elect), kubeconfig=kubeconfig)
 
     def stop_all(self) -> None:
         """Stop and forget what ``start_all`` and ``start_covey`` have started, and kube-scheduler."""
