@@ -132,13 +132,17 @@ class _Converter:
         node, may_be_null = self._resolve(source)
         if nullable and may_be_null:
             node["nullable"] = True
-        if node.pop(VERBATIM, False) or "anyOf" in node:
-            structure = _int_or_string(node) if "anyOf" in node else node
-            return _described(node) | {key: value for key, value in structure.items() if key not in _TEXT}
+        if node.pop(VERBATIM, False):
+            return self._as_it_is(node)
+        if "anyOf" in node:
+            return self._as_it_is(_int_or_string(node))
         unknown = node.keys() - _CONVERTED - set(_PASSED)
         if unknown:
             raise TypeError(f"no structural form for {sorted(unknown)} in {source}")
         return self._structure(node)
+
+    def _as_it_is(self, node: Schema) -> Schema:
+        return _described(node) | {key: value for key, value in node.items() if key not in _TEXT | {"default"}}
 
     def _structure(self, node: Schema) -> Schema:
         schema = _described(node)
@@ -194,4 +198,4 @@ def _int_or_string(node: Schema) -> Schema:
         raise TypeError(f"no structural form for anyOf {options}")
     merged = {key: value for option in options for key, value in option.items() if key != "type"}
     form = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
-    return {key: value for key, value in node.items() if key != "default"} | form | merged
+    return node | form | merged

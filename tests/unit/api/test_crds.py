@@ -1,0 +1,208 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pytest
+import yaml
+from pydantic import Field
+
+from covey.api.crds import KINDS, Kind, definition, render, write
+from covey.api.model import IMMUTABLE, LIVE, Model, NotYet, Rule
+from covey.api.schema import immutability, structural
+
+COMMITTED = Path(__file__).parents[3] / "crds"
+KIND_NAMES = [kind.model.__name__ for kind in KINDS]
+
+#: All that a structural schema of ours is made of.
+KEYWORDS = {
+    "description",
+    "type",
+    "format",
+    "enum",
+    "default",
+    "required",
+    "properties",
+    "additionalProperties",
+    "items",
+    "nullable",
+    "anyOf",
+    "minimum",
+    "maximum",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "minItems",
+    "maxItems",
+    "maxProperties",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-preserve-unknown-fields",
+    "x-kubernetes-validations",
+}
+
+Schema = dict[str, Any]
+
+
+def nodes(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every node of a schema with its path."""
+    yield path, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from nodes(field, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+
+
+def schema_of(kind: Kind) -> Schema:
+    schema: Schema = definition(kind)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def test_committed_crds_are_those_of_the_models() -> None:
+    committed = {path.name: path.read_text(encoding="utf-8") for path in COMMITTED.glob("*.yaml")}
+    assert committed == render()
+
+
+def test_rendering_is_deterministic_and_written_as_it_is(tmp_path: Path) -> None:
+    write(tmp_path / "crds")
+    assert {path.name: path.read_text() for path in (tmp_path / "crds").iterdir()} == render()
+
+
+def test_texts_are_one_document_each() -> None:
+    for name, text in render().items():
+        document = yaml.safe_load(text)
+        assert document["kind"] == "CustomResourceDefinition"
+        assert name == f"{document['spec']['group']}_{document['spec']['names']['plural']}.yaml"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_schemas_are_structural(kind: Kind) -> None:
+    for path, node in nodes(schema_of(kind)):
+        assert set(node) <= KEYWORDS, path
+        if "x-kubernetes-int-or-string" in node:
+            assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
+            assert "type" not in node, path
+        else:
+            assert isinstance(node["type"], str), path
+            assert "anyOf" not in node, path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_every_list_and_string_is_bounded(kind: Kind) -> None:
+    for path, node in nodes(schema_of(kind)):
+        if path.split(".")[0] in {"apiVersion", "kind", "metadata"}:
+            continue
+        if node.get("type") == "array":
+            assert "maxItems" in node, path
+            assert "x-kubernetes-list-type" in node, path
+        if node.get("type") == "string":
+            assert "maxLength" in node or "enum" in node, path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_every_field_is_described(kind: Kind) -> None:
+    for path, node in nodes(schema_of(kind)):
+        if path and path != "metadata" and not path.startswith("metadata.") and not path.endswith("]"):
+            assert node.get("description", "").endswith("."), path
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=KIND_NAMES)
+def test_a_status_has_no_defaults(kind: Kind) -> None:
+    for path, node in nodes(schema_of(kind)):
+        assert not (path.startswith("status") and "default" in node), path
+
+
+def test_defaults_of_an_inference_are_those_of_the_reference() -> None:
+    (kind,) = [kind for kind in KINDS if kind.model.__name__ == "DisaggregatedInference"]
+    found = {path: node["default"] for path, node in nodes(schema_of(kind)) if "default" in node}
+    assert found == {
+        "spec.suspend": False,
+        "spec.replicas": 1,
+        "spec.backend": "Auto",
+        "spec.proximity[].mode": "Preferred",
+        "spec.spread.mode": "Preferred",
+        "spec.spread.maxPerDomain": 1,
+        "spec.gang": {},
+        "spec.gang.timeoutSeconds": 300,
+        "spec.roles[].replicas": 1,
+        "spec.roles[].minReplicas": 1,
+        "spec.roles[].size": 1,
+        "spec.roles[].topology": {},
+        "spec.roles[].topology.followUnit": True,
+        "spec.roles[].network.ports[].protocol": "TCP",
+        "spec.compat": {},
+        "spec.compat.lws": True,
+    }
+
+
+def test_nothing_that_is_not_built_yet_has_a_stored_default() -> None:
+    (kind,) = [kind for kind in KINDS if kind.model.__name__ == "DisaggregatedInference"]
+    for path, node in nodes(schema_of(kind)):
+        if "Not supported yet." in node.get("description", ""):
+            assert all("default" not in below for _, below in nodes(node)), path
+
+
+def test_null_has_a_meaning_in_paths_only() -> None:
+    found = {path for kind in KINDS for path, node in nodes(schema_of(kind)) if node.get("nullable")}
+    assert {path for path in found if "path[]" in path} == {
+        "status.unitStatuses[].path[]",
+        "status.placement[].path[]",
+        "status.reservation.path[]",
+    }
+    assert all(path.endswith(("path[]", "metadata.creationTimestamp")) for path in found)
+
+
+def test_short_names_differ_and_leave_those_of_kubernetes_alone() -> None:
+    names = [kind.short_name for kind in KINDS]
+    assert len(set(names)) == len(names)
+    assert not {"wl", "pg", "cpg"} & set(names)
+
+
+class Inner(Model):
+    """Inner."""
+
+    fixed: Annotated[str | None, IMMUTABLE] = None
+    """Fixed."""
+    certain: Annotated[int, IMMUTABLE]
+    """Certain."""
+
+
+class Spec(Model):
+    """Spec."""
+
+    RULES: ClassVar = (Rule("self.count > 0", "count is 0: raise it", at=".count"),)
+
+    fixed: Annotated[str, IMMUTABLE]
+    """Fixed."""
+    inner: Inner | None = None
+    """Inner."""
+    count: Annotated[int, LIVE, NotYet("1"), Field(ge=0)] = 1
+    """How many."""
+    names: Annotated[dict[str, str] | None, LIVE] = None
+    """Has no structural form here."""
+
+
+def test_immutable_fields_are_guarded_from_the_outermost_object_that_is_always_there() -> None:
+    rules = {rule.at: rule.cel for rule in immutability(Spec)}
+    assert rules == {
+        ".fixed": "self.fixed == oldSelf.fixed",
+        ".inner.fixed": (
+            "(has(self.inner) && has(self.inner.fixed)) ? (has(oldSelf.inner) && has(oldSelf.inner.fixed)) && "
+            "self.inner.fixed == oldSelf.inner.fixed : !(has(oldSelf.inner) && has(oldSelf.inner.fixed))"
+        ),
+        ".inner.certain": (
+            "(has(self.inner)) ? (has(oldSelf.inner)) && self.inner.certain == oldSelf.inner.certain : "
+            "!(has(oldSelf.inner))"
+        ),
+    }
+
+
+def test_what_has_no_structural_form_is_an_error() -> None:
+    class Whole(Model):
+        """Whole."""
+
+        spec: Spec
+        """Spec."""
+
+    with pytest.raises(TypeError, match="no structural form for \\['additionalProperties'\\]"):
+        structural(Whole)

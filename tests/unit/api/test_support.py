@@ -1,0 +1,134 @@
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from api_manifests import changed, inference
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.model import Model, NotYet
+from covey.api.support import unsupported
+
+PREFILL = "spec.roles[prefill]"
+#: An edit, and the one sentence that refuses it.
+REFUSED: list[tuple[str, Any, str]] = [
+    ("spec.backend", "Kubernetes", "spec.backend Kubernetes is not supported yet: use Extender or Auto"),
+    ("spec.backend", "Volcano", "spec.backend Volcano is not supported yet: use Extender or Auto"),
+    ("spec.queue", "here", "spec.queue is not supported yet: remove it"),
+    ("spec.disruptionMode", "Unit", "spec.disruptionMode is not supported yet: remove it"),
+    (
+        "spec.gang.terminationDelaySeconds",
+        60,
+        "spec.gang.terminationDelaySeconds is not supported yet: remove it",
+    ),
+    ("spec.rollout", {"paused": True}, "spec.rollout is not supported yet: remove it"),
+    (
+        "spec.roles.0.dependsOn",
+        [{"role": "decode", "condition": "Ready"}],
+        f"{PREFILL}.dependsOn is not supported yet: remove it",
+    ),
+    (
+        "spec.roles.0.startup",
+        "LeaderReady",
+        f"{PREFILL}.startup LeaderReady is not supported yet: use Parallel or remove it",
+    ),
+    (
+        "spec.roles.0.restart.policy",
+        "None",
+        f"{PREFILL}.restart.policy None is not supported yet: use RecreateReplica for size 2 or remove it",
+    ),
+    (
+        "spec.roles.2.restart.policy",
+        "RecreateReplica",
+        "spec.roles[router].restart.policy RecreateReplica is not supported yet: use None for size 1 or remove it",
+    ),
+    ("spec.roles.0.restart.backoff", 10, f"{PREFILL}.restart.backoff is not supported yet: remove it"),
+    ("spec.roles.0.restart.maxRestarts", 3, f"{PREFILL}.restart.maxRestarts is not supported yet: remove it"),
+    ("spec.roles.0.update", {"maxSurge": 1}, f"{PREFILL}.update is not supported yet: remove it"),
+    (
+        "spec.roles.0.scaling.mode",
+        "External",
+        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
+    ),
+    (
+        "spec.roles.0.scaling.min",
+        1,
+        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
+    ),
+    (
+        "spec.roles.0.scaling.max",
+        1,
+        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
+    ),
+    (
+        "spec.roles.0.network.subdomain",
+        "UniquePerReplica",
+        f"{PREFILL}.network.subdomain UniquePerReplica is not supported yet: use Shared or remove it",
+    ),
+]
+
+
+def spec_with(path: str, value: Any) -> DisaggregatedInferenceSpec:
+    return DisaggregatedInference.model_validate(changed(inference(), {path: value})).spec
+
+
+@pytest.mark.parametrize(("path", "value", "sentence"), REFUSED)
+def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: str) -> None:
+    assert unsupported(spec_with(path, value)) == [sentence]
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.backend", "Extender"),
+        ("spec.schedulerName", "my-scheduler"),
+        ("spec.priorityClassName", "high"),
+        ("spec.topology", {"required": "block", "preferred": "rack"}),
+        ("spec.proximity", [{"roles": ["prefill", "decode"], "level": "rack"}]),
+        ("spec.spread", {"level": "block"}),
+        ("spec.gang.timeoutSeconds", 60),
+        ("spec.roles.0.topology", {"preferred": "rack", "followUnit": False}),
+        ("spec.roles.0.startup", "Parallel"),
+        ("spec.roles.0.restart", {}),
+        ("spec.roles.0.restart.policy", "RecreateReplica"),
+        ("spec.roles.2.restart.policy", "None"),
+        ("spec.roles.0.scaling", {"mode": "Static"}),
+        ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
+        ("spec.compat.lws", False),
+    ],
+)
+def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any) -> None:
+    assert unsupported(spec_with(path, value)) == []
+
+
+def test_every_field_is_named_at_once() -> None:
+    edits = {"spec.queue": "q", "spec.rollout": {}, "spec.roles.0.update": {}, "spec.roles.1.update": {}}
+    spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
+    assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
+        "spec.queue",
+        "spec.rollout",
+        f"{PREFILL}.update",
+        "spec.roles[decode].update",
+    ]
+
+
+def marked(model: type[Model], path: str) -> Iterator[str]:
+    """Paths of the fields that the models mark as not built yet."""
+    for name, field in model.model_fields.items():
+        below = f"{path}.{field.alias or name}"
+        if any(isinstance(mark, NotYet) for mark in field.metadata):
+            yield below
+            continue
+        for nested in nested_models(field.annotation):
+            yield from marked(nested, below)
+
+
+def nested_models(annotation: object) -> Iterator[type[Model]]:
+    if isinstance(annotation, type) and issubclass(annotation, Model):
+        yield annotation
+    for part in getattr(annotation, "__args__", ()):
+        yield from nested_models(part)
+
+
+def test_fields_marked_as_not_built_yet_are_those_that_are_refused() -> None:
+    refused = {path.replace(".0", "").replace(".2", "") for path, _, _ in REFUSED}
+    assert set(marked(DisaggregatedInferenceSpec, "spec")) == refused
