@@ -47,11 +47,16 @@ _TYPE_AND_METADATA: Final[Schema] = {
 _NULL: Final = {"type": "null"}
 
 
-def structural(model: type[Model]) -> Schema:
+def structural(model: type[Model], *, marks: bool = False) -> Schema:
     """The schema of a whole object: ``apiVersion``, ``kind``, ``metadata``, ``spec`` and, where it has one, ``status``.
 
     Immutable fields of ``spec`` get their transition rules on ``spec`` itself, because a rule on an optional field
     is skipped when the field appears or goes.
+
+    Args:
+        model: of the object.
+        marks: keep a field's class, and that it is not built yet, as keywords of their own (``CLASS``, ``NOT_YET``),
+            for the field reference; no API server takes them. Else the description says both.
 
     Raises:
         TypeError: when the model uses something that has no structural form.
@@ -61,9 +66,9 @@ def structural(model: type[Model]) -> Schema:
     source["required"] = ["spec"]
     definitions = source.get("$defs", {})
     status = source["properties"].pop("status", None)
-    schema = _Converter(definitions).convert(source)
+    schema = _Converter(definitions, marks=marks).convert(source)
     if status:
-        schema["properties"]["status"] = _Converter(definitions, defaults=False).convert(status)
+        schema["properties"]["status"] = _Converter(definitions, defaults=False, marks=marks).convert(status)
     properties = schema["properties"]
     rules = [rule.as_schema() for rule in immutability(_model_in(model, "spec"))]
     if rules:
@@ -123,9 +128,10 @@ class _Converter:
     ``defaults``: whether the API server stores them. A status is what its writer wrote, no more.
     """
 
-    def __init__(self, definitions: dict[str, Schema], *, defaults: bool = True) -> None:
+    def __init__(self, definitions: dict[str, Schema], *, defaults: bool = True, marks: bool = False) -> None:
         self._definitions = definitions
         self._defaults = defaults
+        self._described = _marked if marks else _described
 
     def convert(self, source: Schema, *, nullable: bool = False) -> Schema:
         """One node and all below it. ``nullable``: null has a meaning here, as in a list's items."""
@@ -142,10 +148,10 @@ class _Converter:
         return self._structure(node)
 
     def _as_it_is(self, node: Schema) -> Schema:
-        return _described(node) | {key: value for key, value in node.items() if key not in _TEXT | {"default"}}
+        return self._described(node) | {key: value for key, value in node.items() if key not in _TEXT | {"default"}}
 
     def _structure(self, node: Schema) -> Schema:
-        schema = _described(node)
+        schema = self._described(node)
         schema |= {key: node[key] for key in _PASSED if key in node and key != "default"}
         if node.get("required"):
             schema["required"] = node["required"]
@@ -182,6 +188,11 @@ def _described(node: Schema) -> Schema:
         sentences.append(f"Accepted so far: {accepted}." if accepted else "Not supported yet.")
     text = " ".join(" ".join(sentences).split())
     return {"description": text} if text else {}
+
+
+def _marked(node: Schema) -> Schema:
+    marks = {key: node[key] for key in (CLASS, NOT_YET) if key in node}
+    return _described({key: value for key, value in node.items() if key not in marks}) | marks
 
 
 def _default(node: Schema, schema: Schema) -> Schema:
