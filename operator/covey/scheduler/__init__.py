@@ -1,1 +1,15 @@
+"""The scheduler process: it decides who may start and where, and guards those decisions in kube-scheduler.
 
+Reading order: ``podstate`` (what one pod's fields mean), ``tree`` (groups and pods as units), ``gangs`` (a unit as
+the planner sees it), ``cache`` (what is watched), ``admission`` (the loop that plans), ``pin`` and ``commit`` (how a
+plan becomes patches), ``guard`` and ``barrier`` (what kube-scheduler asks), ``releases`` (how a pin is undone),
+``status`` (what people see), ``server`` and ``main`` (the process).
+
+Nothing is remembered only in memory that a decision depends on. A restart derives
+
+* what is reserved from pods: a pin and no gate of ours (``podstate.holding``),
+* what is bound from ``spec.nodeName``,
+* what is admitted from those two and the groups' minimums (``tree``),
+* since when from the root group's ``Admitted`` condition, which nodes failed from its ``excludedNodes``, and which
+  domain waits for it from its ``reservation``.
+"""

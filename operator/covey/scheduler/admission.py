@@ -1,0 +1,308 @@
+"""The loop that decides: which units may start, and where.
+
+It sleeps until something happened that can help: a unit changed, a node has more room, topologies or priorities
+changed, or a deadline came. Then one pass: units that changed are assessed anew (``entries``); those that want a place
+and may get one now are planned by priority and age, all minimums of a priority before any surplus of it; every
+decision holds its room at once and is then carried out beside the loop (``commit``). There is no polling: a unit that
+found no room is looked at again when a node that one of its pods fits on has changed.
+
+A plan is made in a thread on an inventory that stands still. Afterwards it is held against the present, and dropped
+if a pod or a node has changed under it.
+
+Only the holder of the lease runs this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from covey.api import core
+from covey.api.constants import RELEASE_CONFLICT
+from covey.kube.events import EventRecorder, ObjectRef
+from covey.observability import metrics
+from covey.observability.logging import get_logger
+from covey.placement.model import Assignment, Gang, Plan, Refusal, Shape, Topology
+from covey.placement.planner import plan_minimum, plan_surplus
+from covey.scheduler import entries, podstate
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.commit import Committer, Placement
+from covey.scheduler.entries import SETTLE, Entry, Want, assess
+from covey.scheduler.queueing import Queueing
+from covey.scheduler.reservations import Reservations
+from covey.scheduler.status import Decision
+from covey.scheduler.tree import Key, Unit
+from covey.scheduler.writer import Pinned, PodWriter
+
+log = get_logger(__name__)
+
+#: Seconds in which events are gathered before a pass.
+GATHER: Final = 0.01
+#: Fewer nodes than this are planned on the loop itself: a thread would cost more than it saves.
+INLINE_NODES: Final = 200
+
+
+class Admission:
+    """The decisions of the lease's holder."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        committer: Committer,
+        writer: PodWriter,
+        queueing: Queueing,
+        reservations: Reservations,
+        recorder: EventRecorder,
+        *,
+        changed: Callable[[Key], None],
+    ) -> None:
+        self._cache = cache
+        self._committer = committer
+        self._writer = writer
+        self._queueing = queueing
+        self._reservations = reservations
+        self._recorder = recorder
+        self._changed = changed
+        self._entries: dict[Key, Entry] = {}
+        self._dirty: set[Key] = set()
+        self._rooms: set[str] = set()
+        self._wake = asyncio.Event()
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+        self._commits: set[asyncio.Task[None]] = set()
+        cache.subscribe(Listener(unit=self.mark, status=self._written, room=self._room, world=self._everything))
+
+    def decision(self, root: Key) -> Decision:
+        """What was last decided about a unit."""
+        entry = self._entries.get(root)
+        return entry.decision if entry else Decision()
+
+    def mark(self, root: Key) -> None:
+        """Look at a unit again."""
+        self._dirty.add(root)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Decide for ever."""
+        self._everything()
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(GATHER)
+            self._wake.clear()
+            await self._pass()
+
+    def _room(self, node: str) -> None:
+        self._rooms.add(node)
+        self._wake.set()
+
+    def _written(self, root: Key) -> None:
+        """The status was written: how long a refused unit has waited is known from now on."""
+        entry = self._entries.get(root)
+        if entry is not None and entry.refused:
+            self._alarm(root, entry)
+
+    def _everything(self) -> None:
+        self._dirty.update(self._cache.index.roots())
+        self._dirty.update(self._entries)
+        self._wake.set()
+
+    async def _pass(self) -> None:
+        dirty, self._dirty = self._dirty, set()
+        rooms, self._rooms = self._rooms, set()
+        for root in dirty:
+            self._assess(root)
+        self._retry(self._helped(rooms))
+        metrics.GANGS_WAITING.set(sum(entry.want in {Want.MINIMUM, Want.PODS} for entry in self._entries.values()))
+        for want, root in self._due():
+            await self._plan(root, want)
+
+    def _assess(self, root: Key) -> None:
+        unit = self._cache.index.unit(root)
+        before = self._entries.get(root)
+        if unit is None:
+            self._entries.pop(root, None)
+            self._queueing.forget(root)
+            if timer := self._timers.pop(root, None):
+                timer.cancel()
+            return
+        loop = asyncio.get_running_loop()
+        kept, topology, around = self._queueing.around(unit)
+        entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
+        self._enter(root, entry)
+        self._alarm(root, entry)
+
+    def _enter(self, root: Key, entry: Entry) -> None:
+        before = self._entries.get(root)
+        self._entries[root] = entry
+        if before is None or before.decision != entry.decision:
+            self._changed(root)
+
+    def _alarm(self, root: Key, entry: Entry) -> None:
+        """Look again when time alone can change something: a wait ends, an exclusion runs out, a wait was too long."""
+        if timer := self._timers.pop(root, None):
+            timer.cancel()
+        delays = [*self._queueing.deadlines(entry)]
+        if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
+            delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
+        if delays:
+            self._timers[root] = asyncio.get_running_loop().call_later(max(0.0, min(delays)) + 0.01, self.mark, root)
+
+    def _helped(self, rooms: Iterable[str]) -> list[Key]:
+        """Refused units with a pod that fits on a node that has changed."""
+        nodes = [node for node in rooms if self._cache.capacity.room.nodes.get(node) is not None]
+        if not nodes:
+            return []
+        fitting: dict[Shape, bool] = {}
+
+        def fits(shape: Shape) -> bool:
+            if shape not in fitting:
+                fitting[shape] = any(self._cache.capacity.room.fits(shape, node) is None for node in nodes)
+            return fitting[shape]
+
+        return [
+            root
+            for root, entry in self._entries.items()
+            if entry.refused
+            and entry.gang is not None
+            and any(
+                pod.node is None and fits(pod.shape)
+                for role in entry.gang.roles
+                for replica in role.replicas
+                for pod in replica.pods
+            )
+        ]
+
+    def _retry(self, roots: Iterable[Key]) -> None:
+        for root in roots:
+            self._entries[root] = replace(self._entries[root], refused=False)
+
+    def _due(self) -> Iterator[tuple[Want, Key]]:
+        """What to plan, in order: by priority; in each all minimums by age, then all surplus.
+
+        Surplus waits while a minimum of its priority or a higher one is about to be planned. Whether it still holds
+        is asked at each step, for a plan before may have changed it.
+        """
+        due = [
+            (entry, root)
+            for root, entry in self._entries.items()
+            if entry.want in {Want.MINIMUM, Want.SURPLUS} and not entry.refused
+        ]
+        due.sort(key=lambda each: (each[0].order[0], each[0].want is Want.SURPLUS, each[0].order))
+        for entry, root in due:
+            if self._entries.get(root) is not entry or root in self._dirty:
+                continue
+            if entry.want is Want.SURPLUS and self._minimum_comes(entry):
+                continue
+            yield entry.want, root
+
+    def _minimum_comes(self, surplus: Entry) -> bool:
+        now = asyncio.get_running_loop().time()
+        return any(
+            entry.settling(now) and (entry.gang is None or entry.order[0] <= surplus.order[0])
+            for entry in self._entries.values()
+        )
+
+    async def _plan(self, root: Key, want: Want) -> None:
+        entry = self._entries[root]
+        gang = entry.gang
+        assert gang is not None
+        asked = self._reservations.confine(gang, self._entries, surplus=want is Want.SURPLUS)
+        answer = await self._ask(asked, want)
+        if isinstance(answer, Refusal):
+            self._refuse(root, entry, answer)
+        elif not answer.assignments:
+            self._enter(root, replace(entry, refused=True))
+        else:
+            self._admit(root, entry, answer, want)
+
+    async def _ask(self, gang: Gang, want: Want) -> Plan | Refusal:
+        started = time.perf_counter()
+        planner = plan_minimum if want is Want.MINIMUM else plan_surplus
+        with self._cache.capacity.planning() as inventory:
+            if len(inventory.nodes) < INLINE_NODES:
+                answer: Plan | Refusal = planner(gang, inventory)
+            else:
+                answer = await asyncio.to_thread(planner, gang, inventory)
+        metrics.PLAN_DURATION.labels(answer.verdict.value).observe(time.perf_counter() - started)
+        return answer
+
+    def _refuse(self, root: Key, entry: Entry, answer: Refusal) -> None:
+        refused = entries.refusal(entry, answer)
+        refused = self._reservations.consider(refused, answer)
+        metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
+        if entry.decision.message != refused.decision.message:
+            log.info("gang refused", namespace=root[0], root=root[1], why=refused.decision.message)
+            self._tell(entry.unit, "Warning", refused.decision.reason or "", refused.decision.message)
+        self._enter(root, refused)
+        self._alarm(root, refused)
+        # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing.
+        stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
+        if stuck:
+            self._start(self._give_up(stuck))
+
+    def _admit(self, root: Key, entry: Entry, plan: Plan, want: Want) -> None:
+        topology = entry.decision.topology
+        assert topology is not None
+        placements = self._still_good(plan.assignments, topology)
+        if placements is None:
+            self.mark(root)
+            return
+        decision = replace(entry.decision, reason=None, message="", reservation=None)
+        self._enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None))
+        self._start(self._commit(root, placements, want))
+
+    def _still_good(self, assignments: Sequence[Assignment], topology: Topology) -> list[Placement] | None:
+        """Hold the plan's room, unless something it was made from has changed while it was made."""
+        held: list[Placement] = []
+        for each in assignments:
+            pod = self._cache.index.pod(each.pod)
+            good = pod is not None and podstate.counts(pod) and podstate.obstacle(pod) is None
+            if pod is None or not good or self._cache.capacity.room.fits(self._cache.capacity.shape(pod), each.node):
+                for other in held:
+                    self._cache.unassume(other.pod.metadata.uid)
+                return None
+            placement = Placement(pod, each.node, domains(topology, each))
+            self._committer.assume([placement])
+            held.append(placement)
+        return held
+
+    async def _commit(self, root: Key, placements: Sequence[Placement], want: Want) -> None:
+        started = time.perf_counter()
+        outcomes = await self._committer.commit(placements)
+        done = outcomes.get(Pinned.DONE, 0)
+        log.info(
+            "gang admitted" if done == len(placements) else "gang partly admitted",
+            namespace=root[0],
+            root=root[1],
+            kind=want.value,
+            pods=done,
+            of=len(placements),
+            seconds=round(time.perf_counter() - started, 3),
+        )
+        if done == len(placements):
+            metrics.GANG_ADMISSIONS.labels(want.value).inc()
+            unit = self._cache.index.unit(root)
+            if unit is not None:
+                self._tell(unit, "Normal", "Admitted", f"{done} pods of the {want.value} have their places")
+        self.mark(root)
+
+    async def _give_up(self, pods: Sequence[core.Pod]) -> None:
+        await asyncio.gather(*(self._writer.release(pod, RELEASE_CONFLICT) for pod in pods))
+
+    def _tell(self, unit: Unit, kind: str, reason: str, note: str) -> None:
+        meta = unit.root.metadata
+        regarding = ObjectRef(unit.root.api_version, unit.root.kind, meta.name, meta.namespace, meta.uid)
+        self._recorder.event(regarding, "Normal" if kind == "Normal" else "Warning", reason, note, "Admit")
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._commits.add(task)
+        task.add_done_callback(self._commits.discard)
+
+
+def domains(topology: Topology, assignment: Assignment) -> dict[str, str]:
+    """Level → domain value, for the levels that the node has."""
+    pairs = zip(topology.levels, assignment.path, strict=False)
+    return {level.name: value for level, value in pairs if value is not None}

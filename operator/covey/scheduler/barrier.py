@@ -1,0 +1,116 @@
+"""When may the waiting bind calls of a unit go? Pure.
+
+A bind call is held until all that must start together is there: arrived, or bound already, or pinned under our start
+gate. There is no memory of the plan: the groups' nested minimum and the pods as they are decide, so a restarted
+barrier finishes what another began, and a gang is partial only until then.
+
+Released are whole replicas only: those of the minimum once the unit's minimum is there, a surplus replica when it is
+complete itself (and its ``together`` set with it) while the unit's minimum is bound or goes with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from covey.api import core
+from covey.scheduler import podstate
+from covey.scheduler.tree import Replica, Unit, replica_met
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One bind call. ``turn`` tells a newer call for the same pod from the one it replaced."""
+
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    turn: int
+    since: float
+
+
+class Waiting:
+    """The calls that are held, one for each pod."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, Call] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._calls
+
+    def arrive(self, call: Call) -> Call | None:
+        """Hold a call. Returns the older call for the same pod, which nobody waits for any more."""
+        older = self._calls.get(call.uid)
+        self._calls[call.uid] = call
+        return older
+
+    def leave(self, call: Call) -> bool:
+        """The caller hung up or was answered. A newer call for the same pod stays. True if this one was held."""
+        if self._calls.get(call.uid) is not call:
+            return False
+        del self._calls[call.uid]
+        return True
+
+    def get(self, uid: str) -> Call | None:
+        """The call that waits for a pod."""
+        return self._calls.get(uid)
+
+    @property
+    def calls(self) -> Mapping[str, Call]:
+        """All calls by pod UID."""
+        return self._calls
+
+
+def present(pod: core.Pod, calls: Mapping[str, Call]) -> bool:
+    """The pod is bound where it belongs, waits at the barrier for its pinned node, or waits under our start gate."""
+    if podstate.bound(pod):
+        pin = core.pinned_node(pod)
+        return pin is None or pin == pod.spec.node_name
+    call = calls.get(pod.metadata.uid)
+    if call is not None:
+        return call.node == podstate.pinned(pod)
+    return podstate.waits_for_start(pod)
+
+
+def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
+    """The waiting pods of a unit that may be bound now, in the order of roles, replicas and indices."""
+
+    def here(pod: core.Pod) -> bool:
+        return present(pod, calls)
+
+    if unit.absent or not any(pod.metadata.uid in calls for pod in unit.pods()):
+        return []
+    complete = {role.name: _complete(role.replicas, _torn(unit, here), here) for role in unit.roles}
+    gang = [role for role in unit.roles if role.minimum]
+    if not gang or any(len(complete[role.name]) < role.minimum for role in gang):
+        return []
+    return [
+        pod
+        for role in unit.roles
+        for replica in complete[role.name]
+        for pod in replica.pods
+        if pod.metadata.uid in calls and not podstate.bound(pod)
+    ]
+
+
+def _torn(unit: Unit, here: Callable[[core.Pod], bool]) -> frozenset[str]:
+    """The ``together`` marks under which a replica is not whole."""
+    return frozenset(
+        replica.together
+        for role in unit.roles
+        for replica in role.replicas
+        if replica.together and not replica_met(replica, here)
+    )
+
+
+def _complete(replicas: tuple[Replica, ...], torn: frozenset[str], here: Callable[[core.Pod], bool]) -> list[Replica]:
+    """Whole replicas that may go: what is bound stays counted, whatever became of its ``together`` set."""
+    return [
+        replica
+        for replica in replicas
+        if replica_met(replica, podstate.bound) or (replica.together not in torn and replica_met(replica, here))
+    ]

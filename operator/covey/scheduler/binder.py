@@ -1,0 +1,278 @@
+"""The barrier's shell: holds kube-scheduler's bind calls, checks the nodes again, and sends the Bindings.
+
+``barrier`` decides which pods may go; here the callers wait, hang up, and are answered. Works on every replica without
+the lease, from a synced cache only. Nothing is lost with the process: kube-scheduler calls again.
+
+While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
+were taken meanwhile is over-committed. So every node is checked once more before a gang goes. If one fails, every
+waiting call of the gang fails, and the pods that cannot go are released, to be planned again.
+
+The Binding carries the pod's UID, else a new pod of the same name would land on the old one's node. A 409 may be our
+own success whose answer was lost: the pod is read, and this incarnation on this node is success.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Final
+
+from covey.api import core
+from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
+from covey.kube.client import Client
+from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
+from covey.observability import metrics
+from covey.observability.logging import get_logger
+from covey.placement.inventory import ANTI_AFFINITY, HOST_PORTS
+from covey.scheduler import podstate
+from covey.scheduler.barrier import Call, Waiting, releasable
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.membership import refusal
+from covey.scheduler.tree import Key, Unit
+from covey.scheduler.wire import BindArgs
+from covey.scheduler.writer import PodWriter
+
+log = get_logger(__name__)
+
+#: Attempts at one Binding and the seconds before the second; the wait doubles. About 12 s in all.
+ATTEMPTS: Final = 7
+FIRST_WAIT: Final = 0.2
+NOT_SYNCED: Final = "the cache is not synced yet"
+
+
+def release_reason(cause: str) -> str:
+    """The release reason that goes with the planner's cause."""
+    taken = cause.startswith("insufficient") or cause in {HOST_PORTS, ANTI_AFFINITY}
+    return RELEASE_CAPACITY_TAKEN if taken else RELEASE_NODE_LOST
+
+
+class Binder:
+    """Answers bind calls; an empty answer is success."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        client: Client,
+        writer: PodWriter,
+        *,
+        in_flight: int = 64,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._cache = cache
+        self._client = client
+        self._writer = writer
+        self._slots = asyncio.Semaphore(in_flight)
+        self._clock = clock
+        self._sleep = sleep
+        self._turns = itertools.count(1)
+        self.waiting = Waiting()
+        self._answers: dict[Call, asyncio.Future[str]] = {}
+        self._going: set[str] = set()
+        self._looking: set[Key] = set()
+        self._timed: set[Key] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
+        cache.subscribe(Listener(unit=self._look, pod=self._seen))
+
+    async def bind(self, args: BindArgs) -> str:
+        """Bind a pod when its time has come. Returns an error text, or nothing."""
+        if not self._cache.synced:
+            return NOT_SYNCED
+        pod = await self._find(args)
+        if pod is None:
+            return f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid} is gone"
+        if not podstate.claims_membership(pod):
+            return await self._stranger(pod, args.node)
+        why = refusal(pod, self._cache.index.leaf_of(pod), args.node)
+        if why is not None:
+            return _success_if_bound(pod, args.node, why)
+        return await self._member(pod, args.node)
+
+    async def _find(self, args: BindArgs) -> core.Pod | None:
+        """The pod; asked of the API server when the cache is behind kube-scheduler's."""
+        known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
+        if known is not None and (not podstate.claims_membership(known) or podstate.pinned(known) == args.node):
+            return known
+        meta = core.Meta(name=args.pod_name, namespace=args.pod_namespace, uid=args.pod_uid)
+        try:
+            return await self._writer.read(core.Pod(metadata=meta))
+        except KubeError:
+            return known
+
+    async def _stranger(self, pod: core.Pod, node: str) -> str:
+        """Bind at once, unless a plan made since the guard's answer keeps the room."""
+        why = self._cache.capacity.reserved_away(pod, node)
+        if why is not None:
+            return why
+        self._cache.assume(pod, node)
+        error = await self._send(pod, node)
+        if error:
+            self._cache.unassume(pod.metadata.uid)
+        return error
+
+    async def _member(self, pod: core.Pod, node: str) -> str:
+        meta = pod.metadata
+        root = self._cache.index.root_of_pod(pod)
+        if root is None:
+            return "its group has no root"
+        call = Call(meta.uid, meta.namespace, meta.name, node, next(self._turns), self._clock())
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answers[call] = answer
+        older = self.waiting.arrive(call)
+        if older is not None:
+            self._answer(older, "a newer call for this pod replaced this one")
+        self._arrived(root)
+        try:
+            return await answer
+        finally:
+            self.waiting.leave(call)
+            self._answers.pop(call, None)
+            metrics.BARRIER_WAIT.observe(self._clock() - call.since)
+            metrics.BARRIER_HELD.set(len(self.waiting))
+
+    def _arrived(self, root: Key) -> None:
+        metrics.BARRIER_HELD.set(len(self.waiting))
+        if root not in self._timed:
+            unit = self._cache.index.unit(root)
+            timeout = unit.timeout if unit else 300.0
+            self._time(root, timeout, timeout)
+        self._look(root)
+
+    def _look(self, root: Key) -> None:
+        """Look at a unit soon: what happens in one turn of the loop is looked at once."""
+        if root in self._looking or not self.waiting:
+            return
+        self._looking.add(root)
+        asyncio.get_running_loop().call_soon(self._decide, root)
+
+    def _decide(self, root: Key) -> None:
+        self._looking.discard(root)
+        unit = self._cache.index.unit(root)
+        if unit is None:
+            return
+        self._fail_stale(root)
+        pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]
+        if not pods:
+            return
+        failed = self._failing(pods)
+        if failed:
+            self._give_up(unit, failed)
+            return
+        log.info("gang released", namespace=root[0], root=root[1], pods=len(pods))
+        for pod in pods:
+            self._going.add(pod.metadata.uid)
+            self._spawn(self._go(pod, podstate.pinned(pod) or ""))
+
+    def _fail_stale(self, root: Key) -> None:
+        """Answer the calls for pods that may not go any more."""
+        for pod in self._cache.index.members(root):
+            call = self.waiting.get(pod.metadata.uid)
+            if call is None or podstate.bound(pod):
+                continue
+            why = refusal(pod, self._cache.index.leaf_of(pod))
+            # A cache that has not seen the pin yet is no reason: kube-scheduler has.
+            if why is not None and not podstate.gated(pod):
+                self._answer(call, why)
+
+    def _failing(self, pods: Sequence[core.Pod]) -> list[tuple[core.Pod, str]]:
+        """Pods that could not go to their node now, each judged without those already found."""
+        failing: list[tuple[core.Pod, str]] = []
+        for pod in pods:
+            node = podstate.pinned(pod)
+            aside = [each for each, _ in failing]
+            cause = self._cache.capacity.refusal_in_place(pod, node, aside) if node else None
+            if cause is not None:
+                failing.append((pod, cause))
+        return failing
+
+    def _give_up(self, unit: Unit, failed: Sequence[tuple[core.Pod, str]]) -> None:
+        """Fail every waiting call of a unit and have the pods that cannot go replaced."""
+        first, cause = failed[0]
+        why = f"node {podstate.pinned(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
+        log.info("gang cannot be bound", namespace=unit.key[0], root=unit.key[1], why=why, pods=len(failed))
+        self._fail_unit(unit.key, why)
+        for pod, each in failed:
+            self._spawn(self._writer.release(pod, release_reason(each)))
+
+    def _fail_unit(self, root: Key, why: str) -> None:
+        for call in self._calls_of(root):
+            if call.uid not in self._going:
+                self._answer(call, why)
+
+    def _calls_of(self, root: Key) -> list[Call]:
+        members = self._cache.index.members(root)
+        return [call for pod in members if (call := self.waiting.get(pod.metadata.uid)) is not None]
+
+    def _expire(self, root: Key, timeout: float) -> None:
+        """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""
+        calls = self._calls_of(root)
+        self._timed.discard(root)
+        if not calls:
+            return
+        left = min(call.since for call in calls) + timeout - self._clock()
+        if left > 0:
+            self._time(root, timeout, left)
+        else:
+            self._fail_unit(root, f"the gang was not complete after {timeout:g} s")
+
+    def _time(self, root: Key, timeout: float, left: float) -> None:
+        self._timed.add(root)
+        asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
+
+    async def _go(self, pod: core.Pod, node: str) -> None:
+        """Bind one pod of a released gang, also when its caller has hung up: that was decided for the gang."""
+        try:
+            error = await self._send(pod, node)
+        finally:
+            self._going.discard(pod.metadata.uid)
+        # The call that waits now may be newer than the one that was released; the answer holds for both.
+        latest = self.waiting.get(pod.metadata.uid)
+        if latest is not None:
+            self._answer(latest, error)
+
+    async def _send(self, pod: core.Pod, node: str) -> str:
+        meta = pod.metadata
+        for attempt in range(ATTEMPTS):
+            try:
+                async with self._slots:
+                    await self._client.bind(meta.namespace, meta.name, meta.uid, node)
+            except NotFound:
+                return "the pod is gone"
+            except KubeError as error:
+                try:
+                    latest = await self._writer.read(pod)
+                except KubeError:
+                    latest = pod
+                if latest is None:
+                    return "the pod is gone"
+                if latest.spec.node_name == node:
+                    return ""
+                if latest.spec.node_name or isinstance(error, Conflict | Invalid):
+                    return f"the Binding was refused: {error}"
+                log.warning("binding failed", namespace=meta.namespace, pod=meta.name, error=str(error))
+            else:
+                return ""
+            await self._sleep(FIRST_WAIT * 2**attempt)
+        return "the API server did not take the Binding"
+
+    def _seen(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
+        call = self.waiting.get(pod.metadata.uid)
+        if call is not None and gone:
+            self._answer(call, "the pod is gone")
+
+    def _answer(self, call: Call, error: str) -> None:
+        self.waiting.leave(call)
+        answer = self._answers.pop(call, None)
+        if answer is not None and not answer.done():
+            answer.set_result(error)
+
+    def _spawn(self, work: Coroutine[None, None, object]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _success_if_bound(pod: core.Pod, node: str, why: str) -> str:
+    return "" if pod.spec.node_name == node else why

@@ -1,0 +1,266 @@
+"""All that the scheduler process watches, and who is told when it changes.
+
+Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
+is a gang's age), PriorityClasses and ClusterTopologies. The reflectors keep the objects; ``Index`` and ``Capacity``
+keep what follows from them. Everything runs on the event loop; a listener is called after both are up to date.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import (
+    CLUSTER_TOPOLOGIES,
+    COMPOSITE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    WORKLOADS,
+    Resource,
+)
+from covey.placement.inventory import path_of
+from covey.placement.model import Path, Topology
+from covey.scheduler.capacity import Capacity
+from covey.scheduler.index import Index, workload_key
+from covey.scheduler.tree import Key, Unit
+
+
+class Template(core.Read, frozen=True):
+    """A template of a Workload, as far as the order of roles depends on it."""
+
+    name: str = ""
+    composite_pod_group_templates: tuple[Template, ...] | None = None
+    pod_group_templates: tuple[Template, ...] | None = None
+
+
+class Workload(core.Read, frozen=True):
+    """A Workload of ``scheduling.covey.dev``: its age, and the declared order of its templates."""
+
+    metadata: core.Meta
+    spec: Template = Template()
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """What somebody wants to be told.
+
+    ``unit``: a root's key; what is wanted, or a pod, has changed. ``status``: only what the groups' status says has.
+    ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed, or is gone.
+    ``world``: topologies or priorities.
+    """
+
+    unit: Callable[[Key], None] = lambda _key: None
+    status: Callable[[Key], None] = lambda _key: None
+    room: Callable[[str], None] = lambda _node: None
+    node: Callable[[str], None] = lambda _node: None
+    pod: Callable[[core.Pod, bool], None] = lambda _pod, _gone: None
+    world: Callable[[], None] = lambda: None
+
+
+class Cache:
+    """The reflectors and what is derived from them."""
+
+    def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
+        self.index = Index()
+        self.capacity = Capacity()
+        self._listeners: list[Listener] = []
+        self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
+        self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self.priority_classes = Reflector(client, PRIORITY_CLASSES, core.PriorityClass, on_event=self._on_world)
+        self.topologies = Reflector(client, CLUSTER_TOPOLOGIES, core.ClusterTopology, on_event=self._on_world)
+        self._groups = [
+            self._reflector(client, resource, core.Group, namespace, self._on_group)
+            for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS)
+            for namespace in namespaces or (None,)
+        ]
+        self._workloads = [
+            self._reflector(client, WORKLOADS, Workload, namespace, self._on_workload)
+            for namespace in namespaces or (None,)
+        ]
+
+    def subscribe(self, listener: Listener) -> None:
+        """Tell a listener about every change from now on."""
+        self._listeners.append(listener)
+
+    @property
+    def reflectors(self) -> list[Reflector[Any]]:
+        """Every reflector."""
+        return [
+            self.nodes,
+            self.pods,
+            self.priority_classes,
+            self.topologies,
+            *self._groups,
+            *self._workloads,
+        ]
+
+    @property
+    def synced(self) -> bool:
+        """Every kind was listed completely once."""
+        return all(reflector.synced.is_set() for reflector in self.reflectors)
+
+    async def wait_synced(self) -> None:
+        """Return when every kind was listed completely."""
+        await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
+
+    async def run(self) -> None:
+        """Watch for ever."""
+        async with asyncio.TaskGroup() as tasks:
+            for reflector in self.reflectors:
+                tasks.create_task(reflector.run())
+
+    def workload(self, root: core.Group) -> Workload | None:
+        """The Workload that a root refers to."""
+        key = workload_key(root)
+        return next((found for each in self._workloads if (found := each.store.get(key)) is not None), None)
+
+    def node(self, name: str) -> core.Node | None:
+        """A node by name."""
+        return self.nodes.store.get(("", name))
+
+    def pod(self, namespace: str, name: str, uid: str) -> core.Pod | None:
+        """This incarnation of a pod."""
+        found = self.pods.store.get((namespace, name))
+        return found if found is not None and found.metadata.uid == uid else None
+
+    def path(self, topology: Topology, node: str) -> Path:
+        """A node's domain path; empty when the node is unknown."""
+        found = self.node(node)
+        return path_of(topology, found.metadata.labels or {}) if found else ()
+
+    def unit_of(self, pod: core.Pod) -> Unit | None:
+        """The unit that a pod's label points into."""
+        root = self.index.root_of_pod(pod)
+        return self.index.unit(root) if root else None
+
+    def assume(self, pod: core.Pod, node: str) -> None:
+        """Reserve a node for a pod from the moment of the decision."""
+        self.capacity.assume(pod, node)
+
+    def unassume(self, uid: str) -> None:
+        """Take a decision back; the room is free again unless the watch says otherwise."""
+        latest = self.index.pod(uid)
+        freed = self.capacity.unassume(latest) if latest is not None else self.capacity.remove_pod(uid)
+        if freed:
+            self._tell_room(freed)
+
+    @staticmethod
+    def _reflector(
+        client: Client,
+        resource: Resource,
+        kind: type[Any],
+        namespace: str | None,
+        on_event: Callable[[str, Any, Any], None],
+    ) -> Reflector[Any]:
+        return Reflector(client, resource, kind, namespace=namespace, on_event=on_event)
+
+    def _on_pod(self, event: str, pod: core.Pod, previous: core.Pod | None) -> None:
+        gone = event == "DELETED"
+        replaced = previous is not None and previous.metadata.uid != pod.metadata.uid
+        if replaced and previous is not None:
+            self._drop_pod(previous)
+        if gone:
+            self._drop_pod(pod)
+            return
+        roots = self.index.set_pod(pod)
+        freed = self.capacity.set_pod(pod)
+        self._tell_units(roots)
+        for listener in self._listeners:
+            listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
+        if freed:
+            self._tell_room(freed)
+
+    def _drop_pod(self, pod: core.Pod) -> None:
+        roots = self.index.remove_pod(pod.metadata.uid)
+        freed = self.capacity.remove_pod(pod.metadata.uid)
+        self._tell_units(roots)
+        for listener in self._listeners:
+            listener.pod(pod, True)  # noqa: FBT003 - the listener's signature names it
+        if freed:
+            self._tell_room(freed)
+
+    def _on_node(self, event: str, node: core.Node, previous: core.Node | None) -> None:
+        name = node.metadata.name
+        if event != "DELETED" and previous is not None and _same_for_us(node, previous):
+            return  # a heartbeat
+        if event == "DELETED":
+            self.capacity.remove_node(name)
+        else:
+            self.capacity.set_node(node)
+        for listener in self._listeners:
+            listener.node(name)
+        if event != "DELETED":
+            self._tell_room(name)
+
+    def _on_group(self, event: str, group: core.Group, previous: core.Group | None) -> None:
+        changed = self.index.remove_group(group) if event == "DELETED" else self.index.set_group(group)
+        if event != "DELETED" and previous is not None and _same_wish(group, previous):
+            for root in changed:
+                for listener in self._listeners:
+                    listener.status(root)
+        else:
+            self._tell_units(changed)
+
+    def _on_workload(self, event: str, workload: Workload, previous: Workload | None) -> None:
+        if event == "DELETED":
+            return
+        self.index.set_declared(workload.metadata.key, positions(workload.spec))
+        if previous is None:
+            for root in self.index.roots():
+                unit = self.index.unit(root)
+                if unit is not None and workload_key(unit.root) == workload.metadata.key:
+                    self._tell_units((root,))
+
+    def _on_world(self, _event: str, _thing: object, _previous: object) -> None:
+        for listener in self._listeners:
+            listener.world()
+
+    def _tell_units(self, roots: Iterable[Key]) -> None:
+        for root in roots:
+            for listener in self._listeners:
+                listener.unit(root)
+
+    def _tell_room(self, node: str) -> None:
+        for listener in self._listeners:
+            listener.room(node)
+
+
+def positions(template: Template) -> dict[str, int]:
+    """Template name → its position when the whole tree is read from top to bottom."""
+    found: list[str] = []
+
+    def walk(each: Template) -> None:
+        found.append(each.name)
+        for child in (*(each.composite_pod_group_templates or ()), *(each.pod_group_templates or ())):
+            walk(child)
+
+    walk(template)
+    return {name: position for position, name in enumerate(found) if name}
+
+
+def _same_wish(group: core.Group, previous: core.Group) -> bool:
+    """Only the status, or what nobody here reads, has changed."""
+    one, other = group.metadata, previous.metadata
+    return (
+        group.spec == previous.spec
+        and one.uid == other.uid
+        and one.labels == other.labels
+        and one.owner_references == other.owner_references
+    )
+
+
+def _same_for_us(node: core.Node, previous: core.Node) -> bool:
+    """Nothing changed that planning or binding looks at. Heartbeats change times only."""
+
+    def essence(each: core.Node) -> object:
+        ready = core.condition(each.status.conditions, "Ready")
+        return (each.metadata.uid, each.metadata.labels, each.spec, each.status.allocatable, ready and ready.status)
+
+    return essence(node) == essence(previous)

@@ -1,0 +1,190 @@
+"""Free capacity, twice: as it is now, for guard and barrier, and as the planner sees it, standing still while it plans.
+
+A planner that may take tens of milliseconds runs in a thread; what happens meanwhile is applied to ``room`` at once,
+so that the guard answers from the present, and to ``planning`` when the plan is done.
+
+Held are: what ``podstate.holding`` says of every pod, and what was *assumed*: decided here a moment ago, the patch or
+the Binding being under way. An assumption ends when the watch confirms it, when the pod is gone, or when whoever made
+it takes it back. Assumptions are the only thing here that no API object says yet; a process that dies loses them
+together with the decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from covey.api import core
+from covey.placement.inventory import Inventory
+from covey.placement.model import Shape, Topology
+from covey.placement.shape import ports_clash, shape_of
+from covey.scheduler import podstate
+
+_Change = Callable[[Inventory], None]
+
+
+class Capacity:
+    """Holds by pod UID. Used on the event loop only."""
+
+    def __init__(self) -> None:
+        self.room = Inventory()
+        self.assumed: dict[str, str] = {}
+        #: Node → our unbound pods that have a place there → their shapes: what strangers must leave alone.
+        self.reserved: dict[str, dict[str, Shape]] = {}
+        self._reserved_at: dict[str, str] = {}
+        self._planning = Inventory()
+        self._queued: list[_Change] | None = None
+        self._held: dict[str, tuple[str, Shape]] = {}
+        self._shapes: dict[str, tuple[core.PodSpec, Shape]] = {}
+
+    def set_node(self, node: core.Node) -> None:
+        """Take over a node as it is now."""
+        self._apply(lambda inventory: inventory.set_node(node))
+
+    def remove_node(self, name: str) -> None:
+        """The node is gone; what pods hold there stays noted."""
+        self._apply(lambda inventory: inventory.remove_node(name))
+
+    def set_topologies(self, topologies: Iterable[Topology]) -> None:
+        """Change the topologies the planner sees (guard and barrier need none)."""
+        fixed = tuple(topologies)
+        self._plan(lambda inventory: inventory.set_topologies(fixed))
+
+    def set_pod(self, pod: core.Pod) -> str | None:
+        """Take over a pod as it is now. Returns the node where it gave up room, if it did."""
+        uid = pod.metadata.uid
+        node = podstate.holding(pod)
+        if node is not None or core.is_terminal(pod):
+            self.assumed.pop(uid, None)
+        else:
+            node = self.assumed.get(uid)
+        freed = self._hold(uid, node, pod) if node else self._release(uid)
+        self._reserve(pod, node)
+        return freed
+
+    def remove_pod(self, uid: str) -> str | None:
+        """The pod is gone. Returns the node where it gave up room, if it did."""
+        self.assumed.pop(uid, None)
+        self._shapes.pop(uid, None)
+        self._unreserve(uid)
+        return self._release(uid)
+
+    def assume(self, pod: core.Pod, node: str) -> None:
+        """Hold a node for a pod from the moment of the decision."""
+        self.assumed[pod.metadata.uid] = node
+        self._hold(pod.metadata.uid, node, pod)
+        self._reserve(pod, node)
+
+    def unassume(self, pod: core.Pod) -> str | None:
+        """Take a decision back, unless the pod holds its place by itself by now (``pod`` is its latest state)."""
+        if self.assumed.pop(pod.metadata.uid, None) is None:
+            return None
+        return self.set_pod(pod)
+
+    def shape(self, pod: core.Pod) -> Shape:
+        """The pod's shape, computed once for each spec."""
+        known = self._shapes.get(pod.metadata.uid)
+        if known is not None and (known[0] is pod.spec or known[0] == pod.spec):
+            return known[1]
+        shape = shape_of(pod)
+        self._shapes[pod.metadata.uid] = (pod.spec, shape)
+        return shape
+
+    def held_at(self, uid: str) -> str | None:
+        """The node that a pod holds, assumed or confirmed."""
+        held = self._held.get(uid)
+        return held[0] if held else None
+
+    def refusal_in_place(self, pod: core.Pod, node: str, without: Iterable[core.Pod] = ()) -> str | None:
+        """Why a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""
+        aside = {each.metadata.uid: each for each in (pod, *without) if each.metadata.uid in self._held}
+        for uid in aside:
+            self.room.release(uid)
+        try:
+            return self.room.fits(self.shape(pod), node)
+        finally:
+            for uid in aside:
+                self.room.hold(uid, *self._held[uid])
+
+    def reserved_away(self, pod: core.Pod, node: str, shape: Shape | None = None) -> str | None:
+        """Why a stranger must not take a node: what it asks for is kept for admitted pods. None when there is room.
+
+        Whether the node suits it otherwise is kube-scheduler's business.
+        """
+        kept = self.reserved.get(node)
+        if not kept:
+            return None
+        shape = shape or self.shape(pod)
+        own = self._held.get(pod.metadata.uid)
+        free = _plus(self.room.free(node), own[1] if own and own[0] == node else None)
+        for name, amount in shape.requests:
+            if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
+                return f"{name} is reserved for admitted gangs"
+        if not shape.host_ports:
+            return None
+        if any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
+            return "a host port is reserved for admitted gangs"
+        return None
+
+    @contextmanager
+    def planning(self) -> Iterator[Inventory]:
+        """The planner's inventory, which nothing changes meanwhile."""
+        if self._queued is not None:
+            raise RuntimeError("one plan at a time")
+        self._queued = []
+        try:
+            yield self._planning
+        finally:
+            changes, self._queued = self._queued, None
+            for change in changes:
+                change(self._planning)
+
+    def _hold(self, uid: str, node: str, pod: core.Pod) -> str | None:
+        shape = self.shape(pod)
+        before = self._held.get(uid)
+        if before is not None and before[0] == node and before[1] == shape:
+            return None
+        self._held[uid] = (node, shape)
+        self._apply(lambda inventory: inventory.hold(uid, node, shape))
+        return before[0] if before else None
+
+    def _release(self, uid: str) -> str | None:
+        before = self._held.pop(uid, None)
+        if before is None:
+            return None
+        self._apply(lambda inventory: inventory.release(uid))
+        return before[0]
+
+    def _reserve(self, pod: core.Pod, node: str | None) -> None:
+        uid = pod.metadata.uid
+        self._unreserve(uid)
+        if node and pod.spec.node_name is None and podstate.claims_membership(pod):
+            self.reserved.setdefault(node, {})[uid] = self.shape(pod)
+            self._reserved_at[uid] = node
+
+    def _unreserve(self, uid: str) -> None:
+        node = self._reserved_at.pop(uid, None)
+        if node is not None:
+            kept = self.reserved[node]
+            del kept[uid]
+            if not kept:
+                del self.reserved[node]
+
+    def _apply(self, change: _Change) -> None:
+        change(self.room)
+        self._plan(change)
+
+    def _plan(self, change: _Change) -> None:
+        if self._queued is None:
+            change(self._planning)
+        else:
+            self._queued.append(change)
+
+
+def _plus(free: Mapping[str, int], own: Shape | None) -> Mapping[str, int]:
+    if own is None:
+        return free
+    total = dict(free)
+    for name, amount in own.requests:
+        total[name] = total.get(name, 0) + amount
+    return total

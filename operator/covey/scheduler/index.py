@@ -1,0 +1,187 @@
+"""Which groups and pods make up which unit, kept up to date event by event.
+
+Derived from the watched objects alone: a PodGroup's pods by their label, a group's children by the parent's name.
+A unit is assembled (``tree``) when it is asked for and kept until something in it changes. Order of arrival does not
+matter: what hangs under a parent that is not there yet belongs to no unit until it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from covey.api import core
+from covey.api.constants import LABEL_POD_GROUP
+from covey.scheduler.tree import Key, Unit, build_unit
+
+#: Root, role, replica: no chain of parents is followed further than the API allows.
+MAX_DEPTH = 4
+
+_GroupKey = tuple[str, str, str]  # kind, namespace, name
+
+
+class Index:
+    """Units by the key of their root."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_GroupKey, core.Group] = {}
+        self._children: dict[Key, set[_GroupKey]] = {}
+        self._pods: dict[Key, dict[str, core.Pod]] = {}
+        self._by_uid: dict[str, core.Pod] = {}
+        self._declared: dict[Key, dict[str, int]] = {}
+        self._units: dict[Key, Unit] = {}
+
+    def set_group(self, group: core.Group) -> set[Key]:
+        """Store a group. Returns the roots whose units it changed."""
+        changed = self.remove_group(group)
+        self._groups[_key(group)] = group
+        if parent := _parent(group):
+            self._children.setdefault(parent, set()).add(_key(group))
+        return self._touch(changed, self.root_of(group))
+
+    def remove_group(self, group: core.Group) -> set[Key]:
+        """Forget a group. Returns the roots whose units it changed."""
+        old = self._groups.get(_key(group))
+        if old is None:
+            return set()
+        changed = self._touch(set(), self.root_of(old))
+        del self._groups[_key(group)]
+        if parent := _parent(old):
+            siblings = self._children.get(parent, set())
+            siblings.discard(_key(group))
+            if not siblings:
+                self._children.pop(parent, None)
+        return changed
+
+    def set_pod(self, pod: core.Pod) -> set[Key]:
+        """Store a pod. Returns the roots whose units it changed."""
+        uid = pod.metadata.uid
+        changed = self.remove_pod(uid)
+        self._by_uid[uid] = pod
+        leaf = _leaf(pod)
+        if leaf is not None:
+            self._pods.setdefault(leaf, {})[uid] = pod
+        return self._touch(changed, self._root_of_leaf(leaf))
+
+    def remove_pod(self, uid: str) -> set[Key]:
+        """Forget a pod. Returns the roots whose units it changed."""
+        old = self._by_uid.pop(uid, None)
+        leaf = _leaf(old) if old else None
+        if leaf is None:
+            return set()
+        members = self._pods.get(leaf, {})
+        members.pop(uid, None)
+        if not members:
+            self._pods.pop(leaf, None)
+        return self._touch(set(), self._root_of_leaf(leaf))
+
+    def set_declared(self, workload: Key, positions: Mapping[str, int]) -> None:
+        """Store the order of a Workload's templates; units that are assembled later follow it."""
+        if self._declared.get(workload) != positions:
+            self._declared[workload] = dict(positions)
+            self._units.clear()
+
+    def unit(self, root: Key) -> Unit | None:
+        """The unit under a root, if the root exists and has no parent."""
+        if root in self._units:
+            return self._units[root]
+        group = self._root(root)
+        if group is None:
+            return None
+        unit = build_unit(group, self._children_of, self._pods_of, self._declared.get(workload_key(group)))
+        self._units[root] = unit
+        return unit
+
+    def roots(self) -> list[Key]:
+        """The keys of all roots."""
+        return [group.metadata.key for group in self._groups.values() if _parent(group) is None]
+
+    def groups(self, root: Key) -> list[core.Group]:
+        """All groups of a unit, the root first."""
+        group = self._root(root)
+        found = [group] if group else []
+        for parent in found:  # grows while it is walked: breadth first
+            if parent.kind == "CompositePodGroup":
+                found.extend(self._children_of(parent))
+        return found
+
+    def members(self, root: Key) -> list[core.Pod]:
+        """All pods that carry the label of a group of the unit, also those that no longer stand for a place."""
+        return [pod for group in self.groups(root) if group.kind == "PodGroup" for pod in self._pods_of(group)]
+
+    def pod(self, uid: str) -> core.Pod | None:
+        """A pod by UID."""
+        return self._by_uid.get(uid)
+
+    def pods(self) -> Iterable[core.Pod]:
+        """Every pod of the cluster."""
+        return self._by_uid.values()
+
+    def leaf_of(self, pod: core.Pod) -> core.Group | None:
+        """The PodGroup that a pod's label names, if it exists."""
+        leaf = _leaf(pod)
+        return self._groups.get(("PodGroup", *leaf)) if leaf else None
+
+    def root_of_pod(self, pod: core.Pod) -> Key | None:
+        """The root of the unit that a pod's label points into."""
+        return self._root_of_leaf(_leaf(pod))
+
+    def root_of(self, group: core.Group) -> Key | None:
+        """The root above a group; None while a parent is missing."""
+        for _ in range(MAX_DEPTH):
+            parent = _parent(group)
+            if parent is None:
+                return group.metadata.key
+            above = self._groups.get(("CompositePodGroup", *parent))
+            if above is None or not _same_owner(above, group):
+                return None
+            group = above
+        return None
+
+    def _root(self, root: Key) -> core.Group | None:
+        for kind in ("CompositePodGroup", "PodGroup"):
+            group = self._groups.get((kind, *root))
+            if group is not None and _parent(group) is None:
+                return group
+        return None
+
+    def _root_of_leaf(self, leaf: Key | None) -> Key | None:
+        group = self._groups.get(("PodGroup", *leaf)) if leaf else None
+        return self.root_of(group) if group else None
+
+    def _children_of(self, group: core.Group) -> list[core.Group]:
+        keys = self._children.get(group.metadata.key, ())
+        return [child for key in sorted(keys) if _same_owner(child := self._groups[key], group)]
+
+    def _pods_of(self, group: core.Group) -> Iterable[core.Pod]:
+        return self._pods.get(group.metadata.key, {}).values()
+
+    def _touch(self, changed: set[Key], root: Key | None) -> set[Key]:
+        if root is not None:
+            self._units.pop(root, None)
+            changed.add(root)
+        return changed
+
+
+def workload_key(group: core.Group) -> Key:
+    """Namespace and name of the Workload that a group refers to; the name is empty without one."""
+    reference = group.spec.workload_ref
+    return (group.metadata.namespace, reference.workload_name if reference else "")
+
+
+def _key(group: core.Group) -> _GroupKey:
+    return (group.kind, group.metadata.namespace, group.metadata.name)
+
+
+def _parent(group: core.Group) -> Key | None:
+    name = group.spec.parent_composite_pod_group_name
+    return (group.metadata.namespace, name) if name else None
+
+
+def _leaf(pod: core.Pod) -> Key | None:
+    name = pod.metadata.label(LABEL_POD_GROUP)
+    return (pod.metadata.namespace, name) if name else None
+
+
+def _same_owner(one: core.Group, other: core.Group) -> bool:
+    mine, theirs = one.metadata.controller, other.metadata.controller
+    return (mine.uid if mine else None) == (theirs.uid if theirs else None)

@@ -1,0 +1,227 @@
+"""The scheduler process: starts everything, and ends it.
+
+Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
+the holder of the lease. A lost lease ends the process with a failure, so that nothing goes on deciding beside its
+successor; the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls
+are cut off and come back too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import gc
+import os
+import resource
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Coroutine
+from typing import Final
+
+import uvloop
+
+from covey.api.constants import MANAGER_SCHEDULER
+from covey.kube.client import Client
+from covey.kube.events import EventRecorder
+from covey.kube.lease import LeaseElector, LeaseLost
+from covey.observability.http import serve_health
+from covey.observability.logging import get_logger
+from covey.scheduler.admission import Admission
+from covey.scheduler.binder import Binder
+from covey.scheduler.cache import Cache
+from covey.scheduler.commit import Committer
+from covey.scheduler.guard import Guard
+from covey.scheduler.queueing import Queueing
+from covey.scheduler.releases import Releases
+from covey.scheduler.reservations import Reservations
+from covey.scheduler.server import Extender, serve
+from covey.scheduler.settings import EndpointMode, Settings
+from covey.scheduler.statuses import StatusWriter
+from covey.scheduler.topologies import Topologies
+from covey.scheduler.tree import Unit
+from covey.scheduler.wake import Waker
+from covey.scheduler.writer import PodWriter
+
+log = get_logger(__name__)
+
+LEASE: Final = "covey-planner"
+#: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
+SILENCE: Final = 120.0
+#: Connections beside those for patches and Bindings: one watch for each kind, the lease, status, events.
+WATCHES: Final = 32
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT. Returns the exit status: 0 when asked to end, 1 when the lease was lost."""
+    _raise_file_limit()
+    # The loop must get its turn while a plan is being made in a thread.
+    sys.setswitchinterval(0.001)
+    return uvloop.run(Process(settings).run())
+
+
+class Process:
+    """The parts, wired."""
+
+    def __init__(self, settings: Settings) -> None:
+        identity = settings.identity or f"{socket.gethostname()}_{os.getpid()}_{secrets.token_hex(4)}"
+        self._settings = dataclasses.replace(settings, identity=identity)
+        self._elector: LeaseElector | None = None
+        self._cache: Cache | None = None
+
+    async def run(self) -> int:
+        """Run until a signal, a lost lease, or a failure of a part."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        settings = self._settings
+        client = Client.from_kubeconfig(
+            settings.kubeconfig,
+            settings.context,
+            user_agent="covey-scheduler",
+            field_manager=MANAGER_SCHEDULER,
+            connections=settings.connections + WATCHES,
+        )
+        async with client:
+            work = asyncio.create_task(self._work(client))
+            asked = asyncio.create_task(stop.wait())
+            await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            if not work.done():
+                log.info("stopping")
+                return await self._end(work)
+            return _outcome(work)
+
+    async def _end(self, work: asyncio.Task[None]) -> int:
+        work.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await work
+        if self._elector is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._elector.release(), 3.0)
+        return 0
+
+    async def _work(self, client: Client) -> None:
+        settings = self._settings
+        cache = self._cache = Cache(client, settings.namespaces)
+        writer = PodWriter(client, in_flight=settings.connections)
+        binder = Binder(cache, client, writer, in_flight=settings.connections)
+        waker = Waker(cache, writer)
+        leader = _Leader(settings, client, cache, writer, binder)
+        if settings.leader_elect:
+            self._elector = LeaseElector(client, LEASE, settings.leader_elect_namespace, settings.identity)
+        extender = Extender(Guard(cache, waker.refused), binder, lambda: self._ready()[0], lambda: cache.synced)
+        async with (
+            serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
+            contextlib.AsyncExitStack() as stack,
+            asyncio.TaskGroup() as tasks,
+        ):
+            tasks.create_task(cache.run())
+            await cache.wait_synced()
+            _settle_memory()
+            runner = await serve(extender.application(), settings)
+            stack.push_async_callback(runner.cleanup)
+            log.info("synced", nodes=len(cache.nodes.store), pods=len(cache.pods.store), address=settings.bind_address)
+            tasks.create_task(waker.run())
+            tasks.create_task(self._lead(leader))
+
+    async def _lead(self, leader: _Leader) -> None:
+        if self._elector is None:
+            await leader.run()
+            return
+        await self._elector.acquire()
+        log.info("leading", identity=self._settings.identity)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._elector.hold())
+            tasks.create_task(leader.run())
+
+    def _ready(self) -> tuple[bool, str]:
+        """Synced; behind a Service also leading, so that one barrier serves."""
+        if self._cache is None or not self._cache.synced:
+            return False, "not synced"
+        service = self._settings.endpoint_mode is EndpointMode.SERVICE
+        if service and self._elector is not None and not self._elector.is_leader:
+            return False, "another replica leads"
+        return True, "ok"
+
+    def _healthy(self) -> tuple[bool, str]:
+        """The event loop answers, and the API server was heard of not too long ago."""
+        if self._cache is None or not self._cache.synced:
+            return True, "starting"
+        now = asyncio.get_running_loop().time()
+        silent = max(now - reflector.last_contact for reflector in self._cache.reflectors)
+        return silent < SILENCE, f"last contact {silent:.0f} s ago"
+
+
+class _Leader:
+    """What only the holder of the lease does."""
+
+    def __init__(self, settings: Settings, client: Client, cache: Cache, writer: PodWriter, binder: Binder) -> None:
+        topologies = Topologies(cache)
+        self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
+        self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
+        self._admission = Admission(
+            cache,
+            Committer(cache, writer),
+            writer,
+            self._queueing,
+            Reservations(cache, reserve_after=settings.reserve_after),
+            self._recorder,
+            changed=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
+        )
+        self._statuses = StatusWriter(cache, client, self._admission.decision)
+        self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
+
+    async def run(self) -> None:
+        """Decide for ever."""
+        parts: tuple[Coroutine[None, None, None], ...] = (
+            self._admission.run(),
+            self._statuses.run(),
+            self._releases.run(),
+            self._recorder.run(),
+        )
+        async with asyncio.TaskGroup() as tasks:
+            for part in parts:
+                tasks.create_task(part)
+
+    def _exclude(self, unit: Unit, node: str, reason: str) -> None:
+        self._queueing.exclude(unit, node, reason)
+        self._admission.mark(unit.key)
+
+
+def _outcome(work: asyncio.Task[None]) -> int:
+    error = work.exception()
+    if error is None:
+        return 0
+    lost = _find(error, LeaseLost)
+    if lost is not None:
+        log.error("lease lost", error=str(lost))
+        return 1
+    raise error
+
+
+def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+    if isinstance(error, kind):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for each in error.exceptions if (found := _find(each, kind))), None)
+    return None
+
+
+def _settle_memory() -> None:
+    """What the first lists brought stays: the garbage collector need not walk it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 50)
+
+
+def _raise_file_limit() -> None:
+    """Every held bind call is a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
+    if soft < wanted:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,118 @@
+"""What the fields of one pod mean to the scheduler: pure functions, the only place that interprets them.
+
+State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
+``SchedulingGated`` while a bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one
+thing only, ``unschedulable``, which starts a check and is no state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from covey.api import core
+from covey.api.constants import ANNOTATION_RELEASE, GATE_GANG, GATE_START, LABEL_POD_GROUP
+
+_OUR_GATES = frozenset({GATE_GANG, GATE_START})
+
+
+def holding(pod: core.Pod) -> str | None:
+    """The node whose capacity a pod holds now, if any.
+
+    A bound pod holds until it has ended or is gone, also while it terminates. An unbound pod holds where its
+    required affinity names the one node it may go to: so a reservation outlives every process. A pod whose release
+    was asked for still holds, until it is gone: a Binding for it may be under way somewhere.
+    """
+    if core.is_terminal(pod):
+        return None
+    return pod.spec.node_name or core.pinned_node(pod)
+
+
+def bound(pod: core.Pod) -> bool:
+    """The pod has its node and has not ended."""
+    return pod.spec.node_name is not None and not core.is_terminal(pod)
+
+
+def dying(pod: core.Pod) -> bool:
+    """The pod is being deleted."""
+    return pod.metadata.deletion_timestamp is not None
+
+
+def released(pod: core.Pod) -> bool:
+    """The pod's pin was undone: it must be deleted and created again before it can be planned."""
+    return pod.metadata.annotation(ANNOTATION_RELEASE) is not None and pod.spec.node_name is None
+
+
+def counts(pod: core.Pod) -> bool:
+    """The pod can stand for its place in the gang: it has not ended, is not being deleted, and keeps its pin."""
+    return not (core.is_terminal(pod) or dying(pod) or released(pod))
+
+
+def gated(pod: core.Pod) -> bool:
+    """Our gang gate still holds the pod: nothing was decided for it yet, or the decision was not written."""
+    return any(gate.name == GATE_GANG for gate in pod.spec.scheduling_gates or ())
+
+
+def pinned(pod: core.Pod) -> str | None:
+    """The node that an unbound pod without our gang gate is pinned to."""
+    if pod.spec.node_name is not None or gated(pod):
+        return None
+    return core.pinned_node(pod)
+
+
+def waits_for_start(pod: core.Pod) -> bool:
+    """The pod is pinned and only our start gate keeps it from kube-scheduler: it counts as arrived."""
+    return core.gates(pod) == {GATE_START} and pinned(pod) is not None
+
+
+def claims_membership(pod: core.Pod) -> bool:
+    """The pod carries the label of a group. Whether it is a member depends on the group's owner too."""
+    return pod.metadata.label(LABEL_POD_GROUP) is not None
+
+
+def is_member(pod: core.Pod, group: core.Group) -> bool:
+    """A pod belongs to the group its label names, in the same namespace and with the same controlling owner."""
+    mine, theirs = pod.metadata.controller, group.metadata.controller
+    return (
+        pod.metadata.label(LABEL_POD_GROUP) == group.metadata.name
+        and pod.metadata.namespace == group.metadata.namespace
+        and (mine.uid if mine else None) == (theirs.uid if theirs else None)
+    )
+
+
+def obstacle(pod: core.Pod) -> str | None:
+    """Why an unbound pod must not be planned; None when it may be.
+
+    A pin cannot be taken back, not even while another gate is left, so a pod that somebody else still holds, or that
+    names a node itself, is left alone.
+    """
+    name = pod.metadata.name
+    foreign = sorted(core.gates(pod) - _OUR_GATES)
+    if foreign:
+        return f"pod {name} is held by the scheduling gate {foreign[0]}"
+    if not gated(pod):
+        return f"pod {name} lost its scheduling gate without a decision; delete it"
+    if any(True for _ in _named_nodes(pod)):
+        return f"pod {name} names a node itself in its node affinity (metadata.name)"
+    terms = _required_terms(pod)
+    if terms and not any(term.match_expressions or term.match_fields for term in terms):
+        return f"pod {name} has only empty node affinity terms, which match no node"
+    return None
+
+
+def unschedulable(pod: core.Pod) -> str | None:
+    """What kube-scheduler said when it last found no place for the pod; a trigger to look, never state."""
+    found = core.condition(pod.status.conditions, "PodScheduled")
+    if found is None or found.status != "False" or found.reason != "Unschedulable":
+        return None
+    return found.message or found.reason
+
+
+def _required_terms(pod: core.Pod) -> tuple[core.NodeSelectorTerm, ...]:
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    return required.node_selector_terms if required else ()
+
+
+def _named_nodes(pod: core.Pod) -> Iterator[core.Requirement]:
+    for term in _required_terms(pod):
+        yield from (field for field in term.match_fields or () if field.key == "metadata.name")

@@ -1,0 +1,138 @@
+"""What a gang takes from outside its own groups: its place in the queue, its topology, its siblings, what was excluded.
+
+Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
+gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
+the next exclusion longer; a restart begins with the shortest again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from covey.api import core
+from covey.api.constants import REASON_INVALID_TOPOLOGY
+from covey.observability.logging import get_logger
+from covey.placement.model import Path, Topology
+from covey.scheduler import times
+from covey.scheduler.cache import Cache
+from covey.scheduler.entries import Entry, excluded_now, occupied, waiting_since
+from covey.scheduler.gangs import Surroundings, UnplannableError
+from covey.scheduler.status import Decision
+from covey.scheduler.topologies import Topologies
+from covey.scheduler.tree import Key, Unit
+
+log = get_logger(__name__)
+
+#: Seconds that a node is left out after its first failure; doubled at each further one.
+FIRST_EXCLUSION: Final = 60.0
+LONGEST_EXCLUSION: Final = 3600.0
+
+
+class Queueing:
+    """Surroundings of units, from the cache."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        topologies: Topologies,
+        *,
+        reserve_after: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._topologies = topologies
+        self._reserve_after = reserve_after
+        self._clock = clock
+        self._excluded: dict[Key, dict[str, core.ExcludedNode]] = {}
+        self._failures: dict[tuple[Key, str], int] = {}
+        self._unknown: set[str] = set()
+
+    def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
+        """What the unit's status must keep, its topology or why there is none, and its surroundings."""
+        excluded = self._exclusions(unit)
+        status = unit.root.status
+        kept = Decision(excluded=excluded, reservation=status.reservation)
+        try:
+            topology = self._topologies.choose(unit.root)
+        except LookupError as error:
+            return kept, UnplannableError(REASON_INVALID_TOPOLOGY, str(error.args[0])), Surroundings()
+        around = Surroundings(
+            priority=self.priority(unit.root),
+            created=self._created(unit.root),
+            assumed=self._cache.capacity.assumed,
+            excluded={each.node: each.reason for each in excluded},
+            occupied=self._occupied(unit, topology),
+        )
+        return kept, topology, around
+
+    def priority(self, root: core.Group) -> int:
+        """The unit's priority: as written, else its class's, else the global default, else 0."""
+        if root.spec.priority is not None:
+            return root.spec.priority
+        classes = self._cache.priority_classes.store
+        name = root.spec.priority_class_name
+        if not name:
+            return next((each.value for each in classes.values() if each.global_default), 0)
+        found = classes.get(("", name))
+        if found is None and name not in self._unknown:
+            self._unknown.add(name)
+            log.warning("unknown priority class, taken as 0", priority_class=name)
+        return found.value if found else 0
+
+    def exclude(self, unit: Unit, node: str, reason: str) -> None:
+        """Leave a node out for this unit for a while, longer each time."""
+        count = self._failures.get((unit.key, node), 0)
+        self._failures[unit.key, node] = count + 1
+        until = self._clock() + min(FIRST_EXCLUSION * 2**count, LONGEST_EXCLUSION)
+        entry = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(until))
+        self._excluded.setdefault(unit.key, {})[node] = entry
+
+    def forget(self, root: Key) -> None:
+        """The unit is gone."""
+        self._excluded.pop(root, None)
+        for key in [key for key in self._failures if key[0] == root]:
+            del self._failures[key]
+
+    def deadlines(self, entry: Entry) -> Iterator[float]:
+        """Seconds until time alone changes something for a unit: an exclusion ends, or its wait becomes too long."""
+        now = self._clock()
+        for each in entry.decision.excluded:
+            yield (times.seconds(each.until) or now) - now
+        if entry.refused and entry.decision.reservation is None:
+            unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
+            since = waiting_since(unit.root)
+            if since is not None and since + self._reserve_after > now:
+                yield since + self._reserve_after - now
+
+    def _exclusions(self, unit: Unit) -> tuple[core.ExcludedNode, ...]:
+        now = self._clock()
+        nodes = {each.node: each for each in unit.root.status.excluded_nodes or ()}
+        nodes |= self._excluded.get(unit.key, {})
+        return excluded_now((nodes[name] for name in sorted(nodes)), now)
+
+    def _created(self, root: core.Group) -> str:
+        workload = self._cache.workload(root)
+        return workload.metadata.creation_timestamp if workload else root.metadata.creation_timestamp
+
+    def _occupied(self, unit: Unit, topology: Topology) -> dict[Path, int]:
+        constraints = unit.root.spec.scheduling_constraints
+        if constraints is None or constraints.spread is None:
+            return {}
+        try:
+            depth = topology.depth(constraints.spread.level) + 1
+        except KeyError:
+            return {}
+        siblings = (self._cache.index.unit(root) for root in self._siblings(unit))
+        found = occupied((each for each in siblings if each), lambda node: self._cache.path(topology, node), depth)
+        return dict(found)
+
+    def _siblings(self, unit: Unit) -> Iterator[Key]:
+        owner = unit.root.metadata.controller
+        for root in self._cache.index.roots():
+            if root != unit.key and root[0] == unit.key[0]:
+                other = self._cache.index.unit(root)
+                theirs = other.root.metadata.controller if other else None
+                if owner and theirs and owner.uid == theirs.uid:
+                    yield root

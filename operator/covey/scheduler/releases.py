@@ -1,0 +1,182 @@
+"""Undoes pins that cannot become bindings, so that the pods are recreated gated and planned again.
+
+A pin cannot be taken back; the pod must go. This writes the release annotation, from which on guard and barrier refuse
+the pod, and the operator replaces it. The rest of the gang stays where it is.
+
+* The node is gone, cordoned, not ready, tainted, or its room was taken by somebody else: found from the cache, at the
+  event, for every reservation on that node. Where room is short the least important pods go.
+* kube-scheduler says ``Unschedulable`` although the node fits by all that Covey models: after a short while, in which
+  kube-scheduler is made to look again, the node is left out for that gang for a time.
+* Time is up (``overdue``).
+
+Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final
+
+from covey.api import core
+from covey.api.constants import RELEASE_UNSCHEDULABLE
+from covey.kube.queue import WorkQueue, run_workers
+from covey.scheduler import overdue, podstate
+from covey.scheduler.binder import release_reason
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.tree import Key, Unit
+from covey.scheduler.writer import PodWriter
+
+#: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
+DOUBT: Final = 5.0
+WORKERS: Final = 4
+
+#: ``("node", name)``, ``("unit", namespace, name)`` or ``("pod", uid)``.
+_Item = tuple[str, ...]
+
+
+class Releases:
+    """Watches over unbound pins."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        writer: PodWriter,
+        *,
+        exclude: Callable[[Unit, str, str], None],
+        arrived: Callable[[str], bool],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._writer = writer
+        self._exclude = exclude
+        self._arrived = arrived
+        self._clock = clock
+        self._queue: WorkQueue[_Item] = WorkQueue("releases")
+        self._pinned_at: dict[str, float] = {}
+        self._torn: dict[Key, float] = {}
+        self._doubted: dict[str, float] = {}
+        self._running = False
+        cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod))
+
+    async def run(self) -> None:
+        """Watch for ever. Pins that are there already are judged by their gang's admission time."""
+        self._running = True
+        now = self._clock()
+        for root in self._cache.index.roots():
+            unit = self._cache.index.unit(root)
+            if unit is not None and not unit.minimum_met(
+                lambda pod: podstate.bound(pod) or podstate.pinned(pod) is not None
+            ):
+                self._pinned_at.update({pod.metadata.uid: now for pod in unit.pods() if podstate.pinned(pod)})
+            self._queue.add(("unit", *root))
+        for node in list(self._cache.capacity.reserved):
+            self._queue.add(("node", node))
+        for pod in self._cache.index.pods():
+            self._suspect(pod)
+        await run_workers(self._queue, self._work, WORKERS)
+
+    def _unit(self, root: Key) -> None:
+        if self._running:
+            self._queue.add(("unit", *root))
+
+    def _node(self, name: str) -> None:
+        if self._running and name in self._cache.capacity.reserved:
+            self._queue.add(("node", name))
+
+    def _pod(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
+        if not self._running:
+            return
+        uid = pod.metadata.uid
+        node = podstate.holding(pod)
+        if gone or podstate.pinned(pod) is None:
+            self._pinned_at.pop(uid, None)
+            self._doubted.pop(uid, None)
+        elif podstate.claims_membership(pod):
+            self._pinned_at.setdefault(uid, self._clock())
+            self._suspect(pod)
+        if node is not None and not gone:
+            self._node(node)
+
+    def _suspect(self, pod: core.Pod) -> None:
+        if podstate.claims_membership(pod) and podstate.pinned(pod) and podstate.unschedulable(pod):
+            self._queue.add(("pod", pod.metadata.uid))
+
+    async def _work(self, item: _Item) -> None:
+        match item:
+            case ("node", name):
+                await self._check_node(name)
+            case ("unit", namespace, name):
+                await self._check_unit((namespace, name))
+            case ("pod", uid):
+                await self._check_pod(uid)
+            case _:
+                raise AssertionError(item)
+
+    async def _check_node(self, name: str) -> None:
+        victims = self.victims(name)
+        await asyncio.gather(*(self._writer.release(pod, release_reason(cause)) for pod, cause in victims))
+
+    def victims(self, node: str) -> list[tuple[core.Pod, str]]:
+        """The unbound pins on a node that cannot become bindings now, and why; the least important first."""
+        capacity = self._cache.capacity
+        pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
+        pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
+        pods.sort(key=lambda pod: (pod.spec.priority or 0, _newer_first(pod)))
+        found: list[tuple[core.Pod, str]] = []
+        for pod in pods:
+            cause = capacity.refusal_in_place(pod, node, [each for each, _ in found])
+            if cause is not None:
+                found.append((pod, cause))
+        return found
+
+    async def _check_unit(self, root: Key) -> None:
+        unit = self._cache.index.unit(root)
+        if unit is None:
+            self._torn.pop(root, None)
+            return
+        now = self._clock()
+        if overdue.torn(unit):
+            self._torn.setdefault(root, now)
+        else:
+            self._torn.pop(root, None)
+        dues = list(overdue.due(unit, self._pinned_at, self._torn.get(root)))
+        late = {due.pod.metadata.uid: due for due in sorted(dues, key=lambda each: -each.when) if due.when <= now}
+        await asyncio.gather(*(self._writer.release(due.pod, due.reason) for due in late.values()))
+        coming = [due.when - now for due in dues if due.when > now]
+        if coming:
+            self._queue.add_after(("unit", *root), min(coming) + 0.01)
+
+    async def _check_pod(self, uid: str) -> None:
+        pod = self._cache.index.pod(uid)
+        node = podstate.pinned(pod) if pod is not None else None
+        if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
+            self._doubted.pop(uid, None)
+            return
+        said = podstate.unschedulable(pod)
+        if said is None:
+            return
+        cause = self._cache.capacity.refusal_in_place(pod, node)
+        if cause is not None:
+            await self._check_node(node)
+            return
+        now = self._clock()
+        if uid not in self._doubted:
+            self._doubted[uid] = now
+            self._queue.add_after(("pod", uid), DOUBT)
+            await self._writer.wake(pod, f"{pod.metadata.resource_version}.doubt")
+            return
+        left = self._doubted[uid] + DOUBT - now
+        if left > 0:
+            self._queue.add_after(("pod", uid), left)
+            return
+        unit = self._cache.unit_of(pod)
+        if unit is not None:
+            self._exclude(unit, node, said)
+        await self._writer.release(pod, RELEASE_UNSCHEDULABLE)
+
+
+def _newer_first(pod: core.Pod) -> tuple[int, ...]:
+    """A sort key that puts the youngest first."""
+    return tuple(-ord(letter) for letter in pod.metadata.creation_timestamp)

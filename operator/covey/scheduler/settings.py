@@ -1,0 +1,49 @@
+"""What the scheduler process is told when it starts; the command line fills it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
+
+
+class EndpointMode(StrEnum):
+    """Who reaches the extender: the kube-scheduler in the same pod, or any through a Service."""
+
+    SIDECAR = "sidecar"
+    SERVICE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Files of the extender's own certificate, and of the authority that its callers' certificates need."""
+
+    cert_file: str
+    private_key_file: str
+    client_ca_file: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Flags of ``covey scheduler``.
+
+    ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
+    whole cluster, because capacity is held by pods of every owner. ``reserve_after`` is in seconds. ``identity``
+    names this process in leases and events; empty means host name and process id.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    bind_address: str = "127.0.0.1:8890"
+    endpoint_mode: EndpointMode = EndpointMode.SIDECAR
+    tls: Tls | None = None
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    reserve_after: float = 300.0
+    leader_elect: bool = True
+    leader_elect_namespace: str = DEFAULT_NAMESPACE
+    metrics_bind_address: str = ":8080"
+    health_probe_bind_address: str = ":8081"
+    namespaces: tuple[str, ...] = ()
+    identity: str = ""
+    connections: int = 64

@@ -1,0 +1,100 @@
+"""Writes the groups' status: whole, by server-side apply on ``/status``, and only when it differs.
+
+One worker takes a unit at a time and waits a moment after a change, so that the many events of one gang become one
+write. The UID goes along, so that a status never lands on a successor of the same name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from covey.api import core
+from covey.api.constants import MANAGER_SCHEDULER, SCHEDULING_API
+from covey.kube.client import Client
+from covey.kube.errors import Conflict, NotFound
+from covey.kube.queue import WorkQueue, run_workers
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.placement.inventory import NO_TOPOLOGY
+from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.status import Decision, observed, statuses
+from covey.scheduler.times import rfc3339
+from covey.scheduler.tree import Key
+
+#: Seconds that a unit's events are gathered before its status is computed.
+GATHER: Final = 0.1
+WORKERS: Final = 8
+
+
+class StatusWriter:
+    """Keeps the status of all groups as ``decision`` and the cache say."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        client: Client,
+        decision: Callable[[Key], Decision],
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._cache = cache
+        self._client = client
+        self._decision = decision
+        self._clock = clock
+        self._queue: WorkQueue[Key] = WorkQueue("status")
+        self._written: dict[Key, dict[str, dict[str, Any]]] = {}
+        cache.subscribe(Listener(unit=self.changed, status=self.changed))
+
+    def changed(self, root: Key) -> None:
+        """Something about a unit, or the decision about it, has changed."""
+        self._queue.add_after(root, GATHER)
+
+    async def run(self) -> None:
+        """Write for ever."""
+        for root in self._cache.index.roots():
+            self._queue.add(root)
+        await run_workers(self._queue, self._write, WORKERS)
+
+    async def _write(self, root: Key) -> None:
+        unit = self._cache.index.unit(root)
+        if unit is None:
+            self._written.pop(root, None)
+            return
+        decision = self._decision(root)
+        path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
+        wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
+        written = self._written.setdefault(root, {})
+        await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
+
+    async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> None:
+        uid = group.metadata.uid
+        if status == observed(group):
+            written.pop(uid, None)
+            return
+        if written.get(uid) == _timeless(status):
+            return  # written, and the watch has not shown it yet
+        resource = COMPOSITE_POD_GROUPS if group.kind == "CompositePodGroup" else POD_GROUPS
+        meta = group.metadata
+        body = {
+            "apiVersion": SCHEDULING_API,
+            "kind": group.kind,
+            "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": uid},
+            "status": status,
+        }
+        try:
+            await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status")
+        except (NotFound, Conflict):
+            written.pop(uid, None)
+            return  # the group is gone, or has a successor
+        written[uid] = _timeless(status)
+
+
+def _timeless(status: dict[str, Any]) -> dict[str, Any]:
+    """A status without the times of its conditions, which differ while the watch is behind."""
+    conditions = [
+        {key: value for key, value in each.items() if key != "lastTransitionTime"} for each in status["conditions"]
+    ]
+    return {**status, "conditions": conditions}

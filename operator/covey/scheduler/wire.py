@@ -1,0 +1,55 @@
+"""What kube-scheduler sends to an extender and what it reads back: ``k8s.io/kube-scheduler/extender/v1``.
+
+Go's field names, for the Go structs carry no JSON tags. ``NodeNames`` stays raw bytes: for a pinned pod it is never
+decoded, and in a cluster of 5,000 nodes it is most of the body.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from covey.api import core
+
+
+class FilterArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderArgs``, with ``nodeCacheCapable: true`` (names, no node objects)."""
+
+    pod: core.Pod
+    node_names: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class FilterResult(msgspec.Struct, rename="pascal", omit_defaults=True):
+    """``ExtenderFilterResult``. ``NodeNames`` is always sent: its absence would mean that no node is left."""
+
+    node_names: list[str] | msgspec.Raw
+    failed_and_unresolvable_nodes: dict[str, str] = {}
+    error: str = ""
+
+
+class PreemptResult(msgspec.Struct, rename="pascal"):
+    """``ExtenderPreemptionResult``; an empty map is a veto."""
+
+    node_name_to_meta_victims: dict[str, str] = {}
+
+
+class BindArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderBindingArgs``."""
+
+    pod_name: str
+    pod_namespace: str
+    node: str
+    pod_uid: str = msgspec.field(name="PodUID")
+
+
+class BindResult(msgspec.Struct, rename="pascal"):
+    """``ExtenderBindingResult``; an empty error is success."""
+
+    error: str = ""
+
+
+FILTER_ARGS: Final = msgspec.json.Decoder(FilterArgs)
+BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
+NAMES: Final = msgspec.json.Decoder(list[str] | None)
+ENCODER: Final = msgspec.json.Encoder()

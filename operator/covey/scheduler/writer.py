@@ -1,0 +1,133 @@
+"""The three patches that the scheduler process sends to pods: pin, release, wake. Each tests the pod's UID.
+
+Every failed test of a JSON patch is the same 422, so after one the pod is read again to know what happened; an
+answer that was lost is found out the same way. Nothing here remembers anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum
+from typing import Final
+
+from covey.api import core
+from covey.api.constants import ANNOTATION_WAKE
+from covey.kube.client import Client
+from covey.kube.errors import Invalid, KubeError, NotFound
+from covey.kube.resources import PODS
+from covey.observability import metrics
+from covey.observability.logging import get_logger
+from covey.scheduler import podstate
+from covey.scheduler.pin import annotate_patch, pin_patch, release_patch
+
+log = get_logger(__name__)
+
+#: Attempts at one pin, and the seconds before the second; the wait doubles. About 25 s in all.
+ATTEMPTS: Final = 8
+FIRST_WAIT: Final = 0.2
+#: A patch that fails its tests this often against a pod that was just read is refused for another reason.
+REFUSALS: Final = 3
+
+
+class Pinned(Enum):
+    """What became of a pin."""
+
+    DONE = "done"
+    GONE = "gone"
+    CONFLICT = "conflict"
+    DROPPED = "dropped"
+
+
+class PodWriter:
+    """Sends patches, at most ``in_flight`` at once."""
+
+    def __init__(
+        self, client: Client, *, in_flight: int = 64, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._client = client
+        self._slots = asyncio.Semaphore(in_flight)
+        self._sleep = sleep
+
+    async def pin(
+        self, pod: core.Pod, node: str, domains: Mapping[str, str], dropped: Callable[[], bool] = lambda: False
+    ) -> Pinned:
+        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so."""
+        refused = 0
+        for attempt in range(ATTEMPTS):
+            async with self._slots:
+                if dropped():
+                    return Pinned.DROPPED
+                try:
+                    await self._client.json_patch(
+                        PODS,
+                        pod.metadata.name,
+                        pod.metadata.namespace,
+                        pin_patch(pod, node, domains),
+                        type=core.Pod,
+                    )
+                except NotFound:
+                    return Pinned.GONE
+                except KubeError as error:
+                    refused += isinstance(error, Invalid)
+                    log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
+                else:
+                    return Pinned.DONE
+            verdict, pod = await self._look_again(pod, node)
+            if verdict is not None:
+                return verdict
+            if refused >= REFUSALS:
+                return Pinned.CONFLICT
+            if not refused:
+                await self._sleep(FIRST_WAIT * 2**attempt)
+        return Pinned.CONFLICT
+
+    async def release(self, pod: core.Pod, reason: str) -> bool:
+        """Ask the operator to replace an unbound pod. False when it is bound, gone, or released already."""
+        if podstate.released(pod) or pod.spec.node_name is not None:
+            return False
+        done = await self._annotate(pod, release_patch(pod, reason))
+        if done:
+            metrics.PODS_RELEASED.labels(reason).inc()
+            log.info("pin released", namespace=pod.metadata.namespace, pod=pod.metadata.name, reason=reason)
+        return done
+
+    async def wake(self, pod: core.Pod, mark: str) -> bool:
+        """Touch a pod that the guard refused, so that kube-scheduler looks at it again."""
+        return await self._annotate(pod, annotate_patch(pod, {ANNOTATION_WAKE: mark}))
+
+    async def read(self, pod: core.Pod) -> core.Pod | None:
+        """The pod as it is now; None when this incarnation is gone."""
+        try:
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, type=core.Pod)
+        except NotFound:
+            return None
+        return found if found.metadata.uid == pod.metadata.uid else None
+
+    async def _annotate(self, pod: core.Pod, operations: list[dict[str, object]]) -> bool:
+        """Send an annotation; a pod whose annotations were all removed meanwhile is read once more."""
+        try:
+            async with self._slots:
+                await self._client.json_patch(
+                    PODS, pod.metadata.name, pod.metadata.namespace, operations, type=core.Pod
+                )
+        except (NotFound, Invalid):
+            return False
+        except KubeError as error:
+            log.warning("annotation failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
+            return False
+        return True
+
+    async def _look_again(self, pod: core.Pod, node: str) -> tuple[Pinned | None, core.Pod]:
+        """Why a pin failed: a verdict, or None and the pod as it is now, to try again with."""
+        try:
+            latest = await self.read(pod)
+        except KubeError:
+            return None, pod
+        if latest is None:
+            return Pinned.GONE, pod
+        if node in {podstate.pinned(latest), latest.spec.node_name}:
+            return Pinned.DONE, latest
+        if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
+            return Pinned.CONFLICT, latest
+        return None, latest
