@@ -7,7 +7,8 @@ may be repeated: names are deterministic, deletions name an incarnation.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import TypeVar
 
 from covey.api import constants as names
@@ -21,7 +22,7 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotF
 from covey.observability.logging import get_logger
 from covey.operator import podstate
 from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, Relabel
-from covey.operator.objects import BY_KIND, Owned
+from covey.operator.objects import BY_KIND, Named
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem, of_pod_refusal
 
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 #: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
 _GENERATIONS = 3
+#: New objects of one kind that are worth a listing.
+_MANY = 16
 
 
 class Executor:
@@ -48,6 +51,7 @@ class Executor:
         self._owner = owner
         self._observed = observed
         self._width = width
+        self._surveyed: dict[str, dict[str, Named]] = {}
         self._uids = {key: owned.metadata.uid for key, owned in observed.objects.items()}
 
     async def run(self, actions: Actions) -> None:
@@ -61,6 +65,7 @@ class Executor:
             await self._apply(actions.store)
         await self._each(self._relabel, actions.relabel)
         for level in actions.apply:
+            await self._survey(level)
             await self._each(self._apply, level)
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._delete_object, actions.delete_objects)
@@ -107,16 +112,30 @@ class Executor:
         resource, name = BY_KIND[body["kind"]], body["metadata"]["name"]
         if (body["kind"], name) not in self._uids:
             await self._claim(body["kind"], name)
-        applied = await self._client.apply(resource, body, manager=names.MANAGER_OPERATOR, type=Owned)
+        applied = await self._client.apply(resource, body, manager=names.MANAGER_OPERATOR, type=Named)
         self._uids[body["kind"], name] = applied.metadata.uid
+
+    async def _survey(self, level: Sequence[Object]) -> None:
+        """Before many new objects of a kind, list the names that are taken: one request instead of one for each."""
+        new = Counter(body["kind"] for body in level if (body["kind"], body["metadata"]["name"]) not in self._uids)
+        for kind, count in new.items():
+            if count >= _MANY:
+                items, _ = await self._client.list(BY_KIND[kind], self._owner.namespace, type=Named)
+                self._surveyed[kind] = {item.metadata.name: item for item in items}
+
+    async def _find(self, kind: str, name: str) -> Named | None:
+        surveyed = self._surveyed.get(kind)
+        if surveyed is not None:
+            return surveyed.get(name)
+        try:
+            return await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=Named)
+        except NotFound:
+            return None
 
     async def _claim(self, kind: str, name: str) -> None:
         """Nothing is adopted: an object of the name must be ours already, or not be there."""
-        try:
-            found = await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=Owned)
-        except NotFound:
-            return
-        if is_ours(found.metadata, self._owner):
+        found = await self._find(kind, name)
+        if found is None or is_ours(found.metadata, self._owner):
             return
         owner = found.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):

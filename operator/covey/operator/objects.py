@@ -26,6 +26,12 @@ BY_KIND: Final = {resource.kind: resource for resource in (*APPLIED, CONTROLLER_
 ANNOTATION_APPLIED: Final = "covey.dev/applied"
 
 
+class Named(core.Read, frozen=True):
+    """Any object, when only whose it is matters."""
+
+    metadata: core.Meta
+
+
 class Inference(core.Read, frozen=True):
     """A DisaggregatedInference as stored; ``covey.api`` gives its spec meaning."""
 

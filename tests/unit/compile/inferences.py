@@ -1,0 +1,49 @@
+"""Builders of resources, and strategies for any that the API server would take."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from covey.api.inference import DisaggregatedInference
+
+CONTAINER: dict[str, Any] = {"name": "engine", "image": "engine:1"}
+
+
+def template(**pod: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [CONTAINER], **pod}}
+
+
+def role(name: str, **fields: Any) -> dict[str, Any]:
+    return {"name": name, "template": template(), **fields}
+
+
+def inference(
+    *roles: dict[str, Any], name: str = "llama", uid: str = "uid-llama", **spec: Any
+) -> DisaggregatedInference:
+    return DisaggregatedInference.model_validate(
+        {
+            "metadata": {"name": name, "namespace": "ml", "uid": uid, "generation": 1},
+            "spec": {"roles": list(roles), **spec},
+        }
+    )
+
+
+#: DNS labels, with the awkward ones that look like numbers.
+labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
+role_names = st.one_of(labels, st.sampled_from(["prefill", "prefill-0", "prefill-0-1", "decode", "0", "unit", "0-0"]))
+
+
+@st.composite
+def inferences(
+    draw: st.DrawFn, *, max_units: int = 3, max_replicas: int = 3, max_size: int = 3
+) -> DisaggregatedInference:
+    names = draw(st.lists(role_names, min_size=1, max_size=4, unique=True))
+    roles = []
+    for name in names:
+        replicas = draw(st.integers(0, max_replicas))
+        minimum = draw(st.integers(0, replicas))
+        roles.append(role(name, replicas=replicas, minReplicas=minimum, size=draw(st.integers(1, max_size))))
+    if not any(each["minReplicas"] for each in roles):
+        roles[0] |= {"replicas": max(roles[0]["replicas"], 1), "minReplicas": 1}
+    long = st.integers(1, 63).map(lambda length: "n" * length)
+    return inference(*roles, name=draw(st.one_of(labels, long)), replicas=draw(st.integers(0, max_units)))

@@ -1,0 +1,194 @@
+"""Pods: identity, environment, and what is Covey's own in them."""
+
+import itertools
+from typing import Any
+
+import pytest
+import yaml
+
+from covey.api import constants as names
+from covey.compile import Revision, Slot, compile_inference
+from unit.compile.inferences import inference, role, template
+
+FIRST = Slot(0, "prefill", 0, 0)
+WORKER = Slot(0, "prefill", 0, 1)
+
+
+def prefill(**fields: Any) -> dict[str, Any]:
+    return role("prefill", **{"size": 2, **fields})
+
+
+def env_of(container: dict[str, Any]) -> list[str]:
+    return [variable["name"] for variable in container["env"]]
+
+
+def values_of(container: dict[str, Any]) -> dict[str, str]:
+    return {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+
+
+def test_identity() -> None:
+    tree = compile_inference(inference(prefill()))
+    pod = tree.pods.build(WORKER, "uid-of-group")
+    assert pod["metadata"]["labels"] == {
+        "covey.dev/inference": "llama",
+        "covey.dev/unit": "0",
+        "covey.dev/role": "prefill",
+        "covey.dev/replica": "0",
+        "covey.dev/index": "1",
+        "covey.dev/revision": tree.revision.roles["prefill"].hash,
+        "covey.dev/address": "true",
+        "scheduling.covey.dev/pod-group": "llama-0-prefill-0",
+    }
+    assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
+    assert pod["spec"]["hostname"] == "0-prefill-0-1"
+    assert pod["spec"]["subdomain"] == "llama-prefill"
+    assert pod["spec"]["schedulingGates"] == [{"name": names.GATE_GANG}]
+    assert pod["spec"]["schedulerName"] == "covey-scheduler"
+
+
+def test_name_depends_on_the_predecessor_alone() -> None:
+    pods = compile_inference(inference(prefill())).pods
+    first, again, successor = (pods.build(FIRST, uid)["metadata"]["name"] for uid in ("group", "group", "pod-1"))
+    assert first == again != successor
+    assert first.startswith("llama-0-prefill-0-0-")
+
+
+def test_restarts_are_handed_on() -> None:
+    pods = compile_inference(inference(prefill())).pods
+    assert "annotations" not in pods.build(FIRST, "uid")["metadata"]
+    assert pods.build(FIRST, "uid", restarts=2)["metadata"]["annotations"] == {"covey.dev/restarts": "2"}
+
+
+def test_lws_contract_comes_first_in_every_container() -> None:
+    own = [{"name": "LWS_GROUP_SIZE", "value": "99"}, {"name": "ARGS", "value": "$(LWS_LEADER_ADDRESS):5000"}]
+    pod_template = template(
+        containers=[{"name": "engine", "image": "e", "env": own}, {"name": "sidecar", "image": "s"}],
+        initContainers=[{"name": "fetch", "image": "f", "env": [{"name": "COVEY_ROLE", "value": "mine"}]}],
+    )
+    pod = compile_inference(inference(prefill(template=pod_template))).pods.build(WORKER, "uid")
+    for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
+        assert env_of(container)[:3] == ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"]
+        assert values_of(container)["LWS_LEADER_ADDRESS"] == "0-prefill-0-0.llama-prefill.ml"
+        assert values_of(container)["LWS_GROUP_SIZE"] == "2"
+        assert values_of(container)["LWS_WORKER_INDEX"] == "1"
+        assert values_of(container)["COVEY_ROLE"] == "prefill"
+        assert len(env_of(container)) == len(set(env_of(container)))
+    assert pod["spec"]["containers"][0]["env"][-1] == own[1]
+
+
+def test_without_lws_only_covey_speaks() -> None:
+    pod = compile_inference(inference(prefill(), compat={"lws": False})).pods.build(FIRST, "uid")
+    assert not any(name.startswith("LWS_") for name in env_of(pod["spec"]["containers"][0]))
+
+
+def test_covey_environment() -> None:
+    tree = compile_inference(inference(prefill(replicas=2), role("kv-router", replicas=3), replicas=2), levels=["rack"])
+    (container,) = tree.pods.build(Slot(1, "prefill", 1, 1), "uid")["spec"]["containers"]
+    assert {key: value for key, value in values_of(container).items() if key.startswith("COVEY_")} == {
+        "COVEY_UNIT": "1",
+        "COVEY_ROLE": "prefill",
+        "COVEY_REPLICA": "1",
+        "COVEY_INDEX": "1",
+        "COVEY_SIZE": "2",
+        "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-prefill.ml",
+        "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-prefill.ml",
+        "COVEY_ROLE_PREFILL_REPLICAS": "2",
+        "COVEY_ROLE_PREFILL_SIZE": "2",
+        "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-kv-router.ml",
+        "COVEY_ROLE_KV_ROUTER_REPLICAS": "3",
+        "COVEY_ROLE_KV_ROUTER_SIZE": "1",
+    }
+    assert container["env"][-1] == yaml.safe_load("""
+      name: COVEY_DOMAIN_RACK
+      valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.covey.dev/rack']"}}
+    """)
+
+
+def test_levels_that_the_spec_names_are_told_too() -> None:
+    resource = inference(prefill(topology={"required": "cage"}), topology={"required": "hall"})
+    (container,) = compile_inference(resource, levels=["rack"]).pods.build(FIRST, "uid")["spec"]["containers"]
+    assert env_of(container)[-3:] == ["COVEY_DOMAIN_RACK", "COVEY_DOMAIN_HALL", "COVEY_DOMAIN_CAGE"]
+
+
+def test_leader_template_is_the_leaders_alone() -> None:
+    leader = template(nodeSelector={"kind": "leader"})
+    pods = compile_inference(inference(prefill(leaderTemplate=leader))).pods
+    assert pods.build(FIRST, "uid")["spec"]["nodeSelector"] == {"kind": "leader"}
+    assert "nodeSelector" not in pods.build(WORKER, "uid")["spec"]
+
+
+def test_covey_labels_win_over_the_templates() -> None:
+    metadata = {"labels": {"app": "vllm", "covey.dev/unit": "7"}, "annotations": {"note": "kept"}}
+    pod = compile_inference(inference(prefill(template={**template(), "metadata": metadata}))).pods.build(FIRST, "uid")
+    assert pod["metadata"]["labels"]["app"] == "vllm"
+    assert pod["metadata"]["labels"]["covey.dev/unit"] == "0"
+    assert pod["metadata"]["annotations"] == {"note": "kept"}
+
+
+def test_bodies_do_not_share_what_one_of_them_could_change() -> None:
+    pods = compile_inference(inference(prefill())).pods
+    one, other = pods.build(FIRST, "uid"), pods.build(FIRST, "uid")
+    one["metadata"]["labels"]["x"] = "y"
+    one["spec"]["containers"][0]["env"].clear()
+    assert "x" not in other["metadata"]["labels"]
+    assert other["spec"]["containers"][0]["env"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": 3},
+        {"template": template(nodeSelector={"a": "b"})},
+        {"leaderTemplate": template()},
+    ],
+)
+def test_rolled_fields_change_the_revision_of_their_role_only(change: dict[str, Any]) -> None:
+    before = Revision.of(inference(prefill(), role("router")).spec)
+    after = Revision.of(inference({**prefill(), **change}, role("router")).spec)
+    assert before.hash != after.hash
+    assert before.roles["prefill"].hash != after.roles["prefill"].hash
+    assert before.roles["router"].hash == after.roles["router"].hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"replicas": 7}, {"minReplicas": 0}, {"topology": {"required": "rack"}}, {"network": {"ports": []}}],
+)
+def test_live_fields_do_not(change: dict[str, Any]) -> None:
+    assert Revision.of(inference(prefill()).spec) == Revision.of(inference({**prefill(), **change}).spec)
+
+
+def test_compat_is_rolled_for_every_role() -> None:
+    before = Revision.of(inference(prefill(), role("router")).spec)
+    after = Revision.of(inference(prefill(), role("router"), compat={"lws": False}).spec)
+    assert all(before.roles[name].hash != after.roles[name].hash for name in before.roles)
+
+
+def test_hash_ignores_order_of_keys_and_written_defaults() -> None:
+    container = {"name": "engine", "image": "e", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    orders = itertools.permutations(container.items())
+    plain = {"spec": {"containers": [container]}}
+    roles = [{"name": "r", "template": {"spec": {"containers": [dict(order)]}}} for order in orders]
+    roles.append({"name": "r", "size": 1, "replicas": 1, "template": plain})
+    assert len({Revision.of(inference(each).spec).hash for each in roles}) == 1
+
+
+def test_null_means_absent() -> None:
+    generated = {"metadata": {"creationTimestamp": None}, **template()}
+    plain = {"metadata": {}, **template()}
+    hashes = {Revision.of(inference(prefill(template=each)).spec).hash for each in (generated, plain)}
+    assert len(hashes) == 1
+
+
+def test_revision_survives_storage() -> None:
+    revision = Revision.of(inference(prefill(leaderTemplate=template(nodeSelector={"a": "b"})), role("router")).spec)
+    assert Revision.from_data(revision.as_data()) == revision
+
+
+def test_an_earlier_revision_builds_its_own_pods() -> None:
+    old = Revision.of(inference(prefill(template=template(nodeSelector={"gen": "1"}))).spec)
+    tree = compile_inference(inference(prefill(size=4)), revision=old)
+    pod = tree.pods.build(FIRST, "uid")
+    assert pod["spec"]["nodeSelector"] == {"gen": "1"}
+    assert pod["metadata"]["labels"]["covey.dev/revision"] == old.roles["prefill"].hash
+    assert len(tree.slots) == 2

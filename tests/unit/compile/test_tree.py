@@ -1,0 +1,262 @@
+"""The tree: a golden one to be read, and what holds of any."""
+
+import re
+from collections import Counter
+from typing import Any
+
+import yaml
+from hypothesis import given, settings
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Layout, Tree, compile_inference
+from unit.compile.inferences import inference, inferences, role
+
+DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+GOLDEN = """
+Workload llama: templates unit(role-decode, role-prefill(replica-prefill), role-router)
+CompositePodGroup llama-0: gang 2 of 3 groups, timeout 300, block Required Group, rack Preferred Group
+CompositePodGroup llama-0-prefill under llama-0: gang 1 of 2 groups
+PodGroup llama-0-prefill-0 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
+PodGroup llama-0-prefill-1 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
+PodGroup llama-0-decode under llama-0: gang 2 of 3 pods, host Required Pod
+PodGroup llama-0-router under llama-0: basic of 1 pods, free
+Service llama-prefill
+Service llama-decode
+Service llama-router
+Pod llama-0-prefill-0-0 in llama-0-prefill-0
+Pod llama-0-prefill-0-1 in llama-0-prefill-0
+Pod llama-0-prefill-1-0 in llama-0-prefill-1
+Pod llama-0-prefill-1-1 in llama-0-prefill-1
+Pod llama-0-decode-0-0 in llama-0-decode
+Pod llama-0-decode-1-0 in llama-0-decode
+Pod llama-0-decode-2-0 in llama-0-decode
+Pod llama-0-router-0-0 in llama-0-router
+"""
+
+
+def llama(**spec: Any) -> DisaggregatedInference:
+    return inference(
+        role("prefill", replicas=2, size=2, topology={"required": "rack"}),
+        role("decode", replicas=3, minReplicas=2, topology={"required": "host"}),
+        role("router", minReplicas=0, topology={"followUnit": False}),
+        topology={"required": "block", "preferred": "rack"},
+        **spec,
+    )
+
+
+def summary(body: dict[str, Any]) -> str:
+    """One line for an object, so that a tree can be read."""
+    kind, name, spec = body["kind"], body["metadata"]["name"], body.get("spec", {})
+    if kind == "Service":
+        return f"Service {name}"
+    if kind == "Pod":
+        return f"Pod {name} in {body['metadata']['labels'][names.LABEL_POD_GROUP]}"
+    if kind == "Workload":
+        return f"Workload {name}: templates {', '.join(map(template_names, spec['compositePodGroupTemplates']))}"
+    parent = spec.get("parentCompositePodGroupName")
+    policy = spec["schedulingPolicy"]
+    unit = "groups" if kind == "CompositePodGroup" else "pods"
+    words = f"gang {next(iter(policy['gang'].values()))}" if "gang" in policy else "basic"
+    parts = [f"{words} of {spec.get('desiredGroupCount', spec.get('desiredCount'))} {unit}"]
+    if "timeoutSeconds" in spec:
+        parts.append(f"timeout {spec['timeoutSeconds']}")
+    constraints = spec.get("schedulingConstraints", {})
+    parts += [f"{item['level']} {item['mode']} {item['scope']}" for item in constraints.get("topology", ())]
+    parts += ["free"] if constraints.get("followUnit") is False else []
+    return f"{kind} {name}{f' under {parent}' if parent else ''}: {', '.join(parts)}"
+
+
+def template_names(template: dict[str, Any]) -> str:
+    children = [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
+    inner = f"({', '.join(sorted(map(template_names, children)))})" if children else ""
+    return template["name"] + inner
+
+
+def test_tree_of_one_unit() -> None:
+    tree = compile_inference(llama())
+    lines = [summary(body) for body in tree.objects()]
+    assert "\n".join(lines) == GOLDEN.strip()
+
+
+def test_root_carries_every_wish_of_the_unit() -> None:
+    wishes = {
+        "proximity": [{"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}],
+        "spread": {"level": "zone", "mode": "Required", "maxPerDomain": 2},
+    }
+    tree = compile_inference(llama(**wishes, gang={"timeoutSeconds": 60}, priorityClassName="high"))
+    (root,) = tree.levels[1].objects
+    assert root["spec"] == yaml.safe_load("""
+      workloadRef: {workloadName: llama, templateName: unit}
+      schedulingPolicy: {gang: {minGroupCount: 2}}
+      desiredGroupCount: 3
+      timeoutSeconds: 60
+      schedulingConstraints:
+        topology:
+        - {level: block, mode: Required, scope: Group}
+        - {level: rack, mode: Preferred, scope: Group}
+        proximity: [{roles: [prefill, decode], level: rack, mode: Required}]
+        spread: {level: zone, mode: Required, maxPerDomain: 2}
+      priorityClassName: high
+    """)
+    assert root["metadata"] == yaml.safe_load("""
+      name: llama-0
+      namespace: ml
+      labels: {covey.dev/inference: llama, covey.dev/unit: "0"}
+      ownerReferences:
+      - apiVersion: inference.covey.dev/v1alpha1
+        kind: DisaggregatedInference
+        name: llama
+        uid: uid-llama
+        controller: true
+        blockOwnerDeletion: true
+    """)
+
+
+def test_priority_is_on_every_group_and_pod() -> None:
+    tree = compile_inference(llama(priorityClassName="high"))
+    for body in tree.objects():
+        if body["kind"] not in {"Workload", "Service"}:
+            assert body["spec"]["priorityClassName"] == "high", body["metadata"]["name"]
+    (workload,) = tree.levels[0].objects
+    assert all(found["priorityClassName"] == "high" for found in templates_of(workload))
+
+
+def test_every_unit_refers_to_the_one_workload() -> None:
+    tree = compile_inference(llama(replicas=3))
+    roots = tree.levels[1].objects
+    assert [root["metadata"]["name"] for root in roots] == ["llama-0", "llama-1", "llama-2"]
+    assert {root["spec"]["workloadRef"]["workloadName"] for root in roots} == {"llama"}
+    assert len(tree.levels[0].objects) == 1
+
+
+def test_suspended_has_no_place_in_the_queue_but_keeps_its_addresses() -> None:
+    tree = compile_inference(llama(suspend=True))
+    assert {body["kind"] for body in tree.objects()} == {"Service"}
+
+
+def test_layout_with_holes() -> None:
+    unit = {"prefill": (0, 3), "decode": (1,), "router": ()}
+    tree = compile_inference(llama(), layout=Layout({2: unit}))
+    names_found = [body["metadata"]["name"] for body in tree.objects() if body["kind"] in {"PodGroup", "Pod"}]
+    assert names_found == [
+        "llama-2-prefill-0",
+        "llama-2-prefill-3",
+        "llama-2-decode",
+        "llama-2-router",
+        "llama-2-prefill-0-0",
+        "llama-2-prefill-0-1",
+        "llama-2-prefill-3-0",
+        "llama-2-prefill-3-1",
+        "llama-2-decode-1-0",
+    ]
+
+
+def test_service_publishes_only_the_live_pod_of_an_address() -> None:
+    ports = {"ports": [{"name": "http", "port": 8000}]}
+    tree = compile_inference(inference(role("router", network=ports)))
+    (service,) = tree.levels[-1].objects
+    assert service["spec"] == yaml.safe_load("""
+      clusterIP: None
+      publishNotReadyAddresses: true
+      selector: {covey.dev/inference: llama, covey.dev/role: router, covey.dev/address: "true"}
+      ports: [{name: http, port: 8000, targetPort: 8000, protocol: TCP}]
+    """)
+
+
+def templates_of(workload: dict[str, Any]) -> list[dict[str, Any]]:
+    found, left = [], list(workload["spec"]["compositePodGroupTemplates"])
+    while left:
+        template = left.pop()
+        found.append(template)
+        left += [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
+    return found
+
+
+@given(inferences())
+@settings(max_examples=150, deadline=None)
+def test_names_are_unique_and_valid(resource: DisaggregatedInference) -> None:
+    tree = compile_inference(resource)
+    bodies = list(tree.objects())
+    counted = Counter((body["kind"], body["metadata"]["name"]) for body in bodies)
+    assert max(counted.values(), default=0) <= 1
+    for body in bodies:
+        name = body["metadata"]["name"]
+        assert DNS_SUBDOMAIN.fullmatch(name), name
+        for key, value in body["metadata"]["labels"].items():
+            assert len(value) <= 63, (key, value)
+            assert LABEL_VALUE.fullmatch(value), (key, value)
+        if body["kind"] == "Service":
+            assert len(name) <= 63, name
+            assert DNS_LABEL.fullmatch(name), name
+    hostnames = Counter(
+        (body["spec"]["hostname"], body["spec"]["subdomain"]) for body in bodies if body["kind"] == "Pod"
+    )
+    assert max(hostnames.values(), default=0) <= 1
+    assert all(len(hostname) <= 63 for hostname, _ in hostnames)
+
+
+@given(inferences())
+@settings(max_examples=100, deadline=None)
+def test_objects_come_after_what_they_refer_to(resource: DisaggregatedInference) -> None:
+    seen: set[tuple[str, str]] = set()
+    for body in compile_inference(resource).objects():
+        spec, labels = body["spec"], body["metadata"]["labels"]
+        if parent := spec.get("parentCompositePodGroupName"):
+            assert ("CompositePodGroup", parent) in seen
+        if reference := spec.get("workloadRef"):
+            assert ("Workload", reference["workloadName"]) in seen
+        if body["kind"] == "Pod":
+            assert ("PodGroup", labels[names.LABEL_POD_GROUP]) in seen
+            assert ("Service", spec["subdomain"]) in seen
+        seen.add((body["kind"], body["metadata"]["name"]))
+
+
+@given(inferences())
+@settings(max_examples=100, deadline=None)
+def test_counts_of_the_gang(resource: DisaggregatedInference) -> None:
+    tree = compile_inference(resource)
+    members = Counter(
+        body["metadata"]["labels"][names.LABEL_POD_GROUP] for body in tree.objects() if body["kind"] == "Pod"
+    )
+    for root in tree.levels[1].objects:
+        children = [body for body in groups(tree) if body["spec"].get("parentCompositePodGroupName") == name_of(root)]
+        in_gang = [child for child in children if "gang" in child["spec"]["schedulingPolicy"]]
+        assert root["spec"]["schedulingPolicy"]["gang"]["minGroupCount"] == len(in_gang)
+        assert root["spec"]["desiredGroupCount"] == len(children)
+    for group in groups(tree):
+        if group["kind"] == "PodGroup":
+            assert members[name_of(group)] == group["spec"]["desiredCount"]
+            gang = group["spec"]["schedulingPolicy"].get("gang", {"minCount": 0})
+            assert gang["minCount"] <= group["spec"]["desiredCount"]
+
+
+@given(inferences())
+@settings(max_examples=100, deadline=None)
+def test_template_names_are_unique_and_used(resource: DisaggregatedInference) -> None:
+    tree = compile_inference(resource)
+    if not tree.layout.units:
+        return
+    (workload,) = tree.levels[0].objects
+    counted = Counter(template["name"] for template in templates_of(workload))
+    assert max(counted.values()) == 1
+    assert {group["spec"]["workloadRef"]["templateName"] for group in groups(tree)} <= counted.keys()
+    assert depth(workload["spec"]["compositePodGroupTemplates"][0]) <= 4
+
+
+def groups(tree: Tree) -> list[dict[str, Any]]:
+    return [body for level in tree.levels[1:4] for body in level.objects]
+
+
+def name_of(body: dict[str, Any]) -> str:
+    name = body["metadata"]["name"]
+    assert isinstance(name, str)
+    return name
+
+
+def depth(template: dict[str, Any]) -> int:
+    children = [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
+    return 1 + max(map(depth, children), default=0)
