@@ -7,11 +7,12 @@ from typing import Any, Final
 import yaml
 
 from covey.api import constants
-from covey.api.groups import CompositePodGroup, PodGroup, Workload
+from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
 from covey.api.schema import structural
 from covey.api.topology import ClusterTopology
+from covey.api.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,115 @@
+"""``Workload``: the templates of the groups that one unit forms, a tree of at most four levels.
+
+A CRD knows no recursion, so each level of composites has a model of its own.
+"""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from covey.api.meta import DnsLabel, ObjectMeta, ObjectName
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, Model, Rule
+from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingConstraints
+
+
+class PodGroupTemplate(Prioritised):
+    """What PodGroups are made from."""
+
+    name: Annotated[DnsLabel, LIVE]
+    """The template's name, unique in the whole Workload."""
+    scheduling_policy: PodPolicy
+    """Whether the pods are a gang."""
+    desired_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000_000)] = None
+    """Pods that the controller means to create."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may lie."""
+
+
+class _CompositeTemplate(Prioritised):
+    name: Annotated[DnsLabel, LIVE]
+    """The template's name, unique in the whole Workload."""
+    scheduling_policy: GroupPolicy
+    """Whether the child groups are a gang."""
+    desired_group_count: Annotated[int | None, LIVE, Field(ge=0, le=10_000)] = None
+    """Child groups that the controller means to create."""
+    scheduling_constraints: SchedulingConstraints | None = None
+    """Where the pods may lie."""
+    timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
+    """On a root: seconds from admission until the minimum is bound."""
+
+
+_CHILD_RULE: Final = Rule(
+    "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) || "
+    "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
+    "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates",
+)
+
+
+class InnermostTemplate(_CompositeTemplate):
+    """What CompositePodGroups two levels below a root are made from; only PodGroups may lie below them."""
+
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(min_length=1, max_length=16)]
+    """Templates of child PodGroups. 1 to 16."""
+
+
+class InnerTemplate(_CompositeTemplate):
+    """What CompositePodGroups below a root are made from."""
+
+    RULES: ClassVar = (_CHILD_RULE,)
+
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child PodGroups. At most 16."""
+    composite_pod_group_templates: Annotated[tuple[InnermostTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child CompositePodGroups. At most 16."""
+
+
+class CompositePodGroupTemplate(_CompositeTemplate):
+    """What root CompositePodGroups are made from. The tree is at most 4 deep, PodGroups included."""
+
+    RULES: ClassVar = (_CHILD_RULE,)
+
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child PodGroups. At most 16."""
+    composite_pod_group_templates: Annotated[tuple[InnerTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of child CompositePodGroups. At most 16."""
+
+
+class ControllerReference(Model):
+    """The object that a Workload belongs to."""
+
+    api_group: Annotated[str, IMMUTABLE, Field(max_length=253)] = ""
+    """Its API group; empty for the core group."""
+    kind: Annotated[str, IMMUTABLE, Field(min_length=1, max_length=63)]
+    """Its kind."""
+    name: Annotated[ObjectName, IMMUTABLE]
+    """Its name, in the same namespace."""
+
+
+class WorkloadSpec(Model):
+    """The templates of one unit."""
+
+    RULES: ClassVar = (
+        Rule(
+            "(has(self.podGroupTemplates) && size(self.podGroupTemplates) > 0) != "
+            "(has(self.compositePodGroupTemplates) && size(self.compositePodGroupTemplates) > 0)",
+            "exactly one of podGroupTemplates and compositePodGroupTemplates must have items: "
+            "put groups without a parent in the one, trees in the other",
+        ),
+    )
+
+    controller_ref: Annotated[ControllerReference | None, IMMUTABLE] = None
+    """The object that the Workload belongs to."""
+    pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of PodGroups without a parent. At most 16."""
+    composite_pod_group_templates: Annotated[tuple[CompositePodGroupTemplate, ...], BY_NAME, Field(max_length=16)] = ()
+    """Templates of root CompositePodGroups. At most 16."""
+
+
+class Workload(Model):
+    """The templates of the groups that one unit of a controller's pods forms."""
+
+    api_version: Literal["scheduling.covey.dev/v1alpha1"] = "scheduling.covey.dev/v1alpha1"
+    kind: Literal["Workload"] = "Workload"
+    metadata: ObjectMeta
+    spec: WorkloadSpec
+    """The templates of one unit."""
