@@ -1,0 +1,298 @@
+"""Exact capacity of every domain for one structure, bottom up, remembered until something below changes.
+
+Nodes give tables of pods that fit together; a domain adds up its children; at the level that a class may not straddle
+its pods are counted in whole replicas. Groups double a domain's answer: with and without the group's one domain inside
+(a mask bit each). What a gang brings along (nodes it must avoid, demands of half placed replicas, members that fix a
+domain) is a `View`: only the domains it touches are worked out again, all others come from memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from covey.placement.domains import DomainNode
+from covey.placement.inventory import Inventory, NodeState
+from covey.placement.model import Path
+from covey.placement.nodetable import NodeTables
+from covey.placement.structure import Structure
+from covey.placement.tables import Budget, Table, Tables, Vector, project
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one gang changes about the inventory. Paths are those of the structure's topology.
+
+    ``closed`` says which streams (bits) a domain is closed to; ``mandatory`` which pods (by stream) must be placed
+    inside a domain before anything else; ``anchors`` which domain a group lies in already.
+    """
+
+    closed: Mapping[Path, int] = field(default_factory=dict)
+    closed_nodes: Mapping[str, Path] = field(default_factory=dict)
+    mandatory: Mapping[Path, Vector] = field(default_factory=dict)
+    anchors: Mapping[int, Path] = field(default_factory=dict)
+    touched: frozenset[Path] = field(init=False)
+    anchored: int = field(init=False)
+    #: What was worked out for this view alone.
+    totals: dict[Path, Entry | None] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        paths = (*self.closed, *self.closed_nodes.values(), *self.mandatory, *self.anchors.values())
+        touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
+        object.__setattr__(self, "touched", touched)
+        object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
+
+    def off(self, path: Path) -> int:
+        """The streams that a domain is closed to, by itself or by one above it."""
+        bits = 0
+        if self.closed:
+            for end in range(len(path) + 1):
+                bits |= self.closed.get(path[:end], 0)
+        return bits
+
+
+NO_VIEW = View()
+
+
+class Entry:
+    """The tables of one domain by the groups (mask bits) that have their domain inside it."""
+
+    __slots__ = ("number", "tables")
+
+    def __init__(self, tables: dict[int, Table], number: int) -> None:
+        self.tables = tables
+        self.number = number
+
+
+class Frame:
+    """One depth's dimensions, and the sums of entries in them."""
+
+    def __init__(self, structure: Structure, depth: int) -> None:
+        self.dimensions = structure.dimensions(depth)
+        self.tables = Tables(tuple(structure.cap(dimension) for dimension in self.dimensions))
+        self._entries: dict[Hashable, Entry] = {}
+        self._sums: dict[tuple[int, int], Entry] = {}
+        self._totals: dict[Hashable, Entry] = {}
+        self.zero = self.entry({0: self.tables.zero})
+
+    def entry(self, tables: dict[int, Table]) -> Entry:
+        """The one entry of these tables."""
+        key = tuple(sorted((mask, table.number) for mask, table in tables.items()))
+        found = self._entries.get(key)
+        if found is None:
+            found = self._entries[key] = Entry(tables, len(self._entries))
+        return found
+
+    def total(self, children: Iterable[Entry], budget: Budget) -> Entry:
+        """What the children hold together, however they are ordered."""
+        by_number: dict[int, Entry] = {}
+        numbers = []
+        for child in children:
+            numbers.append(child.number)
+            by_number[child.number] = child
+        counts = Counter(numbers)
+        counts.pop(self.zero.number, None)
+        key = frozenset(counts.items())
+        found = self._totals.get(key)
+        if found is None:
+            parts = [self._times(by_number[number], count, budget) for number, count in sorted(counts.items())]
+            while len(parts) > 1:  # pairwise, so that one changed child redoes only a few sums
+                pairs = [self._add(one, other, budget) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+                parts = pairs + parts[len(pairs) * 2 :]
+            found = self._totals[key] = parts[0] if parts else self.zero
+        return found
+
+    def _times(self, entry: Entry, count: int, budget: Budget) -> Entry:
+        total, power = self.zero, entry
+        while count:
+            if count & 1:
+                total = self._add(total, power, budget)
+            count >>= 1
+            if count:
+                power = self._add(power, power, budget)
+        return total
+
+    def _add(self, one: Entry, other: Entry, budget: Budget) -> Entry:
+        if one is self.zero:
+            return other
+        if other is self.zero:
+            return one
+        key = (one.number, other.number)
+        found = self._sums.get(key)
+        if found is None:
+            tables: dict[int, Table] = {}
+            for mask, table in one.tables.items():
+                for other_mask, other_table in other.tables.items():
+                    if not mask & other_mask:
+                        total = self.tables.add(table, other_table, budget)
+                        present = tables.get(mask | other_mask)
+                        tables[mask | other_mask] = self.tables.union(present, total) if present else total
+            found = self._sums[key] = self.entry(tables)
+        return found
+
+
+class Engine:
+    """Capacity of all domains of one topology for one structure."""
+
+    def __init__(self, structure: Structure, inventory: Inventory) -> None:
+        self.structure = structure
+        self.tree = inventory.trees[structure.topology]
+        self.budget = Budget(0)
+        self.frames = {depth: Frame(structure, depth) for depth in range(structure.scope, structure.bottom + 2)}
+        self.nodes = NodeTables(structure.streams, self.frames[structure.bottom + 1])
+        self._totals: dict[Path, tuple[int, Entry]] = {}
+        self._steps: dict[tuple[int, int, bool], Entry] = {}
+        self._finals: dict[int, Table] = {}
+        self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
+        self.size = 0
+
+    def candidates(self) -> Iterable[DomainNode]:
+        """The domains of the structure's scope."""
+        return self.tree.at(self.structure.scope)
+
+    def final(self, scope: DomainNode, view: View) -> Table | None:
+        """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit."""
+        total = self.total(scope, view)
+        if total is None:
+            return None
+        found = self._finals.get(total.number)
+        if found is None:
+            depth = self.structure.scope
+            frame = self.frames[depth]
+            found = frame.tables.zero
+            for table in total.tables.values():
+                counted = self._count(table, depth)
+                found = frame.tables.union(found, counted)
+            self._finals[total.number] = found
+        return found
+
+    def entry(self, domain: DomainNode, view: View) -> Entry | None:
+        """What a domain offers to the one above it; None when a mandatory part does not fit in it."""
+        total = self.total(domain, view)
+        if total is None:
+            return None
+        entry = self._step(total, domain.depth, real=domain.real)
+        if view.anchored:
+            return self._anchored(entry, domain, view)
+        return entry
+
+    def total(self, domain: DomainNode, view: View) -> Entry | None:
+        """What the children of a domain hold together, mandatory pods taken out, before replicas are counted."""
+        off = view.off(domain.path)
+        if domain.path not in view.touched and not off:
+            known = self._totals.get(domain.path)
+            if known is None or known[0] != domain.version:
+                total = self._sum(domain, NO_VIEW, 0)
+                assert total is not None, "nothing is mandatory"
+                known = self._totals[domain.path] = (domain.version, total)
+            return known[1]
+        if domain.path not in view.totals:
+            total = self._sum(domain, view, off)
+            demand = view.mandatory.get(domain.path)
+            if total is not None and demand is not None:
+                total = self._minus(total, domain.depth + 1, demand)
+            view.totals[domain.path] = total
+        return view.totals[domain.path]
+
+    def children(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
+        """A domain's children, or at the bottom its nodes, with what each offers.
+
+        A child whose mandatory part does not fit is left out; `total` is None then.
+        """
+        if domain.depth < self.structure.bottom:
+            offers = [(child, self.entry(child, view)) for child in domain.children.values()]
+            return [(child, entry) for child, entry in offers if entry is not None]
+        off = view.off(domain.path)
+        return [(node, self.node_entry(node, view, off)) for node in domain.every_node()]
+
+    def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
+        """What one node offers."""
+        return (
+            self.frames[self.structure.bottom + 1].zero
+            if node.name in view.closed_nodes
+            else self.nodes.entry(node, off)
+        )
+
+    def takes(self, depth: int) -> Any:
+        """Row j: what one of dimension j of a depth takes of the dimensions one deeper."""
+        return self._consumption[depth]
+
+    def _sum(self, domain: DomainNode, view: View, off: int) -> Entry | None:
+        frame = self.frames[domain.depth + 1]
+        if off == (1 << len(self.structure.streams)) - 1:
+            return frame.zero
+        if domain.depth < self.structure.bottom:
+            entries = [self.entry(child, view) for child in domain.children.values()]
+            if None in entries:
+                return None
+            return frame.total(entries, self.budget)  # type: ignore[arg-type]  # None was ruled out
+        return frame.total((self.node_entry(node, view, off) for node in domain.every_node()), self.budget)
+
+    def _step(self, total: Entry, depth: int, *, real: bool) -> Entry:
+        key = (depth, total.number, real)
+        found = self._steps.get(key)
+        if found is None:
+            found = self._steps[key] = self._count_entry(total, depth, real=real)
+        return found
+
+    def _count_entry(self, total: Entry, depth: int, *, real: bool) -> Entry:
+        structure, frame = self.structure, self.frames[depth]
+        tables = {mask: self._count(table, depth) for mask, table in total.tables.items()}
+        if not real:  # what stands for a missing label is no domain of this level
+            here = [i for i, c in enumerate(structure.classes) if c.depth == depth]
+            tables = {mask: self._without(frame, table, here) for mask, table in tables.items()}
+        for group, group_depth in enumerate(structure.groups):
+            if group_depth == depth:
+                members = [i for i, c in enumerate(structure.classes) if group in c.groups]
+                inside = {mask | 1 << group: table for mask, table in tables.items()} if real else {}
+                tables = {mask: self._without(frame, table, members) for mask, table in tables.items()} | inside
+        return frame.entry(tables)
+
+    def _without(self, frame: Frame, table: Table, classes: list[int]) -> Table:
+        streams = len(self.structure.streams)
+        return frame.tables.without(table, [frame.dimensions.index(streams + i) for i in classes])
+
+    def _count(self, table: Table, depth: int) -> Table:
+        if self.frames[depth].dimensions == self.frames[depth + 1].dimensions:
+            return self.frames[depth].tables.intern(table.values)
+        frame = self.frames[depth]
+        return frame.tables.intern(project(table, self._consumption[depth], frame.tables.caps, self.budget))
+
+    def _takes(self, depth: int) -> Any:
+        above, below = self.frames[depth].dimensions, self.frames[depth + 1].dimensions
+        streams = len(self.structure.streams)
+        matrix = np.zeros((len(above), len(below)), dtype=np.int32)
+        for row, dimension in enumerate(above):
+            if dimension in below:
+                matrix[row, below.index(dimension)] = 1
+            else:
+                for stream, pods in enumerate(self.structure.classes[dimension - streams].pods):
+                    if pods:
+                        matrix[row, below.index(stream)] = pods
+        return matrix
+
+    def _minus(self, total: Entry, depth: int, demand: Vector) -> Entry | None:
+        frame = self.frames[depth]
+        vector = self.demand(depth, demand)
+        tables = {mask: frame.tables.minus(table, vector) for mask, table in total.tables.items()}
+        left = {mask: table for mask, table in tables.items() if table is not None}
+        return frame.entry(left) if left else None
+
+    def demand(self, depth: int, pods: Vector) -> Vector:
+        """Pods by stream as a vector of a depth's frame."""
+        streams = len(self.structure.streams)
+        return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
+
+    def _anchored(self, entry: Entry, domain: DomainNode, view: View) -> Entry:
+        """Drop the answers in which an anchored group has its domain elsewhere."""
+        allowed = 0
+        for group, path in view.anchors.items():
+            if path[: len(domain.path)] == domain.path:
+                allowed |= 1 << group
+        wrong = view.anchored & ~allowed
+        tables = {mask: table for mask, table in entry.tables.items() if not mask & wrong}
+        return entry if len(tables) == len(entry.tables) else self.frames[domain.depth].entry(tables)

@@ -1,0 +1,181 @@
+"""Plans one gang: every missing pod of its minimum, or as much surplus as fits.
+
+The order of aims is lexicographic: the minimum; its preferred levels, finest first; the best filled surplus;
+proximity; fewest domains; least fragmentation; a fixed order. Each is decided exactly before the next is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from covey.placement.inventory import Inventory
+from covey.placement.model import Gang, Path, Plan, Refusal, Topology
+from covey.placement.outcome import finished
+from covey.placement.problem import Aims, build, depth_of, required_aims
+from covey.placement.reasons import explain, unknown_refusal, unready
+from covey.placement.request import (
+    Demand,
+    followers,
+    minimum_demands,
+    minimum_paths,
+    minimum_replicas,
+    placed_paths,
+    replica_paths,
+    surplus_demands,
+    together,
+)
+from covey.placement.solve import Solution
+from covey.placement.tables import Budget, SearchLimit
+
+#: Table cells that may be computed for a gang beyond what is exact at any size.
+LIMIT = 50_000_000
+#: Up to so many shapes or replica classes the answer is exact whatever it costs.
+EXACT = 3
+_NO_LIMIT = 1 << 60
+
+
+def plan_minimum(
+    gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()
+) -> Plan | Refusal:
+    """Place every missing pod of the minimum; the domain is chosen with the surplus in view.
+
+    Args:
+        gang: what is asked.
+        inventory: what is free; not changed.
+        limit: how many table cells may be computed for a gang with more than three shapes and classes.
+        forbidden: domains reserved for other gangs.
+    """
+    refusal = unready(gang, inventory)
+    if refusal is not None:
+        return refusal
+    return _Planner(gang, inventory, limit, forbidden).minimum()
+
+
+def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
+    """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
+    if unready(gang, inventory) is not None:
+        return finished(gang, inventory, {})
+    return _Planner(gang, inventory, limit, forbidden).surplus()
+
+
+class _Planner:
+    """One plan."""
+
+    def __init__(self, gang: Gang, inventory: Inventory, limit: int, forbidden: Collection[Path]) -> None:
+        self._gang = gang
+        self._inventory = inventory
+        self._forbidden = forbidden
+        self._topology: Topology = inventory.topologies[gang.topology]
+        self._required = required_aims(gang, self._topology)
+        self._limit = limit
+
+    def minimum(self) -> Plan | Refusal:
+        gang = self._gang
+        needed = minimum_demands(gang)
+        if not needed:
+            return finished(gang, self._inventory, {})
+        budget = self._budget(needed)
+        try:
+            least = self._solution(needed, self._required, self._required, budget)
+            if not least.feasible():
+                return explain(gang, self._inventory, least, needed, self._forbidden, budget)
+            aims = self._preferred(needed, budget)
+        except SearchLimit:
+            return unknown_refusal(gang, self._inventory)
+        nodes = self._placed(needed, aims)
+        missing = {pod.key for demand in needed for pod in demand.missing}
+        return finished(gang, self._inventory, {pod: node for pod, node in nodes.items() if pod in missing})
+
+    def surplus(self) -> Plan:
+        gang = self._gang
+        demands = surplus_demands(gang)
+        if not demands:
+            return finished(gang, self._inventory, {})
+        try:
+            solution = self._solution(demands, self._required, self._required, self._budget(demands))
+            nodes = self._nodes(solution, demands)
+        except SearchLimit:
+            nodes = {}
+        return finished(gang, self._inventory, nodes)
+
+    def _placed(self, needed: Sequence[Demand], aims: Aims) -> dict[str, str]:
+        """The minimum's nodes, laid out together with as much surplus as can be had."""
+        everything = [*needed, *(demand for demand in surplus_demands(self._gang) if not demand.partial)]
+        try:
+            best = self._fullest(everything, aims, self._budget(everything))
+            for index, rule in enumerate(self._gang.proximity):
+                if not rule.required:
+                    near = replace(aims, proximity=aims.proximity | {index})
+                    tried = self._fullest(everything, near, self._budget(everything))
+                    if tried.choices and tried.choices[0].fill == best.choices[0].fill:
+                        best, aims = tried, near
+            return self._nodes(best, everything)
+        except SearchLimit:
+            best = self._fullest(needed, aims, Budget(_NO_LIMIT))
+            return self._nodes(best, needed)
+
+    def _fullest(self, demands: Sequence[Demand], aims: Aims, budget: Budget) -> Solution:
+        """The solution that admits the best filled surplus: under the minimum's aims if that costs nothing."""
+        close = self._solution(demands, aims, aims, budget)
+        full = tuple(len(role.kinds) for role in close.roles)
+        if aims == self._required or (close.choices and close.choices[0].counts == full):
+            return close
+        return self._solution(demands, aims, self._required, budget)
+
+    def _nodes(self, solution: Solution, demands: Sequence[Demand]) -> dict[str, str]:
+        if not solution.choices:
+            return {}
+        used = {path[:end] for path in self._present() for end in range(len(path) + 1)}
+        layout = solution.layout(used)
+        return solution.place(solution.cheapest(solution.choices, layout), layout, demands)
+
+    def _present(self) -> Iterable[Path]:
+        return placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
+
+    def _solution(self, demands: Sequence[Demand], aims: Aims, loose: Aims, budget: Budget) -> Solution:
+        problem = build(self._gang, self._inventory, demands, aims, loose, self._forbidden)
+        return Solution(self._gang, self._inventory, problem, demands, budget)
+
+    def _preferred(self, needed: Sequence[Demand], budget: Budget) -> Aims:
+        """The finest levels that the minimum can reach, one wish after another, each on top of those granted."""
+        aims = self._required
+        for depth in range(len(self._topology.levels) - 1, -1, -1):
+            for scope in range(-1, len(self._gang.roles)):  # -1 is the unit
+                wish = self._wish(aims, scope, depth)
+                if wish is not None and self._solution(needed, wish, wish, budget).feasible():
+                    aims = wish
+        return self._spread_out(needed, aims, budget)
+
+    def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
+        """The aims with one more wish: the unit's (scope -1) or a role's, at a depth; None when it has none there."""
+        if scope < 0:
+            wanted = depth_of(self._topology, self._gang.preferred)
+            parts = [minimum_paths(self._gang, self._inventory, followers(self._gang))]
+            useful = aims.unit < depth <= wanted and together(parts, depth)
+            return replace(aims, unit=depth) if useful else None
+        role = self._gang.roles[scope]
+        wanted = depth_of(self._topology, role.preferred)
+        reached = max(aims.roles[scope], aims.unit if role.follow_unit else -1)
+        if not reached < depth <= wanted or not together(
+            [replica_paths(self._gang, self._inventory, r) for r in minimum_replicas(role)], depth
+        ):
+            return None
+        roles = (*aims.roles[:scope], depth, *aims.roles[scope + 1 :])
+        return replace(aims, roles=roles)
+
+    def _spread_out(self, needed: Sequence[Demand], aims: Aims, budget: Budget) -> Aims:
+        spread = self._gang.spread
+        if spread is None or spread.required:
+            return aims
+        wish = replace(aims, spread=True)
+        return wish if self._solution(needed, wish, wish, budget).feasible() else aims
+
+    def _budget(self, demands: Sequence[Demand]) -> Budget:
+        shapes = {pod.shape for demand in demands for pod in demand.missing}
+        kinds = {(d.role, tuple(sorted(map(hash, (p.shape for p in d.missing))))) for d in demands}
+        exact = len(shapes) <= EXACT or len(kinds) <= EXACT
+        return Budget(_NO_LIMIT if exact else self._limit)
+
+
+__all__ = ["EXACT", "LIMIT", "plan_minimum", "plan_surplus"]

@@ -1,0 +1,151 @@
+"""Answers a `Problem`: is there a candidate domain that holds the minimum, which is best, and who goes where."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from covey.placement.domains import DomainNode
+from covey.placement.engine import Engine
+from covey.placement.fill import Growth, fill_key, fullest
+from covey.placement.inventory import Inventory
+from covey.placement.layout import Layout, Prices, counted_depths, natural
+from covey.placement.model import Gang, Path
+from covey.placement.problem import Problem, host_depth
+from covey.placement.request import Demand, admitted_counts
+from covey.placement.structure import Structure
+from covey.placement.tables import Budget, Table, Vector
+
+#: Structures whose tables are kept between plans.
+_ENGINES: Final = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate domain, how much further surplus of each role it takes, and how full that makes the roles."""
+
+    scope: DomainNode
+    counts: Vector
+    fill: tuple[int, ...]
+
+
+class Solution:
+    """The candidates of a problem that hold its minimum."""
+
+    def __init__(
+        self, gang: Gang, inventory: Inventory, problem: Problem, demands: Sequence[Demand], budget: Budget
+    ) -> None:
+        self.problem = problem
+        self.engine = engine_for(inventory, problem.structure, budget)
+        self._host = host_depth(inventory.topologies[gang.topology])
+        streams = len(problem.structure.streams)
+        frame = self.engine.frames[problem.structure.scope]
+        #: The class that each dimension of the final tables counts.
+        self.order = tuple(dimension - streams for dimension in frame.dimensions)
+        self.base = problem.base([demand for demand in demands if demand.minimum])
+        admitted = admitted_counts(gang)
+        for demand in demands:
+            admitted[demand.role] += demand.minimum
+        kinds: list[list[int]] = [[] for _ in gang.roles]
+        for demand in demands:
+            if not demand.minimum:
+                kinds[demand.role].append(problem.kinds[demand.role, demand.replica.replica])
+        self.roles = [Growth(tuple(k), n, role.desired) for k, n, role in zip(kinds, admitted, gang.roles, strict=True)]
+        self._fullest: dict[int, tuple[Vector, tuple[int, ...]] | None] = {}
+
+    def table(self, scope: DomainNode) -> Table | None:
+        """What a candidate holds, in whole replicas by class."""
+        return self.engine.final(scope, self.problem.view) if self.problem.admits(scope) else None
+
+    def candidates(self) -> list[DomainNode]:
+        """The candidate domains, in no order that matters."""
+        if self.problem.anchor is not None:
+            found = self.engine.tree.by_path.get(self.problem.anchor)
+            return [found] if found is not None else []
+        return list(self.engine.candidates())
+
+    def feasible(self) -> bool:
+        """Whether some candidate holds the minimum."""
+        need = self._vector((0,) * len(self.roles))
+        tables = (self.table(scope) for scope in self.candidates())
+        return any(table is not None and table.holds(need) for table in tables)
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """The candidates that allow the best filled surplus."""
+        found: list[Choice] = []
+        for scope in self.candidates():
+            table = self.table(scope)
+            best = None if table is None else self._best(table)
+            if best is not None and (not found or best[1] >= found[0].fill):
+                if found and best[1] > found[0].fill:
+                    found.clear()
+                found.append(Choice(scope, *best))
+        most = max((choice.counts for choice in found), default=())
+        return [choice for choice in found if choice.counts == most]
+
+    def cheapest(self, choices: Sequence[Choice], layout: Layout) -> Choice:
+        """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
+        if len(choices) == 1:
+            return choices[0]
+        shift = layout.prices.number_shift
+        ranked = []
+        for choice in choices:
+            price = layout.price(choice.scope, self._vector(choice.counts))
+            broken = [ancestor.broken == 0 for ancestor in choice.scope.ancestors()][::-1]
+            rest = price & ((1 << shift) - 1)
+            path = [natural(value) for value in choice.scope.path]
+            ranked.append((price >> shift, broken, rest >> 1, layout.prices.free(choice.scope), path))
+        return choices[min(range(len(choices)), key=ranked.__getitem__)]
+
+    def layout(self, used: Collection[Path]) -> Layout:
+        """A layout that charges nothing for domains that are used already."""
+        counted = counted_depths(self.engine, self._host)
+        pods = sum(stream.cap for stream in self.problem.structure.streams)
+        return Layout(self.engine, self.problem.view, Prices(self.engine, used, pods, counted), counted)
+
+    def place(self, choice: Choice, layout: Layout, demands: Sequence[Demand]) -> dict[str, str]:
+        """The node of every pod of the minimum and of the chosen surplus."""
+        chosen = {(d.role, d.replica.replica) for d in demands if d.minimum}
+        for role, count in enumerate(choice.counts):
+            more = [d for d in demands if d.role == role and not d.minimum]
+            chosen |= {(d.role, d.replica.replica) for d in more[:count]}
+        items = {
+            kind: [item for item in held if (item.role, item.replica) in chosen]
+            for kind, held in self.problem.items.items()
+        }
+        return layout.place(choice.scope, self._vector(choice.counts), items, self.problem.fixed)
+
+    def holds(self, scope: DomainNode, counts: Vector) -> bool:
+        """Whether a candidate holds the minimum and so much surplus of each role."""
+        table = self.table(scope)
+        return table is not None and table.holds(self._vector(counts))
+
+    def _best(self, table: Table) -> tuple[Vector, tuple[int, ...]] | None:
+        if table.number not in self._fullest:
+            counts = fullest(table, self.order, self.base, self.roles)
+            self._fullest[table.number] = None if counts is None else (counts, fill_key(counts, self.roles))
+        return self._fullest[table.number]
+
+    def _vector(self, counts: Vector) -> Vector:
+        by_class = list(self.base)
+        for role, count in zip(self.roles, counts, strict=True):
+            for kind in role.kinds[:count]:
+                by_class[kind] += 1
+        return tuple(by_class[kind] for kind in self.order)
+
+
+def engine_for(inventory: Inventory, structure: Structure, budget: Budget) -> Engine:
+    """The engine of a structure, kept with the inventory as long as it is among those used last."""
+    engines: OrderedDict[Any, Engine] = inventory.memo.setdefault("engines", OrderedDict())
+    engine = engines.get(structure)
+    if engine is None:
+        engine = engines[structure] = Engine(structure, inventory)
+        while len(engines) > _ENGINES:
+            engines.popitem(last=False)
+    engines.move_to_end(structure)
+    engine.budget = budget
+    return engine

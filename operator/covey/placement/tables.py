@@ -1,0 +1,220 @@
+"""Capacity tables: which vectors of counts fit together, in one node or one domain.
+
+What fits is closed downwards (whoever has room for three has room for two), so a set of vectors is stored as the most
+of the last dimension beside each choice of the others: for two shapes the classic capacity curve
+``F(a)`` = most pods of shape 2 beside ``a`` pods of shape 1, for three a surface, and so on.
+
+Domains add up by Minkowski sums, the (max,+) convolution of curves; replicas that must stay inside a domain are
+counted by `project`. Both are exact. Tables are interned: equal tables are one object, so identical racks are worked
+out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+Vector = tuple[int, ...]
+Array = npt.NDArray[Any]
+
+#: Marks a choice that does not fit at all; small enough to stay negative whatever is added.
+NEVER: Final = -(1 << 24)
+
+
+class SearchLimit(Exception):  # noqa: N818 - it is an answer (unknown), not a fault
+    """The budget of elementary steps is used up."""
+
+
+class Budget:
+    """How many table cells may still be computed; counts work, not time, so that answers do not depend on the machine."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, cells: int) -> None:
+        self.left = cells
+
+    def spend(self, cells: int) -> None:
+        """Take so many cells.
+
+        Raises:
+            SearchLimit: when none are left.
+        """
+        self.left -= cells
+        if self.left < 0:
+            raise SearchLimit
+
+
+class Table:
+    """One interned set of vectors. ``values`` has one axis less than the vectors have dimensions."""
+
+    __slots__ = ("_points", "extent", "number", "values")
+
+    def __init__(self, values: Array, number: int) -> None:
+        self.values = values
+        self.number = number
+        #: The most of each dimension when all others are zero.
+        self.extent: Vector = (*(size - 1 for size in values.shape), int(values[(0,) * values.ndim]))
+        self._points: list[Vector] | None = None
+
+    @property
+    def points(self) -> list[Vector]:
+        """The vectors that cannot grow in any dimension: every other one lies below one of them."""
+        if self._points is None:
+            self._points = _points(self.values)
+        return self._points
+
+    def holds(self, vector: Sequence[int]) -> bool:
+        """Whether the vector fits."""
+        return all(n <= most for n, most in zip(vector, self.extent, strict=True)) and bool(
+            self.values[tuple(vector[:-1])] >= vector[-1]
+        )
+
+    def hold(self, vectors: Array) -> Array:
+        """For each row whether it fits."""
+        inside: Array = np.asarray((vectors <= np.array(self.extent)).all(axis=1))
+        clipped = np.where(inside[:, None], vectors, 0)
+        return np.asarray(inside & (self.values[tuple(clipped[:, :-1].T)] >= clipped[:, -1]))
+
+
+class Tables:
+    """All tables of one frame: the same dimensions, the same caps on how much of each is of interest."""
+
+    def __init__(self, caps: Vector) -> None:
+        self.caps = caps
+        self._interned: dict[tuple[Any, bytes], Table] = {}
+        self._sums: dict[tuple[int, int], Table] = {}
+        self._unions: dict[tuple[int, int], Table] = {}
+        self.zero = self.intern(np.zeros((1,) * (len(caps) - 1), dtype=np.int32))
+
+    def intern(self, values: Array) -> Table:
+        """The one table of these values (trimmed, closed downwards)."""
+        key = (values.shape, values.tobytes())
+        table = self._interned.get(key)
+        if table is None:
+            table = self._interned[key] = Table(values, len(self._interned))
+        return table
+
+    def add(self, one: Table, other: Table, budget: Budget) -> Table:
+        """What fits in two places together (Minkowski sum, cut at the caps)."""
+        if one.number > other.number:
+            one, other = other, one
+        if one is self.zero:
+            return other
+        key = (one.number, other.number)
+        found = self._sums.get(key)
+        if found is None:
+            found = self._sums[key] = self.intern(_add(one, other, self.caps, budget))
+        return found
+
+    def times(self, table: Table, count: int, budget: Budget) -> Table:
+        """What fits in so many equal places together."""
+        total, power = self.zero, table
+        while count:
+            if count & 1:
+                total = self.add(total, power, budget)
+            count >>= 1
+            if count:
+                power = self.add(power, power, budget)
+        return total
+
+    def union(self, one: Table, other: Table) -> Table:
+        """What fits in one place or in the other."""
+        if one is other:
+            return one
+        key = (min(one.number, other.number), max(one.number, other.number))
+        found = self._unions.get(key)
+        if found is None:
+            found = self._unions[key] = self.intern(_union(one.values, other.values))
+        return found
+
+    def without(self, table: Table, dimensions: Iterable[int]) -> Table:
+        """The part of a table in which these dimensions are zero."""
+        values, last = table.values, len(self.caps) - 1
+        for dimension in dimensions:
+            nothing = (*(slice(None),) * dimension, slice(0, 1))
+            values = np.minimum(values, 0) if dimension == last else values[nothing]
+        return self.intern(trim(values))
+
+    def minus(self, table: Table, vector: Sequence[int]) -> Table | None:
+        """What still fits beside a vector; None when that does not fit itself."""
+        if not table.holds(vector):
+            return None
+        values = table.values[tuple(slice(n, None) for n in vector[:-1])] - vector[-1]
+        return self.intern(trim(np.where(values < 0, NEVER, values).astype(np.int32)))
+
+
+def project(table: Table, consumption: Array, caps: Vector, budget: Budget) -> Array:
+    """Count in other units: row j of ``consumption`` is what one of the new dimension j takes of the old ones.
+
+    Exact, because the old table is closed downwards: a new vector fits iff the sum of what it takes fits.
+    """
+    extent = np.array(table.extent)
+    with np.errstate(divide="ignore"):
+        alone = np.where(consumption > 0, extent // np.maximum(consumption, 1), np.iinfo(np.int32).max).min(axis=1)
+    most = np.minimum(alone, np.array(caps))
+    volume = int(np.prod(most + 1, dtype=np.int64))
+    budget.spend(volume)
+    grid = np.indices(tuple(most + 1), dtype=np.int32).reshape(len(caps), -1)
+    fits = table.hold((consumption.T @ grid).T).reshape(tuple(most + 1))
+    values = fits.sum(axis=-1, dtype=np.int32) - 1
+    return trim(np.where(values < 0, NEVER, values).astype(np.int32))
+
+
+def trim(values: Array) -> Array:
+    """Cut off trailing slices in which nothing fits, so that equal sets have equal arrays."""
+    for axis in range(values.ndim):
+        line = values[tuple(slice(None) if i == axis else 0 for i in range(values.ndim))]
+        fitting = int((line >= 0).sum())
+        if fitting < values.shape[axis]:
+            values = values[(*(slice(None),) * axis, slice(0, fitting))]
+    return np.asarray(values, order="C")
+
+
+def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
+    if len(caps) == 1:
+        return np.array(min(one.extent[0] + other.extent[0], caps[0]), dtype=np.int32)
+    extent = tuple(min(a + b, cap) for a, b, cap in zip(one.extent, other.extent, caps, strict=True))
+    few, many = (one, other) if len(one.points) <= len(other.points) else (other, one)
+    total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
+    budget.spend(total.size * len(few.points))
+    shape = many.values.shape
+    for point in few.points:
+        ends = tuple(min(n + size, top + 1) for n, size, top in zip(point, shape, extent, strict=False))
+        target = tuple(slice(n, end) for n, end in zip(point, ends, strict=False))
+        source = tuple(slice(0, end - n) for n, end in zip(point, ends, strict=False))
+        view = total[target]
+        np.maximum(view, many.values[source] + np.int32(point[-1]), out=view)
+    return _close(total, caps[-1])
+
+
+def _close(values: Array, cap: int) -> Array:
+    """Make a table closed downwards, and cut it at the cap of the last dimension."""
+    for axis in range(values.ndim):
+        values = np.flip(np.maximum.accumulate(np.flip(values, axis), axis=axis), axis)
+    values = np.minimum(values, cap)
+    values[values < 0] = NEVER
+    return np.asarray(values, dtype=np.int32, order="C")
+
+
+def _union(one: Array, other: Array) -> Array:
+    total = np.full(tuple(map(max, one.shape, other.shape)), NEVER, dtype=np.int32)
+    for part in (one, other):
+        index: tuple[Any, ...] = (*(slice(0, size) for size in part.shape), ...)  # the dots keep one cell a view
+        view = total[index]
+        np.maximum(view, part, out=view)
+    return total
+
+
+def _points(values: Array) -> list[Vector]:
+    if values.ndim == 0:
+        return [(int(values),)]
+    maximal = values >= 0
+    for axis in range(values.ndim):
+        before = (slice(None),) * axis
+        inner = (*before, slice(0, -1))
+        maximal[inner] &= values[(*before, slice(1, None))] < values[inner]
+    cells = np.argwhere(maximal)
+    return [(*map(int, cell), int(values[tuple(cell)])) for cell in cells]
