@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -24,34 +25,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "tests")]
 
 from bench.machine import describe_machine  # noqa: E402 - found only once the path is set
+from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects, Tree, create_all, make_owner  # noqa: E402
 from covey.api import core  # noqa: E402
-from covey.api.constants import (  # noqa: E402
-    DEFAULT_SCHEDULER_NAME,
-    GATE_GANG,
-    LABEL_POD_GROUP,
-    LABEL_REPLICA,
-    LABEL_ROLE,
-    LABEL_UNIT,
-    SCHEDULING_API,
-)
 from covey.kube.client import Client  # noqa: E402
 from covey.kube.reflector import Reflector  # noqa: E402
-from covey.kube.resources import (  # noqa: E402
-    COMPOSITE_POD_GROUPS,
-    NODES,
-    POD_GROUPS,
-    PODS,
-    WORKLOADS,
-    Resource,
-)
-from localcluster import NATIVE_GROUPS, Cluster, Nodes  # noqa: E402
+from covey.kube.resources import NODES, PODS  # noqa: E402
+from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs  # noqa: E402
 
-NAMESPACE: Final = "default"
-RACK_KEY: Final = "cloud.provider.com/topology-rack"
 GROUPS_PER_TREE: Final = 2
 PODS_PER_GROUP: Final = 4
-NATIVE_API: Final = "scheduling.k8s.io"
-CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
 
 
 @dataclass(frozen=True)
@@ -64,6 +46,12 @@ class Case:
     @property
     def title(self) -> str:
         return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}"
+
+
+def tree_of(case: Case, number: int) -> Tree:
+    """Two groups of four single-GPU pods."""
+    groups = tuple(GroupSpec(f"group-{group}", PODS_PER_GROUP, gpus=1) for group in range(GROUPS_PER_TREE))
+    return Tree(f"tree-{number}", groups, level="rack" if case.rack else None)
 
 
 @dataclass
@@ -93,146 +81,29 @@ class Result:
             "gangP50Seconds": round(quantiles[49], 3),
             "gangP99Seconds": round(quantiles[98], 3),
             "cpuSeconds": {name: round(value, 1) for name, value in self.cpu.items()},
-            "cpuMillisecondsPerPod": {name: round(1000 * value / max(1, self.bound), 2) for name, value in self.cpu.items()},
+            "cpuMillisecondsPerPod": {
+                name: round(1000 * value / max(1, self.bound), 2) for name, value in self.cpu.items()
+            },
             "problems": self.problems,
         }
 
 
-class Trees:
-    """The objects of one system: groups, level by level, and pods."""
-
-    def __init__(self, case: Case, count: int, owner: Mapping[str, Any] | None) -> None:
-        self.case = case
-        self.count = count
-        self.native = case.system == "native"
-        self._owner = [dict(owner)] if owner else []
-        self.workloads = Resource(NATIVE_API, "v1beta1", "workloads", "Workload") if self.native else WORKLOADS
-        self.composites = (
-            Resource(NATIVE_API, "v1alpha3", "compositepodgroups", "CompositePodGroup")
-            if self.native
-            else COMPOSITE_POD_GROUPS
-        )
-        self.pod_groups = Resource(NATIVE_API, "v1beta1", "podgroups", "PodGroup") if self.native else POD_GROUPS
-
-    def levels(self) -> Iterator[tuple[Resource, list[dict[str, Any]]]]:
-        """Groups in creation order."""
-        numbers = range(self.count)
-        yield self.workloads, [self._workload()]
-        yield self.composites, [self._composite(number) for number in numbers]
-        yield self.pod_groups, [self._pod_group(n, g) for n in numbers for g in range(GROUPS_PER_TREE)]
-
-    def pods(self) -> Iterator[dict[str, Any]]:
-        """Tree by tree."""
-        for number in range(self.count):
-            for group in range(GROUPS_PER_TREE):
-                for index in range(PODS_PER_GROUP):
-                    yield self._pod(number, group, index)
-
-    def _metadata(self, name: str, labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-        return {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": {"bench": "tree", **(labels or {})},
-            "ownerReferences": self._owner,
-        }
-
-    def _topology(self) -> dict[str, Any]:
-        if not self.case.rack:
-            return {}
-        constraint = {"key": RACK_KEY} if self.native else {"level": "rack", "mode": "Required"}
-        return {"schedulingConstraints": {"topology": [constraint]}}
-
-    def _workload(self) -> dict[str, Any]:
-        leaf = {"schedulingPolicy": {"gang": {"minCount": PODS_PER_GROUP}}}
-        root = {
-            "name": "tree",
-            "schedulingPolicy": {"gang": {"minGroupCount": GROUPS_PER_TREE}},
-            "podGroupTemplates": [{"name": f"group-{group}", **leaf} for group in range(GROUPS_PER_TREE)],
-            **self._topology(),
-        }
-        return {
-            "apiVersion": f"{NATIVE_API}/v1beta1" if self.native else SCHEDULING_API,
-            "kind": "Workload",
-            "metadata": self._metadata("bench"),
-            "spec": {"compositePodGroupTemplates": [root]},
-        }
-
-    def _composite(self, number: int) -> dict[str, Any]:
-        desired = {} if self.native else {"desiredGroupCount": GROUPS_PER_TREE}
-        return {
-            "apiVersion": f"{NATIVE_API}/v1alpha3" if self.native else SCHEDULING_API,
-            "kind": "CompositePodGroup",
-            "metadata": self._metadata(f"tree-{number}", {LABEL_UNIT: str(number)}),
-            "spec": {
-                "workloadRef": {"workloadName": "bench", "templateName": "tree"},
-                "schedulingPolicy": {"gang": {"minGroupCount": GROUPS_PER_TREE}},
-                **desired,
-                **self._topology(),
-            },
-        }
-
-    def _pod_group(self, number: int, group: int) -> dict[str, Any]:
-        desired = {} if self.native else {"desiredCount": PODS_PER_GROUP}
-        labels = {LABEL_UNIT: str(number), LABEL_ROLE: f"group-{group}"}
-        return {
-            "apiVersion": f"{NATIVE_API}/v1beta1" if self.native else SCHEDULING_API,
-            "kind": "PodGroup",
-            "metadata": self._metadata(f"tree-{number}-{group}", labels),
-            "spec": {
-                "parentCompositePodGroupName": f"tree-{number}",
-                "workloadRef": {"workloadName": "bench", "templateName": f"group-{group}"},
-                "schedulingPolicy": {"gang": {"minCount": PODS_PER_GROUP}},
-                **desired,
-            },
-        }
-
-    def _pod(self, number: int, group: int, index: int) -> dict[str, Any]:
-        name = f"tree-{number}-{group}"
-        container = {"name": "main", "image": "example.com/none:1", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
-        spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
-        labels = {LABEL_ROLE: f"group-{group}", LABEL_REPLICA: str(index), "tree": str(number)}
-        if self.native:
-            spec["schedulingGroup"] = {"podGroupName": name}
-        else:
-            labels |= {LABEL_POD_GROUP: name, LABEL_UNIT: str(number)}
-            spec |= {"schedulingGates": [{"name": GATE_GANG}], "schedulerName": DEFAULT_SCHEDULER_NAME}
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": self._metadata(f"{name}-{index}", labels), "spec": spec}
-
-
-async def create_all(client: Client, resource: Resource, bodies: Iterable[Mapping[str, Any]], width: int = 48) -> None:
-    """Create objects in their order, a number of them at a time."""
-    source = iter(bodies)
-
-    async def worker() -> None:
-        for body in source:
-            await client.create(resource, body)
-
-    async with asyncio.TaskGroup() as group:
-        for _ in range(width):
-            group.create_task(worker())
-
-
-async def measure(cluster: Cluster, case: Case, gangs: int, timeout: float) -> Result:
+async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> Result:
     """Create groups, then pods, and wait until all are bound or the time is up."""
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
-        owner = await client.create(CONFIG_MAPS, {"metadata": {"name": "owner", "namespace": NAMESPACE}})
-        reference = {
-            "apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": owner["metadata"]["uid"], "controller": True,
-        }  # fmt: skip
-        trees = Trees(case, gangs, reference)
-        for resource, bodies in trees.levels():
+        objects = Objects(NATIVE if case.system == "native" else COVEY, await make_owner(client))
+        trees = [tree_of(case, number) for number in range(gangs)]
+        for resource, bodies in objects.groups(trees):
             await create_all(client, resource, bodies)
-        bound = Bound(client, gangs * GROUPS_PER_TREE * PODS_PER_GROUP)
+        bound = Bound(client, sum(tree.size for tree in trees))
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
         cpu = cpu_seconds(cluster)
         started = time.monotonic()
         created: dict[str, float] = {}
-        await create_all(client, PODS, _noted(trees.pods(), created))
-        try:
-            await asyncio.wait_for(bound.complete.wait(), timeout)
-        except TimeoutError:
-            pass
+        await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(bound.complete.wait(), patience)
         watching.cancel()
         spent = {name: value - cpu.get(name, 0.0) for name, value in cpu_seconds(cluster).items()}
         last = max(bound.times.values(), default=started)
@@ -250,7 +121,7 @@ async def measure(cluster: Cluster, case: Case, gangs: int, timeout: float) -> R
 def _noted(pods: Iterable[dict[str, Any]], created: dict[str, float]) -> Iterator[dict[str, Any]]:
     """Note when the first pod of each tree is about to be created."""
     for pod in pods:
-        created.setdefault(pod["metadata"]["labels"]["tree"], time.monotonic())
+        created.setdefault(pod["metadata"]["labels"][TREE_LABEL], time.monotonic())
         yield pod
 
 
@@ -278,7 +149,7 @@ class Bound:
         if pod.spec.node_name and pod.metadata.name not in self.times:
             self.times[pod.metadata.name] = time.monotonic()
             self.nodes[pod.metadata.name] = pod.spec.node_name
-            self.tree[pod.metadata.name] = pod.metadata.label("tree") or ""
+            self.tree[pod.metadata.name] = pod.metadata.label(TREE_LABEL) or ""
             if len(self.times) == self.expected:
                 self.complete.set()
 
@@ -318,39 +189,38 @@ def cpu_seconds(cluster: Cluster) -> dict[str, float]:
     return {name: spent(process.pid) for name, process in cluster.processes.items()} | {"bench": spent(os.getpid())}
 
 
-async def add_nodes(cluster: Cluster, count: int) -> None:
-    """Ready nodes, without kwok."""
-    blocks = -(-count // 288)
-    manifests = Nodes(blocks=blocks, racks=16, nodes=18).manifests(ready=True)[:count]
+async def add_nodes(cluster: Cluster, count: int, racks: int, per_rack: int) -> None:
+    """Ready nodes, without kwok, in blocks of ``racks`` racks."""
+    blocks = -(-count // (racks * per_rack))
+    manifests = Nodes(blocks=blocks, racks=racks, nodes=per_rack).manifests(ready=True)[:count]
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
         await create_all(client, NODES, manifests)
-        # TaintNodesByCondition marks every new node not ready; nobody runs here who would take the mark off.
-        nodes, _ = await client.list(NODES)
-        await _untaint(client, [node["metadata"]["name"] for node in nodes if node["spec"].get("taints")])
 
 
-async def _untaint(client: Client, names: list[str]) -> None:
-    source = iter(names)
+@contextlib.contextmanager
+def control_plane(
+    system: str, nodes: int, racks: int = 16, per_rack: int = 18, *, scheduler: bool = True
+) -> Iterator[Cluster]:
+    """A fresh control plane with ready nodes, and the scheduler of one system."""
+    with Cluster(gates=NATIVE_GROUPS if system == "native" else None, kwok=False, max_inflight=2000) as cluster:
+        asyncio.run(add_nodes(cluster, nodes, racks, per_rack))
+        if scheduler:
+            start_scheduler(cluster, system)
+        yield cluster
 
-    async def worker() -> None:
-        for name in source:
-            await client.json_patch(NODES, name, None, [{"op": "remove", "path": "/spec/taints"}])
 
-    async with asyncio.TaskGroup() as group:
-        for _ in range(48):
-            group.create_task(worker())
+def start_scheduler(cluster: Cluster, system: str) -> None:
+    """kube-scheduler with its own gangs, or Covey's scheduler process and a stock kube-scheduler."""
+    if system == "native":
+        cluster.start_scheduler("clientConnection: {qps: 5000, burst: 5000}")
+    else:
+        scheduler = cluster.start_covey("scheduler")
+        cluster.start_scheduler(programs.scheduler_config(scheduler, leader_elect=False))
 
 
 def run(case: Case, gangs: int, nodes: int, timeout: float) -> Result:
     """One case on a fresh control plane."""
-    native = case.system == "native"
-    with Cluster(gates=NATIVE_GROUPS if native else None, kwok=False, max_inflight=2000) as cluster:
-        asyncio.run(add_nodes(cluster, nodes))
-        if native:
-            cluster.start_scheduler("clientConnection: {qps: 5000, burst: 5000}")
-        else:
-            scheduler = cluster.start_covey("scheduler")
-            cluster.start_scheduler(covey.scheduler_config(scheduler, leader_elect=False))
+    with control_plane(case.system, nodes) as cluster:
         return asyncio.run(measure(cluster, case, gangs, timeout))
 
 
