@@ -204,7 +204,7 @@ class Layout:
             child,
             {
                 mask: (deep and isinstance(child, DomainNode) and self._price_list(child, table, mask, need, own))
-                or _flat(clip(table.points, need), own)
+                or _flat(clip(table.points, need), own, len(need))
                 for mask, table in entry.tables.items()
             },
         )
@@ -261,9 +261,9 @@ def order(place: Place) -> tuple[Any, ...]:
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
 
 
-def _flat(points: list[Vector], own: int) -> tuple[Any, Any]:
+def _flat(points: list[Vector], own: int, width: int) -> tuple[Any, Any]:
     prices = np.full(len(points), own, dtype=np.int64 if own < NO_WAY else object)
-    return np.array(points, dtype=np.int64).reshape(len(points), -1), prices
+    return np.array(points, dtype=np.int64).reshape(len(points), width), prices
 
 
 __all__ = ["Budget", "Item", "Layout", "Prices", "counted_depths", "natural", "order"]
