@@ -23,6 +23,7 @@ import msgspec
 import yaml
 from lightkube import ConfigError, KubeConfig, SingleConfig
 from lightkube.config.client_adapter import verify_cluster
+from lightkube.config.kubeconfig import SERVICE_ACCOUNT
 from lightkube.config.models import User, UserExec
 
 from covey.kube.errors import ConfigurationError
@@ -158,7 +159,7 @@ def load(path: str | None = None, context: str | None = None) -> Connection:
 def _select(path: str | None, context: str | None) -> SingleConfig:
     candidates = [Path(path)] if path else _default_files()
     if not candidates:
-        return _chosen(KubeConfig.from_service_account(), None)
+        return _chosen(KubeConfig.from_service_account(SERVICE_ACCOUNT), None)
     configs = [KubeConfig.from_file(file) for file in candidates]
     wanted = (config for config in configs if (context in config.contexts if context else config.current_context))
     return _chosen(next(wanted, configs[0]), context)
@@ -195,7 +196,7 @@ def _credentials(user: User, config: SingleConfig) -> Credentials:
     if user.exec:
         return ExecPlugin(user.exec)
     if user.username and user.password:
-        return Fixed(aiohttp.BasicAuth(user.username, user.password).encode())
+        return Fixed(aiohttp.encode_basic_auth(user.username, user.password))
     if user.auth_provider:
         raise ConfigurationError("auth-provider was removed from Kubernetes 1.26: use an exec plugin")
     return Fixed()

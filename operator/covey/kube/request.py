@@ -10,8 +10,8 @@ get, list          reads
 create             no: the name may now exist by our own hand; only a dry run is
 apply, merge       yes: the second gives the same object
 patch (JSON)       when it has a ``test``: a repetition after success fails with Invalid and changes nothing
-replace            no: the resourceVersion has moved on if the first one arrived
-delete             with a uid: a successor of the same name is never hit; NotFound then may mean "done"
+replace            no: the resourceVersion has moved on if the first one arrived (a Conflict may mean "done")
+delete             with a uid: a successor of the same name is never hit (NotFound may mean "done")
 bind               yes, it carries the uid: a repetition after success is a Conflict
 =================  ===========================================================================================
 """

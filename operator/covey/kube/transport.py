@@ -6,7 +6,7 @@ saturate an API server.  Answers are not compressed: in the cluster CPU is scarc
 What is repeated, a bounded number of times: 429 and 503 of every verb when the server gives a time
 (``Retry-After``; it has not acted then), 429 in any case, 503 and 504 of requests that are ``repeatable``;
 a lost connection when the request is ``repeatable`` or when it was never sent; a 401 once, with fresh
-credentials.
+credentials.  Below that, aiohttp repeats a GET, PUT or DELETE once when a connection breaks before any answer.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Transport:
         self._connections = connections
         self._random = generator
         self._session: aiohttp.ClientSession | None = None
+        self._reading: set[aiohttp.ClientResponse] = set()
         self._closed = False
 
     async def send(self, request: Request, *, seconds: float) -> bytes:
@@ -93,22 +94,31 @@ class Transport:
         """
         limits = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT, sock_read=silence)
         response = await self._open(request, limits)
+        self._reading.add(response)
         try:
             yield _chunks(request, response)
         finally:
+            self._reading.discard(response)
             response.close()
 
     async def close(self) -> None:
         """Close every connection, for good; streams end with Unreachable."""
         self._closed = True
+        for response in self._reading:
+            # Left to itself aiohttp lets whoever reads a body wait for ever when its session is closed.
+            response.content.set_exception(aiohttp.ClientConnectionError("the client is closed"))
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def _attempt(self, request: Request, limits: aiohttp.ClientTimeout) -> bytes:
         response = await self._open(request, limits)
-        with _as_unreachable(request):
-            return await response.read()
+        self._reading.add(response)
+        try:
+            with _as_unreachable(request):
+                return await response.read()
+        finally:
+            self._reading.discard(response)
 
     async def _open(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         """Send once, and once more with fresh credentials after a 401; raise unless the answer is 2xx."""
@@ -184,7 +194,7 @@ def _as_unreachable(request: Request) -> Iterator[None]:
 
 def _may_repeat(request: Request, cause: BaseException | None) -> bool:
     """A time-out is not repeated: the server is slow, and more of the same does not make it faster."""
-    if isinstance(cause, TimeoutError):
+    if cause is None or isinstance(cause, TimeoutError):
         return False
     return request.repeatable or isinstance(cause, aiohttp.ClientConnectorError)
 

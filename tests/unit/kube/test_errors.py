@@ -54,7 +54,7 @@ def test_json_that_is_no_status() -> None:
     [(None, {}, None), (3.0, {}, 3.0), (None, {"retryAfterSeconds": 2}, 2.0), (3.0, {"retryAfterSeconds": 2}, 3.0)],
 )
 def test_retry_after(header: float | None, details: dict[str, int], expected: float | None) -> None:
-    assert api_error(429, status("TooManyRequests", **details), header).retry_after == expected
+    assert api_error(429, status("TooManyRequests", "m", **details), header).retry_after == expected
 
 
 def test_an_event_of_a_watch_has_its_code_in_the_status() -> None:

@@ -2,12 +2,11 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from unit.kube.virtual_time import now, run
-
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.metrics import REGISTRY
+from unit.kube.virtual_time import now, run
 
 REF = ObjectRef("v1", "Node", "n1")
 
@@ -20,11 +19,11 @@ class Sink:
         self.written: list[tuple[str, str, int]] = []
         self.names: list[str] = []
 
-    async def create(self, _: Any, body: Mapping[str, Any], namespace: str) -> None:
+    async def create(self, _: Any, body: Mapping[str, Any], _namespace: str) -> None:
         self.names.append(body["metadata"]["name"])
         await self.answer("create", body["note"], body.get("series", {}).get("count", 1))
 
-    async def merge_patch(self, _: Any, name: str, namespace: str, body: Mapping[str, Any]) -> None:
+    async def merge_patch(self, _: Any, name: str, _namespace: str, body: Mapping[str, Any]) -> None:
         await self.answer("patch", name, body["series"]["count"])
 
     async def answer(self, verb: str, what: str, count: int) -> None:

@@ -1,18 +1,19 @@
 """What the reflector does with given answers; how the answers come about is tested against a real API server."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, cast
 
 import pytest
-from unit.kube.virtual_time import now, run
 
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Gone, TooManyRequests, Unreachable
 from covey.kube.reflector import Reflector
 from covey.kube.resources import PODS
+from unit.kube.virtual_time import now, run
 
 Event = tuple[str, Pod]
 END = "end of script"
@@ -125,7 +126,7 @@ def test_a_lost_connection_resumes_and_a_lasting_one_lists_again() -> None:
     assert asked[:6] == ["list", "watch 5", *["watch 6"] * 4]
     assert asked[6:] == [*["list"] * 5, "watch 50", "watch 50"]
     assert seen == ["ADDED a 3", "MODIFIED a 6 after 3", "DELETED a 6 after 6"]
-    pauses = [after - before for before, after in zip(times[1:10], times[2:11], strict=True)]
+    pauses = [after - before for before, after in itertools.pairwise(times[1:11])]
     for pause, least in zip(pauses, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10, 10], strict=True):
         assert least <= pause <= 2 * least
 
@@ -167,7 +168,7 @@ def with_reflector(script: Script, check: Callable[[Reflector[Pod]], Coroutine[A
 def test_a_callback_that_fails_stops_neither_the_others_nor_the_reflector() -> None:
     follower = Follower()
 
-    def fails(kind: str, new: Pod, old: Pod | None) -> None:
+    def fails(*_: object) -> None:
         raise LookupError
 
     async def check(reflector: Reflector[Pod]) -> None:

@@ -93,7 +93,7 @@ ADD = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
         (request.version(), "get", "GET", "/version", True),
     ],
 )
-def test_line(made: Request, verb: str, method: str, url: str, repeatable: bool) -> None:
+def test_line(made: Request, verb: str, method: str, url: str, *, repeatable: bool) -> None:
     assert (made.verb, made.method, made.url, made.repeatable) == (verb, method, url, repeatable)
 
 
@@ -101,7 +101,11 @@ def test_line(made: Request, verb: str, method: str, url: str, repeatable: bool)
     ("made", "content_type", "body"),
     [
         (request.create(PODS, POD, None), "application/json", FULL),
-        (request.create(LEASES, POD, None), "application/json", {**FULL, "apiVersion": LEASES.api_version, "kind": "Lease"}),
+        (
+            request.create(LEASES, POD, None),
+            "application/json",
+            {**FULL, "apiVersion": LEASES.api_version, "kind": "Lease"},
+        ),
         (request.apply(PODS, POD, manager="m", force=True, subresource=None), "application/apply-patch+yaml", FULL),
         (request.replace(PODS, POD, manager=None), "application/json", FULL),
         (request.json_patch(PODS, "p", "ns", (TEST, ADD), manager=None), "application/json-patch+json", [TEST, ADD]),

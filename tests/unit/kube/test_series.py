@@ -27,7 +27,8 @@ def test_what_differs_is_another_event(other: Occurrence) -> None:
     book = Book()
     first, _ = book.enter(occurrence(), 0.0)
     second, _ = book.enter(other, 0.0)
-    assert first and second
+    assert first
+    assert second
     assert first.name != second.name
 
 

@@ -16,7 +16,7 @@ def pod(name: str, uid: str = "u", version: str = "1", node: str | None = None, 
 
 def said(changes: Iterable[Change[Pod]]) -> list[tuple[str, str, str | None]]:
     return [
-        (kind, f"{new.metadata.uid}@{new.metadata.resource_version}", old and old.metadata.resource_version)
+        (kind, f"{new.metadata.uid}@{new.metadata.resource_version}", old.metadata.resource_version if old else None)
         for kind, new, old in changes
     ]
 

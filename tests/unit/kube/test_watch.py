@@ -1,3 +1,4 @@
+import itertools
 import json
 from typing import Any
 
@@ -18,7 +19,7 @@ def test_lines_do_not_depend_on_where_chunks_end(lines: list[bytes], cuts: list[
     stream = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(stream), *(cut for cut in cuts if cut < len(stream))})
     buffer = LineBuffer()
-    chunks = [stream[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    chunks = [stream[start:end] for start, end in itertools.pairwise(edges)]
     assert [line for chunk in chunks for line in buffer.feed(chunk)] == lines
 
 
@@ -68,7 +69,9 @@ def test_an_error_event_is_raised() -> None:
         decode_event(line, core.Pod)
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"[]", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": {"metadata": 1}}'])
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"[]", b'{"type": "ADDED"}', b'{"type": "ADDED", "object": {"metadata": 1}}']
+)
 def test_an_event_that_cannot_be_read(line: bytes) -> None:
     with pytest.raises(Undecodable):
         decode_event(line, core.Pod)

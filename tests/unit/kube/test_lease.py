@@ -1,0 +1,394 @@
+"""Election over a register with compare-and-swap, which is all that an election needs of an API server."""
+
+import asyncio
+import copy
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.kube.client import Client
+from covey.kube.errors import AlreadyExists, Conflict, LeaseLost, NotFound, Unreachable
+from covey.kube.lease import LeaseElector, Observation
+from covey.observability.metrics import REGISTRY
+from unit.kube.virtual_time import now, run
+
+
+@dataclass
+class Wire:
+    """How one request fares: seconds until it arrives, seconds until its answer does, and whether that is lost."""
+
+    there: float = 0.0
+    back: float = 0.0
+    lost: bool = False
+
+
+@dataclass
+class Register:
+    """One object. What has been sent arrives, even when the sender has given up waiting."""
+
+    lease: dict[str, Any] | None = None
+    versions: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    pending: set[asyncio.Task[dict[str, Any]]] = field(default_factory=set)
+    log: list[tuple[float, str]] = field(default_factory=list)
+
+    def read(self) -> dict[str, Any]:
+        if self.lease is None:
+            raise NotFound(404)
+        return copy.deepcopy(self.lease)
+
+    def create(self, body: dict[str, Any]) -> dict[str, Any]:
+        if self.lease is not None:
+            raise AlreadyExists(409)
+        return self.write(body)
+
+    def replace(self, body: dict[str, Any]) -> dict[str, Any]:
+        assert self.lease is not None
+        if body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+            raise Conflict(409)
+        return self.write(body)
+
+    def write(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.lease = copy.deepcopy(body)
+        self.lease["metadata"]["resourceVersion"] = str(next(self.versions))
+        self.log.append((now(), body["spec"]["holderIdentity"]))
+        return self.read()
+
+
+class Link:
+    """A candidate's client: its requests fare as the wires say, the last one for ever."""
+
+    def __init__(self, register: Register, *wires: Wire) -> None:
+        self.register = register
+        self.wires = list(wires) or [Wire()]
+        self.requests: list[str] = []
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        return await self.send("get", self.register.read)
+
+    async def create(self, _: Any, body: dict[str, Any], _namespace: str) -> dict[str, Any]:
+        return await self.send("create", lambda: self.register.create(body))
+
+    async def replace(self, _: Any, body: dict[str, Any]) -> dict[str, Any]:
+        return await self.send("replace", lambda: self.register.replace(body))
+
+    async def send(self, verb: str, act: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        wire = self.wires.pop(0) if len(self.wires) > 1 else self.wires[0]
+        self.requests.append(verb)
+
+        async def arrive() -> dict[str, Any]:
+            await asyncio.sleep(wire.there)
+            return act()
+
+        task = asyncio.create_task(arrive())
+        self.register.pending.add(task)
+        task.add_done_callback(self.register.pending.discard)
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer = await asyncio.shield(task)
+        await asyncio.sleep(wire.back)
+        if wire.lost:
+            raise Unreachable("the answer was lost")
+        return answer
+
+
+DEAD = Wire(there=float("inf"))
+
+
+def elector(link: Link, identity: str = "a", *, offset: float = 0.0, name: str = "lease") -> LeaseElector:
+    """A candidate whose clocks show their own times."""
+    loop = asyncio.get_running_loop()
+    return LeaseElector(
+        cast(Client, link),
+        name,
+        "covey-system",
+        identity,
+        clock=lambda: offset + loop.time(),
+        wall=lambda: abs(offset) + loop.time(),
+        random=lambda: 0.5,
+    )
+
+
+async def end(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def test_a_free_lease_is_taken_and_renewed() -> None:
+    async def main() -> None:
+        register = Register()
+        link = Link(register)
+        candidate = elector(link)
+        await candidate.acquire()
+        assert candidate.is_leader
+        hold = asyncio.create_task(candidate.hold())
+        await asyncio.sleep(9)
+        assert candidate.is_leader
+        await end(hold)
+        assert register.lease
+        spec = register.lease["spec"]
+        assert link.requests == ["get", "create", *["replace"] * 4]
+        assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("a", 15, 1)
+        assert spec["acquireTime"] == "1970-01-01T00:00:00.000000Z"
+        assert spec["renewTime"] == "1970-01-01T00:00:08.000000Z"
+        assert not candidate.is_leader
+
+    run(main())
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6, -1e6])
+def test_a_silent_holder_s_lease_is_taken_after_its_duration_as_seen_here(offset: float) -> None:
+    async def main() -> None:
+        register = Register()
+        await elector(Link(register), "old").acquire()
+        await asyncio.sleep(100)
+        await elector(Link(register), "new", offset=offset).acquire()
+        # However old the record is: only from the first look on can it be known to be silent.
+        assert 115 <= now() <= 120
+        assert register.lease
+        assert register.lease["spec"]["leaseTransitions"] == 2
+
+    run(main())
+
+
+def test_a_living_holder_is_left_alone() -> None:
+    async def main() -> None:
+        register = Register()
+        holder, other = elector(Link(register), "a"), elector(Link(register), "b")
+        await holder.acquire()
+        tasks = [asyncio.create_task(holder.hold()), asyncio.create_task(other.acquire())]
+        await asyncio.sleep(1000)
+        assert holder.is_leader
+        assert not other.is_leader
+        assert other.holder == "a"
+        await end(*tasks)
+
+    run(main())
+
+
+def test_the_lease_is_given_up_before_anybody_else_may_take_it() -> None:
+    async def main() -> None:
+        register = Register()
+        link = Link(register)
+        holder, other = elector(link, "a"), elector(Link(register), "b")
+        await holder.acquire()
+        acquire = asyncio.create_task(other.acquire())
+        hold = asyncio.create_task(holder.hold())
+        await asyncio.sleep(7)
+        link.wires = [DEAD]
+        with pytest.raises(LeaseLost, match="could not be renewed"):
+            await hold
+        assert now() == 6.0 + 10.0
+        assert not acquire.done()
+        await acquire
+        assert now() >= 6.0 + 15.0
+
+    run(main())
+
+
+@pytest.mark.parametrize("wire", [Wire(lost=True), Wire(back=6.0), Wire(there=6.0)])
+def test_one_lost_answer_does_not_lose_the_lease(wire: Wire) -> None:
+    async def main() -> None:
+        register = Register()
+        link = Link(register)
+        candidate = elector(link)
+        await candidate.acquire()
+        link.wires = [wire, Wire()]
+        hold = asyncio.create_task(candidate.hold())
+        await asyncio.sleep(60)
+        assert candidate.is_leader
+        assert not hold.done()
+        await end(hold)
+
+    run(main())
+
+
+def test_a_lease_taken_by_somebody_else_is_lost_at_once() -> None:
+    async def main() -> None:
+        register = Register()
+        candidate = elector(Link(register))
+        await candidate.acquire()
+        hold = asyncio.create_task(candidate.hold())
+        await asyncio.sleep(3)
+        stolen = register.read()
+        stolen["spec"]["holderIdentity"] = "thief"
+        register.write(stolen)
+        with pytest.raises(LeaseLost, match="held by thief"):
+            await hold
+        assert now() == 4.0
+
+    run(main())
+
+
+def test_a_process_that_was_stopped_finds_its_lease_lost() -> None:
+    async def main() -> None:
+        register = Register()
+        time = 0.0
+        link = Link(register)
+        candidate = LeaseElector(cast(Client, link), "l", "ns", "a", clock=lambda: time, random=lambda: 0.0)
+        await candidate.acquire()
+        led = candidate.is_leader
+        time = 11.0
+        assert (led, candidate.is_leader) == (True, False)
+        with pytest.raises(LeaseLost):
+            await candidate.hold()
+        # It did not even try: the lease may be somebody else's by now.
+        assert link.requests == ["get", "create"]
+
+    run(main())
+
+
+def test_release_lets_a_successor_in_without_waiting() -> None:
+    async def main() -> None:
+        register = Register()
+        holder, other = elector(Link(register), "a"), elector(Link(register), "b")
+        await holder.acquire()
+        hold = asyncio.create_task(holder.hold())
+        acquire = asyncio.create_task(other.acquire())
+        await asyncio.sleep(21)
+        await end(hold)
+        await holder.release()
+        assert not holder.is_leader
+        await acquire
+        assert now() <= 21 + 2 * 2.2
+        await holder.release()
+        assert register.read()["spec"]["holderIdentity"] == "b"
+
+    run(main())
+
+
+def test_release_after_a_renewal_that_was_cancelled_on_its_way() -> None:
+    async def main() -> None:
+        register = Register()
+        link = Link(register)
+        candidate = elector(link)
+        await candidate.acquire()
+        link.wires = [Wire(back=3.0), Wire()]
+        hold = asyncio.create_task(candidate.hold())
+        await asyncio.sleep(3)
+        await end(hold)
+        await candidate.release()
+        assert register.read()["spec"]["holderIdentity"] == ""
+
+    run(main())
+
+
+def test_release_without_an_answer_ends() -> None:
+    async def main() -> None:
+        link = Link(Register())
+        candidate = elector(link)
+        await candidate.acquire()
+        link.wires = [DEAD]
+        await candidate.release()
+        assert now() == 5.0
+
+    run(main())
+
+
+def test_release_of_what_was_never_held() -> None:
+    async def main() -> None:
+        link = Link(Register())
+        await elector(link).release()
+        assert link.requests == []
+
+    run(main())
+
+
+def test_a_deleted_lease_is_made_again() -> None:
+    async def main() -> None:
+        register = Register()
+        candidate = elector(Link(register))
+        await candidate.acquire()
+        register.lease = None
+        link = Link(register)
+        other = elector(link, "b")
+        await other.acquire()
+        assert link.requests == ["get", "create"]
+
+    run(main())
+
+
+def test_other_people_s_fields_of_the_lease_are_kept() -> None:
+    lease = {
+        "metadata": {"name": "l", "labels": {"x": "y"}},
+        "spec": {"holderIdentity": "", "strategy": "OldestEmulationVersion"},
+    }
+    claimed = Observation(lease, 0.0).claimed("a", 15, "T")
+    assert claimed["metadata"] == lease["metadata"]
+    assert claimed["spec"]["strategy"] == "OldestEmulationVersion"
+    assert claimed["spec"]["acquireTime"] == "T"
+
+
+def test_a_lease_without_spec_is_free() -> None:
+    observed = Observation({"metadata": {"name": "l"}}, 5.0)
+    assert observed.holder == ""
+    assert observed.expired(5.0)
+
+
+def test_time_counts_from_the_last_change() -> None:
+    observed = Observation({"spec": {"renewTime": "1", "leaseDurationSeconds": 15}}, 0.0)
+    same = observed.seen({"metadata": {"resourceVersion": "2"}, "spec": dict(observed.lease["spec"])}, 14.0)
+    assert (same.expired(14.9), same.expired(15.0)) == (False, True)
+    changed = same.seen({"spec": {"renewTime": "2", "leaseDurationSeconds": 15}}, 14.5)
+    assert (changed.expired(29.0), changed.expired(29.5)) == (False, True)
+
+
+def test_leadership_is_measured() -> None:
+    def master() -> float | None:
+        return REGISTRY.get_sample_value("leader_election_master_status", {"name": "measured"})
+
+    async def main() -> None:
+        candidate = elector(Link(Register()), name="measured")
+        assert master() == 0
+        await candidate.acquire()
+        assert master() == 1
+        await candidate.release()
+        assert master() == 0
+
+    run(main())
+
+
+@pytest.mark.parametrize("wrong", [{"duration": 10}, {"retry": 9}, {"retry": 0}])
+def test_times_that_cannot_work_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"1\.2 \* retry < renew_deadline < duration"):
+        LeaseElector(cast(Client, None), "l", "ns", "a", **wrong)
+
+
+WIRES = st.lists(
+    st.builds(Wire, st.sampled_from([0, 0, 0, 0.3, 4, 12, 60]), st.sampled_from([0, 0, 0.3, 4, 20]), st.booleans()),
+    max_size=25,
+)
+
+
+@settings(max_examples=60, deadline=None)  # an example takes as long as ten minutes of virtual time do
+@given(wires=st.lists(WIRES, min_size=2, max_size=3), offsets=st.lists(st.floats(-1e4, 1e4), min_size=3, max_size=3))
+def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], offsets: list[float]) -> None:
+    async def live(candidate: LeaseElector, leaders: list[str], identity: str) -> None:
+        """A process that is started again whenever it loses its lease."""
+        while True:
+            await candidate.acquire()
+            leaders.append(identity)
+            with pytest.raises(LeaseLost):
+                await candidate.hold()
+
+    async def main() -> None:
+        register = Register()
+        leaders: list[str] = []
+        candidates = [
+            elector(Link(register, *script, Wire()), f"c{number}", offset=offsets[number])
+            for number, script in enumerate(wires)
+        ]
+        tasks = [
+            asyncio.create_task(live(candidate, leaders, f"c{number}")) for number, candidate in enumerate(candidates)
+        ]
+        for _ in range(1200):
+            await asyncio.sleep(0.5)
+            assert sum(candidate.is_leader for candidate in candidates) <= 1
+        assert sum(candidate.is_leader for candidate in candidates) == 1
+        await end(*tasks, *register.pending)
+
+    run(main())
