@@ -91,7 +91,12 @@ def convert(body: Any, kind: type[T]) -> T:
 def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
     """The field path, and what is wrong with it, in words for people: msgspec speaks of its own types."""
     problem, _, where = str(error).partition(" - at `")
-    for ours, theirs in (("a list", "`array`"), ("an object", "`object`"), ("a string", "`str`"), ("a number", "`int`")):
+    for ours, theirs in (
+        ("a list", "`array`"),
+        ("an object", "`object`"),
+        ("a string", "`str`"),
+        ("a number", "`int`"),
+    ):
         problem = problem.replace(theirs, ours)
     problem = problem.replace(" | null", "").replace("Object missing", "is missing")
     return where.rstrip("`").removeprefix("$").removeprefix("."), problem[:1].lower() + problem[1:]
@@ -172,18 +177,19 @@ def _json_stream(text: str) -> list[Any] | None:
 
 
 def _yaml(file: str, text: str) -> Iterator[Any]:
-    number = 0
+    number = 1  # of the document that is being read
     try:
-        for number, content in enumerate(yaml.load_all(text, Loader=_Loader), 1):  # noqa: S506 - _Loader is the safe one
+        for content in yaml.load_all(text, Loader=_Loader):
             yield content
+            number += 1
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = error.problem or error.context or "malformed"
-        raise InputError(Place(file, number + 1), f"is not valid YAML{where}: {problem}", "correct that line") from None
+        raise InputError(Place(file, number), f"is not valid YAML{where}: {problem}", "correct that line") from None
     except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(Place(file, number + 1), f"is not valid YAML: {problem}", "correct the file") from None
+        raise InputError(Place(file, number), f"is not valid YAML: {problem}", "correct the file") from None
 
 
 def _objects(place: Place, content: Any) -> Iterator[Document]:
@@ -192,8 +198,8 @@ def _objects(place: Place, content: Any) -> Iterator[Document]:
             yield from _objects(place.at(f"[{index}]"), item)
         return
     if not isinstance(content, dict):
-        kind = {str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(type(content), "a value")
-        raise InputError(place, f"is {kind}, not an object", "give Kubernetes objects with apiVersion and kind")
+        is_a = {str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(type(content), "a value")
+        raise InputError(place, f"is {is_a}, not an object", "give Kubernetes objects with apiVersion and kind")
     version, kind = content.get("apiVersion"), content.get("kind")
     for name, value in (("apiVersion", version), ("kind", kind)):
         if not isinstance(value, str) or not value:

@@ -1,8 +1,8 @@
 """What the command line says when it cannot go on, and with which exit status.
 
-    click.ClickException
-    └── CommandError       exit 1: the cluster does not answer, something needed is not installed
-        └── InputError     exit 2: what was given is wrong: file, document, field, what is wrong, what to do
+click.ClickException
+└── CommandError       exit 1: the cluster does not answer, something needed is not installed
+└── InputError     exit 2: what was given is wrong: file, document, field, what is wrong, what to do
 """
 
 from __future__ import annotations
@@ -71,12 +71,11 @@ class InputError(CommandError):
 
     exit_code = BAD_INPUT
 
-    def __init__(self, place: Place | str, what: str, remedy: str = "") -> None:
-        super().__init__(str(Problem(place, what, remedy)))
+    def __init__(self, place: Place | str, what: str, remedy: str = "", *more: Problem) -> None:
+        super().__init__("\n".join(map(str, (Problem(place, what, remedy), *more))))
 
     @classmethod
     def of(cls, problems: Sequence[Problem]) -> InputError:
         """Several things at once, a line for each: nobody likes to find them one by one."""
-        error = cls("", "")
-        error.message = "\n".join(map(str, problems))
-        return error
+        first, *more = problems
+        return cls(first.place, first.what, first.remedy, *more)

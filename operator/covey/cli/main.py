@@ -62,7 +62,7 @@ def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
     try:
         covey.main(prog_name=_program())
-    except Exception as error:  # noqa: BLE001 - the last resort: no traceback for a person at a terminal
+    except Exception as error:
         if os.environ.get("COVEY_TRACEBACK"):
             raise
         text = " ".join(str(error).split()) or "no further word"

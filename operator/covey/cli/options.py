@@ -37,3 +37,20 @@ def cluster(command: F) -> F:
 def no_color(command: F) -> F:
     """``--no-color``."""
     return click.option("--no-color", is_flag=True, help="No colours; NO_COLOR=1 does the same.")(command)
+
+
+def facts(command: F) -> F:
+    """``--nodes``, ``--pods`` and ``--topology``."""
+    for option in (
+        click.option(
+            "--topology",
+            "topologies",
+            metavar="FILE",
+            multiple=True,
+            help="A ClusterTopology; detected from the nodes' labels when left out. Repeatable.",
+        ),
+        click.option("--pods", metavar="FILE", multiple=True, help="What `kubectl get pods -A -o json` prints."),
+        click.option("--nodes", metavar="FILE", multiple=True, help="What `kubectl get nodes -o json` prints."),
+    ):
+        command = option(command)
+    return command

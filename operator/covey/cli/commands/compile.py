@@ -27,9 +27,7 @@ Object = dict[str, Any]
 @options.no_color
 def compile_command(files: tuple[str, ...], backend: str | None, namespace: str, form: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
     """The objects that a DisaggregatedInference expands to, in creation order."""
-    objects = [
-        body for inference in _inferences(files, namespace) for body in _expanded(inference, backend)
-    ]
+    objects = [body for inference in _inferences(files, namespace) for body in _expanded(inference, backend)]
     if form == "json":
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
     elif form == "yaml":

@@ -22,7 +22,11 @@ def _common(command: F) -> F:
         click.option("--context", metavar="NAME", help="A context of the kubeconfig."),
         click.option("--namespace", "namespaces", metavar="NS", multiple=True, help="Repeatable. Default: all."),
         click.option(
-            "--leader-elect", metavar="BOOL", is_flag=False, flag_value="true", help="Take a Lease first. Default: true."
+            "--leader-elect",
+            metavar="BOOL",
+            is_flag=False,
+            flag_value="true",
+            help="Take a Lease first. Default: true.",
         ),
         click.option("--leader-elect-namespace", metavar="NS", help="Where the Lease lies. Default: covey-system."),
         click.option("--metrics-bind-address", metavar="ADDRESS", help="Default: :8080."),

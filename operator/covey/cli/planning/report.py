@@ -13,21 +13,21 @@ class Shape(msgspec.Struct, rename="camel", frozen=True):
     """Base: camel-case keys, every field always present."""
 
 
-class LevelReport(Shape):
+class LevelReport(Shape, frozen=True):
     """A level of the topology and the label keys that give its value."""
 
     name: str
     keys: tuple[str, ...]
 
 
-class TopologyReport(Shape):
+class TopologyReport(Shape, frozen=True):
     """The topology that placements are told in, broad to narrow."""
 
     name: str
     levels: tuple[LevelReport, ...]
 
 
-class DomainReport(Shape):
+class DomainReport(Shape, frozen=True):
     """A domain of a level; ``path`` runs from the broadest level down, null where a level is missing."""
 
     level: str
@@ -35,7 +35,7 @@ class DomainReport(Shape):
     path: tuple[str | None, ...]
 
 
-class PodReport(Shape):
+class PodReport(Shape, frozen=True):
     """A pod and its node. Pods that do not exist yet have no suffix in their name."""
 
     index: int
@@ -43,7 +43,7 @@ class PodReport(Shape):
     node: str
 
 
-class InstanceReport(Shape):
+class InstanceReport(Shape, frozen=True):
     """One replica that has all its places."""
 
     replica: int
@@ -52,7 +52,7 @@ class InstanceReport(Shape):
     pods: tuple[PodReport, ...]
 
 
-class RoleReport(Shape):
+class RoleReport(Shape, frozen=True):
     """A role of a unit; ``admitted`` counts whole replicas."""
 
     name: str
@@ -62,7 +62,7 @@ class RoleReport(Shape):
     instances: tuple[InstanceReport, ...]
 
 
-class PreferenceReport(Shape):
+class PreferenceReport(Shape, frozen=True):
     """A preference, reached or not: ``reached`` is the finest level that holds."""
 
     scope: str
@@ -71,7 +71,7 @@ class PreferenceReport(Shape):
     reached: str | None
 
 
-class UnitReport(Shape):
+class UnitReport(Shape, frozen=True):
     """One serving unit: one gang."""
 
     index: int
@@ -81,14 +81,14 @@ class UnitReport(Shape):
     preferred: tuple[PreferenceReport, ...]
 
 
-class ExclusionReport(Shape):
+class ExclusionReport(Shape, frozen=True):
     """Nodes left out for one cause."""
 
     cause: str
     nodes: int
 
 
-class ReasonReport(Shape):
+class ReasonReport(Shape, frozen=True):
     """Why a unit has no place."""
 
     unit: int
@@ -105,7 +105,7 @@ class ReasonReport(Shape):
     message: str
 
 
-class WorkloadReport(Shape):
+class WorkloadReport(Shape, frozen=True):
     """One workload: all its units."""
 
     namespace: str
@@ -116,7 +116,7 @@ class WorkloadReport(Shape):
     reasons: tuple[ReasonReport, ...]
 
 
-class Report(Shape):
+class Report(Shape, frozen=True):
     """Everything ``covey plan`` says."""
 
     warnings: tuple[str, ...]

@@ -99,7 +99,9 @@ def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], li
         if owner:
             pods.setdefault((pod.metadata.namespace, owner), []).append(pod)
     found = [
-        inference_workload(document, inference, number, pods.get((inference.metadata.namespace, inference.metadata.name), ()))
+        inference_workload(
+            document, inference, number, pods.get((inference.metadata.namespace, inference.metadata.name), ())
+        )
         for document, inference, number in manifests.inferences
     ]
     found += tree_workloads(manifests.parts, facts.pods, warnings)

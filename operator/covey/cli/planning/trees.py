@@ -102,7 +102,9 @@ def _group(document: Document, namespace: str) -> core.Group:
         validate(CompositePodGroup if document.kind == "CompositePodGroup" else PodGroup, document)
     group = document.read(core.Group)
     policy = group.spec.scheduling_policy
-    count = policy.gang and (policy.gang.min_group_count if group.kind == "CompositePodGroup" else policy.gang.min_count)
+    count = policy.gang and (
+        policy.gang.min_group_count if group.kind == "CompositePodGroup" else policy.gang.min_count
+    )
     if (policy.gang is None) == (policy.basic is None):
         raise InputError(document.place.at("spec.schedulingPolicy"), "needs exactly one of gang and basic", "set one")
     if policy.gang is not None and (count or 0) < 1:

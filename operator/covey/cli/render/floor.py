@@ -132,7 +132,7 @@ class Floor:
 
     @property
     def device(self) -> str:
-        """A word for what a cell is: ``GPU``, ``TPU`` …"""
+        """A word for what a cell is, such as ``GPU``."""
         return device_word(self.resource)
 
     @property
@@ -195,7 +195,7 @@ def build_floor(
         runs.setdefault(spot.node, []).append(Run(spot, owner, -(-amount // scale), tag))
     nodes = [
         (ground.path, _node(ground, resource, scale, runs.get(ground.name, ())))
-        for ground in sorted(grounds, key=lambda each: (_order(each.path), natural(each.name)))
+        for ground in sorted(grounds, key=lambda each: (path_order(each.path), natural(each.name)))
     ]
     levels, constant = _levels(topology, [path for path, _ in nodes])
     judge = _Judge(len(nodes) <= SMALL_FLOOR, tuple(path for path in focus if path))
@@ -210,7 +210,8 @@ def natural(text: str) -> tuple[tuple[int, int | str], ...]:
     return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
 
 
-def _order(path: Path) -> tuple[tuple[bool, tuple[tuple[int, int | str], ...]], ...]:
+def path_order(path: Path) -> tuple[tuple[bool, tuple[tuple[int, int | str], ...]], ...]:
+    """A sort key of domain paths, by :func:`natural` order at each level, nodes without a level last."""
     return tuple((value is None, natural(value or "")) for value in path)
 
 

@@ -17,7 +17,7 @@ from covey.cli.render.floor import Box, Floor, NodeBox, Run
 from covey.cli.render.palette import bright
 
 _BARS = "·▁▂▃▄▅▆▇█"
-_OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "×", "■"
+_OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"
 _DIM = "bright_black"
 _NAME = 16
 #: More nodes to be drawn whole than this get one cell each instead of one line.
@@ -81,7 +81,8 @@ class _Pen:
         nodes = [node for leaf in _leaves(self.floor.boxes) if leaf.focus for node in leaf.nodes]
         cells = max((node.cells for node in nodes), default=0)
         tags = max((self.tags(node).cell_len for node in nodes), default=0)
-        return self.name_width() + cells + tags + 6
+        heads = (len(leaf.level) + min(len(leaf.name), _NAME) for leaf in _leaves(self.floor.boxes) if leaf.focus)
+        return max(self.name_width() + cells + tags + 6, max(heads, default=0) + 16)
 
 
 def _bar(used: int, cells: int) -> str:

@@ -53,7 +53,9 @@ class _Sheet:
     def __init__(self) -> None:
         self.parts: list[str] = []
 
-    def rect(self, x: float, y: float, size: tuple[float, float], look: str, *, radius: float = 3, tip: str = "") -> None:
+    def rect(
+        self, x: float, y: float, size: tuple[float, float], look: str, *, radius: float = 3, tip: str = ""
+    ) -> None:
         ink = f'fill="{look}"' if look.startswith("#") else f'class="{look}"'
         body = f'<rect x="{x:g}" y="{y:g}" width="{size[0]:g}" height="{size[1]:g}" rx="{radius:g}" {ink}'
         self.parts.append(f"{body}><title>{escape(tip)}</title></rect>" if tip else f"{body}/>")
@@ -242,13 +244,17 @@ def _small_rack(pen: _Pen, box: Box) -> _Tile:
         for number, node in enumerate(box.nodes):
             top = y + number * _BAR_LINE
             tip = f"{node.name}: {node.closed or f'{node.free} of {node.cells} free'}"
-            sheet.rect(x + 0.5, top + 0.5, (_BAR - 1, _BAR_LINE - 2), "closed" if node.closed else "free", radius=1, tip=tip)
+            sheet.rect(
+                x + 0.5, top + 0.5, (_BAR - 1, _BAR_LINE - 2), "closed" if node.closed else "free", radius=1, tip=tip
+            )
             used = node.others / node.cells * _BAR if node.cells else 0
             if used:
                 sheet.rect(x, top, (used, _BAR_LINE - 1), "other", radius=1)
 
     bars = _Tile(_BAR, len(box.nodes) * _BAR_LINE, draw)
-    return _framed(bars, _shorten(box.name, 14), f"{box.free * pen.floor.scale:,}", "rack", f"{box.name}: {pen.free(box)}")
+    return _framed(
+        bars, _shorten(box.name, 14), f"{box.free * pen.floor.scale:,}", "rack", f"{box.name}: {pen.free(box)}"
+    )
 
 
 def _idle(pen: _Pen, box: Box, wide: int) -> _Tile:

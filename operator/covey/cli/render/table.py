@@ -20,7 +20,7 @@ def print_table(report: Report, console: Console) -> None:
         for unit in workload.units:
             for role in unit.roles:
                 verdict = "Admitted" if unit.admitted else _refused(workload)
-                where = ", ".join(filter(None, (words.domains(unit.placement), words.finest(role.instances))))
+                wheres = (words.domains(unit.placement), words.finest(role.instances, unit.placement))
                 table.add_row(
                     f"{workload.namespace}/{workload.name}",
                     str(unit.index),
@@ -28,7 +28,7 @@ def print_table(report: Report, console: Console) -> None:
                     f"{role.admitted}/{role.replicas}",
                     str(role.min_replicas),
                     Text(verdict, words.verdict_style(verdict)),
-                    _once(where),
+                    ", ".join(filter(None, wheres)),
                 )
     console.print(table)
     print_reasons(report.workloads, console)
@@ -83,8 +83,3 @@ def _head(report: Report, console: Console) -> None:
 
 def _refused(workload: WorkloadReport) -> str:
     return workload.verdict if workload.verdict != "Admitted" else "Infeasible"
-
-
-def _once(where: str) -> str:
-    """Each domain once, in order: the unit's and the role's may be the same."""
-    return ", ".join(dict.fromkeys(part for part in where.replace("; ", ", ").split(", ") if part))

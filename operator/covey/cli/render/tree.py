@@ -35,7 +35,7 @@ def _add_unit(tree: Tree, workload: WorkloadReport, unit: UnitReport) -> None:
     label.append(f"unit {unit.index}").append(f"  {words.domains(unit.placement)}", words.DIM)
     branch = tree.add(label)
     for number, role in enumerate(unit.roles):
-        _add_role(branch, role, number)
+        _add_role(branch, role, unit, number)
     for wish in unit.preferred:
         mark, style = ("✓", words.GOOD) if wish.achieved else ("○", "yellow")
         reached = "" if wish.achieved else f", reached {wish.reached or 'nothing'}"
@@ -44,16 +44,17 @@ def _add_unit(tree: Tree, workload: WorkloadReport, unit: UnitReport) -> None:
         branch.add(Text(message, words.BAD))
 
 
-def _add_role(branch: Tree, role: RoleReport, number: int) -> None:
+def _add_role(branch: Tree, role: RoleReport, unit: UnitReport, number: int) -> None:
     label = Text(role.name, f"bold {bright(number)}").append(f"  {role.admitted}/{role.replicas}")
     inner = branch.add(label.append(f"  minimum {role.min_replicas}", words.DIM))
     for instance in role.instances:
-        inner.add(_instance(instance, number))
+        inner.add(_instance(instance, unit, number))
 
 
-def _instance(instance: InstanceReport, number: int) -> Text:
+def _instance(instance: InstanceReport, unit: UnitReport, number: int) -> Text:
     label = Text("● " if instance.minimum else "○ ", bright(number, instance.replica))
     label.append(f"replica {instance.replica}  ")
     nodes = list(dict.fromkeys(pod.node for pod in instance.pods))
     named = ", ".join(nodes[:_NODES]) + (f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else "")
-    return label.append(words.domains(instance.placement)).append(f"  {named}", words.DIM)
+    where = words.domains(instance.placement, unit.placement)
+    return label.append(f"{where}  " if where else "").append(named, words.DIM)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from covey.cli.planning.report import DomainReport, InstanceReport, TopologyReport, UnitReport, WorkloadReport
+from covey.cli.planning.report import DomainReport, InstanceReport, TopologyReport, WorkloadReport
 
 GOOD: Final = "green"
 BAD: Final = "red"
@@ -19,29 +19,29 @@ def verdict_style(verdict: str) -> str:
 
 def topology_words(topology: TopologyReport) -> str:
     """The chosen topology in a line: its name and levels, broad to narrow."""
-    levels = " › ".join(level.name for level in topology.levels)
+    levels = " > ".join(level.name for level in topology.levels)
     return f"topology {topology.name}: {levels}" if topology.name else "no topology"
 
 
-def domains(placement: Sequence[DomainReport], skip: Iterable[str] = ("host",)) -> str:
-    """``block b1, rack r2``; hosts are said by the node's name anyway."""
-    hidden = set(skip)
-    return ", ".join(f"{each.level} {each.domain}" for each in placement if each.level not in hidden)
+def domains(placement: Sequence[DomainReport], known: Sequence[DomainReport] = ()) -> str:
+    """``block b1, rack r2``; hosts are said by the node's name anyway, and what is ``known`` is not said again."""
+    above = {each.level for each in known}
+    return ", ".join(named(each.level, each.domain) for each in placement if each.level not in {*above, "host"})
 
 
-def finest(instances: Sequence[InstanceReport]) -> str:
-    """Where the replicas of a role lie: the domains of the finest level that each of them shares."""
-    found: dict[str, dict[str, None]] = {}
+def named(level: str, domain: str | None) -> str:
+    """A domain with its level, which is left out where the domain's own name begins with it (``rack-7``)."""
+    return str(domain) if str(domain).startswith(level) else f"{level} {domain}"
+
+
+def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -> str:
+    """Where the replicas of a role lie beyond what is ``known`` of the unit: their finest domains."""
+    found: dict[str, None] = {}
     for instance in instances:
-        shown = [each for each in instance.placement if each.level != "host"] or list(instance.placement)
+        shown = [each for each in instance.placement if each.level != "host" and each not in known]
         if shown:
-            found.setdefault(shown[-1].level, {})[str(shown[-1].domain)] = None
-    return "; ".join(f"{level} {', '.join(names)}" for level, names in found.items())
-
-
-def counts(unit: UnitReport) -> str:
-    """``prefill 4/4 decode 2/2``."""
-    return " ".join(f"{role.name} {role.admitted}/{role.replicas}" for role in unit.roles)
+            found[named(shown[-1].level, shown[-1].domain)] = None
+    return ", ".join(found)
 
 
 def headline(workload: WorkloadReport) -> str:

@@ -1,0 +1,125 @@
+"""``covey plan``."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from covey.cli import options
+from covey.cli.data import echo_json, echo_yaml
+from covey.cli.errors import INFEASIBLE, OK, UNKNOWN, InputError
+from covey.cli.planning.facts import Facts, read_facts
+from covey.cli.planning.request import Manifests, read_manifests, with_manifests, workloads_of
+from covey.cli.planning.run import Planned, plan_all
+
+if TYPE_CHECKING:
+    from covey.cli.render.floor import Floor
+
+_FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "svg")
+
+
+@click.command()
+@options.files()
+@options.facts
+@click.option("--cluster", is_flag=True, help="Read nodes and pods from the current context instead.")
+@options.cluster
+@options.output(_FORMS, "table")
+@options.no_color
+def plan(
+    files: tuple[str, ...],
+    nodes: tuple[str, ...],
+    pods: tuple[str, ...],
+    topologies: tuple[str, ...],
+    cluster: bool,  # noqa: FBT001 - a flag
+    namespace: str | None,
+    context: str | None,
+    kubeconfig: str | None,
+    form: str,
+    no_color: bool,  # noqa: FBT001 - a flag
+) -> None:
+    """Where everything would land, or why not. Nothing is written anywhere.
+
+    Exit status: 0 every minimum is placed; 3 at least one workload is infeasible; 4 none infeasible but at least one
+    unknown (search limit); 2 bad input.
+    """
+    if not (nodes or cluster):
+        raise InputError("--nodes", "is missing", "give what `kubectl get nodes -o json` prints, or use --cluster")
+    if cluster and (nodes or pods):
+        raise InputError("--cluster", "reads nodes and pods itself", "leave out --nodes and --pods, or --cluster")
+    facts = read_facts(nodes, pods, topologies)
+    fallback = "default"
+    if cluster or context or kubeconfig:
+        live, fallback = _from_cluster(kubeconfig, context)
+        facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
+    manifests = read_manifests(files, namespace, fallback)
+    planned = _plan(manifests, facts)
+    _show(planned, form, no_color=no_color)
+    sys.exit(_status(planned))
+
+
+def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
+    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - a client, only where a cluster is asked
+
+    async def read() -> tuple[Facts, str]:
+        async with connect(kubeconfig, context) as client:
+            return await read_cluster(client), client.namespace
+
+    return asyncio.run(read())
+
+
+def _plan(manifests: Manifests, facts: Facts) -> Planned:
+    facts = with_manifests(facts, manifests)
+    workloads, warnings = workloads_of(manifests, facts)
+    return plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
+
+
+def _show(planned: Planned, form: str, *, no_color: bool) -> None:
+    report = planned.report
+    if form == "json":
+        echo_json(report)
+        return
+    if form == "yaml":
+        echo_yaml([report])
+        return
+    for warning in report.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if form == "svg":
+        from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
+
+        click.echo(render_svg(_floor(planned), planned.notes), nl=False)
+        return
+    from covey.cli.render import console as consoles  # noqa: PLC0415 - rich, only where it is drawn with
+
+    console = consoles.open_console(no_color=no_color)
+    if form == "picture":
+        from covey.cli.render.picture import print_picture  # noqa: PLC0415 - needs rich
+        from covey.cli.render.table import print_reasons  # noqa: PLC0415 - needs rich
+
+        print_picture(_floor(planned), console)
+        print_reasons(report.workloads, console)
+    elif form == "tree":
+        from covey.cli.render.tree import print_tree  # noqa: PLC0415 - needs rich
+
+        print_tree(report, console)
+    else:
+        from covey.cli.render.table import print_table, print_wide  # noqa: PLC0415 - needs rich
+
+        (print_wide if form == "wide" else print_table)(report, console)
+
+
+def _floor(planned: Planned) -> Floor:
+    from covey.cli.planning.drawing import floor_of  # noqa: PLC0415 - only for pictures
+
+    return floor_of(planned)
+
+
+def _status(planned: Planned) -> int:
+    verdicts = {workload.verdict for workload in planned.report.workloads}
+    if "Infeasible" in verdicts:
+        return INFEASIBLE
+    return UNKNOWN if "Unknown" in verdicts else OK

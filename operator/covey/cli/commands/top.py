@@ -1,0 +1,79 @@
+"""``covey top``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+
+import click
+
+from covey.cli import options
+from covey.cli.data import echo_json, echo_yaml
+from covey.cli.errors import InputError
+from covey.cli.planning.facts import Facts, read_facts
+from covey.cli.planning.grounds import survey
+from covey.cli.planning.topologies import default_topology
+from covey.cli.watching.usage import measure
+from covey.placement.inventory import Inventory
+
+
+@click.command()
+@options.facts
+@click.option("--level", "levels", metavar="LEVEL", multiple=True, help="Only these levels. Repeatable.")
+@click.option("--resource", metavar="NAME", help="What to count. Default: the commonest device.")
+@options.cluster
+@options.output(("table", "json", "yaml"), "table")
+@options.no_color
+def top(
+    nodes: tuple[str, ...],
+    pods: tuple[str, ...],
+    topologies: tuple[str, ...],
+    levels: tuple[str, ...],
+    resource: str | None,
+    namespace: str | None,  # noqa: ARG001 - nodes have none; taken from everybody
+    context: str | None,
+    kubeconfig: str | None,
+    form: str,
+    no_color: bool,  # noqa: FBT001 - a flag
+) -> None:
+    """GPUs used, free and stranded by topology level.
+
+    Stranded are free GPUs that a pod which wants a whole node cannot have: those on partly used nodes, and those on
+    nodes that are cordoned or not ready. With --nodes and --pods no cluster is asked.
+    """
+    facts = read_facts(nodes, pods, topologies)
+    if not nodes:
+        live = _from_cluster(kubeconfig, context)
+        facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
+    topology = default_topology(facts)
+    known = [level.name for level in topology.levels]
+    for level in levels:
+        if level not in known:
+            raise InputError("--level", f"topology {topology.name} has no level {level}", f"use {', '.join(known)}")
+    inventory = Inventory([topology])
+    for node in facts.nodes:
+        inventory.set_node(node)
+    grounds = survey(facts.nodes, facts.pods, partial(inventory.path, topology.name))
+    report = measure(grounds, topology, resource, levels or None)
+    for warning in facts.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if form == "json":
+        echo_json(report)
+    elif form == "yaml":
+        echo_yaml([report])
+    else:
+        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.render.usage import print_usage  # noqa: PLC0415 - the same
+
+        print_usage(report, open_console(no_color=no_color))
+
+
+def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
+    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - a client, only where a cluster is asked
+
+    async def read() -> Facts:
+        async with connect(kubeconfig, context) as client:
+            return await read_cluster(client)
+
+    return asyncio.run(read())
