@@ -7,7 +7,7 @@ what was begun. Both are tested as properties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -51,11 +51,12 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
     # 3. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed))
     replicas = tuple(_replicas(inference, tree, observed))
+    going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed))
     actions = Actions(
         store=_stored(tree.owner, revision, observed),
-        relabel=(*_relabelled(tree, observed), *(item for part in replicas for item in part.relabel)),
+        relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         apply=apply,
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
         delete_objects=tuple(_unused(tree, observed)),
@@ -122,11 +123,11 @@ def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed)
         yield planner.plan(tuple(slots), whole=whole[role])
 
 
-def _relabelled(tree: Tree, observed: Observed) -> Iterator[Relabel]:
-    """Healthy pods whose labels somebody edited."""
+def _relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+    """Pods that stay whose labels somebody edited; ``going`` has the UIDs of those that do not."""
     for slot in tree.slots:
         pod = current(observed.pods.get(slot, ()))
-        if pod is None:
+        if pod is None or pod.metadata.uid in going:
             continue
         wanted = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
         found = pod.metadata.labels or {}

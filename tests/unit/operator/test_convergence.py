@@ -1,0 +1,186 @@
+"""Whatever happens, and wherever the operator is killed: it ends with exactly what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api.inference import DisaggregatedInference
+from covey.compile import compile_inference
+from covey.operator import podstate
+from covey.operator.scale import current
+from unit.compile.inferences import inferences
+from unit.operator.world import World
+
+Event = tuple[str, int]
+
+_PODS: dict[str, Callable[[World, str], None]] = {
+    "bind": World.bind,
+    "fail": World.fail,
+    "delete": World.delete,
+    "vanish": World.vanish,
+    "address": lambda world, name: world.label(name, {"covey.dev/address": None}),
+    "relabel": lambda world, name: world.label(name, {"covey.dev/replica": "0"}),
+}
+events = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [*_PODS, "serve", "release", "group", "finish", "crash", "act", "units", "replicas", "suspend", "restart"]
+        ),
+        st.integers(0, 40),
+    ),
+    max_size=14,
+)
+
+
+@given(inferences(max_units=2, max_replicas=3, max_size=3), events)
+@settings(max_examples=300, deadline=None)
+def test_converges_after_any_events(resource: DisaggregatedInference, happened: list[Event]) -> None:
+    world = World(resource)
+    for event in happened:
+        happen(world, event)
+    planned = world.settle()
+    assert not world.plan().actions
+    assert_is_wanted(world)
+    assert planned.layout.units.keys() == {slot.unit for slot in world.observe().pods} or not world.pods
+
+
+@given(inferences(max_units=2, max_replicas=2, max_size=3), st.data())
+@settings(max_examples=100, deadline=None)
+def test_a_crash_after_any_write_makes_no_double(resource: DisaggregatedInference, data: st.DataObject) -> None:
+    """Creation, then the loss of a replica; killed after some write of each plan, again and again."""
+    world = World(resource)
+    for _ in range(6):
+        crash(world, data.draw(st.integers(0, 12)))
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    healthy = dict(world.pods)
+    if healthy:
+        lost = data.draw(st.sampled_from(sorted(healthy)))
+        replica = replica_of(world, lost)
+        world.fail(lost)
+        for _ in range(3):
+            crash(world, data.draw(st.integers(0, 8)))
+        world.settle()
+        # Nothing outside the replica was touched.
+        assert {name: pod for name, pod in healthy.items() if name not in replica}.items() <= world.pods.items()
+        assert not replica & world.pods.keys()
+    assert_is_wanted(world)
+
+
+@given(inferences(max_units=2), st.integers(0, 3), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_growth_leaves_healthy_pods_alone(resource: DisaggregatedInference, units: int, replicas: int) -> None:
+    world = World(resource)
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    before = dict(world.pods)
+    rescale(world, lambda spec: grow(spec, units, replicas))
+    planned = world.plan()
+    assert not planned.actions.delete_pods
+    assert not planned.actions.relabel
+    world.settle()
+    assert before.items() <= world.pods.items()
+    assert_is_wanted(world)
+
+
+def happen(world: World, event: Event) -> None:
+    kind, number = event
+    pods = sorted(world.pods)
+    if kind in _PODS and pods:
+        _PODS[kind](world, pods[number % len(pods)])
+    elif kind == "release":
+        pinned = [name for name in pods if not podstate.is_bound(world.pods[name])]
+        if pinned:
+            world.pin(pinned[number % len(pinned)])
+            world.release(pinned[number % len(pinned)])
+    elif kind == "serve":
+        for name in pods:
+            if not podstate.is_dead(world.pods[name]):
+                world.bind(name)
+                world.ready(name)
+    elif kind == "group" and world.objects:
+        world.objects.pop(sorted(world.objects)[number % len(world.objects)])
+    elif kind == "finish":
+        world.finish()
+    elif kind == "crash":
+        crash(world, number)
+    elif kind == "act":
+        for step in list(world.steps(world.plan().actions)):
+            step()
+            world.check()
+    elif kind == "restart":
+        world.forget()
+    elif kind in {"units", "replicas", "suspend"}:
+        rescale(world, lambda spec: resize(spec, kind, number))
+
+
+def crash(world: World, writes: int) -> None:
+    """The operator is killed after so many writes of a plan."""
+    for step in islice(list(world.steps(world.plan().actions)), writes):
+        step()
+        world.check()
+    world.forget()
+
+
+def rescale(world: World, change: Callable[[dict[str, Any]], None]) -> None:
+    stored = world.inference.as_object()
+    change(stored["spec"])
+    world.inference = DisaggregatedInference.model_validate(stored)
+
+
+def grow(spec: dict[str, Any], units: int, replicas: int) -> None:
+    spec["replicas"] += units
+    for role in spec["roles"]:
+        role["replicas"] += replicas
+
+
+def resize(spec: dict[str, Any], kind: str, number: int) -> None:
+    if kind == "units":
+        spec["replicas"] = number % 3
+    elif kind == "suspend":
+        spec["suspend"] = bool(number % 2)
+    else:
+        role = spec["roles"][number % len(spec["roles"])]
+        role["replicas"] = max(number % 4, role["minReplicas"])
+
+
+def replica_of(world: World, name: str) -> set[str]:
+    """The pods that go with a lost one: its whole replica."""
+    slot = next(slot for slot, pods in world.observe().pods.items() if name in {pod.metadata.name for pod in pods})
+    return {
+        pod.metadata.name
+        for other, pods in world.observe().pods.items()
+        for pod in pods
+        if (other.unit, other.role, other.replica) == (slot.unit, slot.role, slot.replica)
+    }
+
+
+def assert_is_wanted(world: World) -> None:
+    """One live pod for each place, no other pod, and the objects of the tree."""
+    observed = world.observe()
+    planned = world.plan()
+    tree = compile_inference(world.inference, layout=planned.layout, revision=planned.revision)
+    assert not observed.strays
+    assert set(observed.pods) == set(tree.slots)
+    for slot, pods in observed.pods.items():
+        assert len(pods) == 1, slot
+        assert current(pods) is pods[0]
+        assert podstate.is_addressed(pods[0])
+        assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
+    wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
+    assert set(observed.objects) == wanted
+    spec = world.inference.spec
+    for roles in planned.layout.units.values():
+        assert {name: len(numbers) for name, numbers in roles.items()} == {
+            role.name: role.replicas for role in spec.roles
+        }
+    assert len(planned.layout.units) == (0 if spec.suspend else spec.replicas)

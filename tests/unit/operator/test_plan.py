@@ -1,0 +1,310 @@
+"""Plans, case by case, in a world without an API server."""
+
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Slot
+from covey.operator import podstate
+from covey.operator.scale import current
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+
+def llama(prefill: int = 2, decode: int = 3, **spec: Any) -> DisaggregatedInference:
+    return inference(role("prefill", replicas=prefill, size=2), role("decode", replicas=decode), **spec)
+
+
+@pytest.fixture
+def world() -> World:
+    """Everything runs: two prefill replicas of two pods, three decode replicas of one."""
+    made = World(llama())
+    made.settle()
+    for name in list(made.pods):
+        made.bind(name)
+        made.ready(name)
+    return made
+
+
+def names_in(world: World, role: str, replica: int | None = None) -> list[str]:
+    return [
+        pod.metadata.name
+        for slot, pods in sorted(world.observe().pods.items())
+        for pod in pods
+        if slot.role == role and replica in {None, slot.replica}
+    ]
+
+
+def replicas_of(world: World, role: str) -> set[int]:
+    return {slot.replica for slot in world.observe().pods if slot.role == role}
+
+
+def test_creates_everything_once() -> None:
+    world = World(llama())
+    actions = world.plan().actions
+    assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 2]
+    assert actions.store is not None
+    assert [item.slot for item in actions.create] == [
+        *(Slot(0, "prefill", replica, index) for replica in range(2) for index in range(2)),
+        *(Slot(0, "decode", replica, 0) for replica in range(3)),
+    ]
+    assert all(item.predecessor is None for item in actions.create)
+    assert {note.reason for note in actions.notes} == {"Created"}
+
+
+def test_nothing_to_do_when_all_is_well(world: World) -> None:
+    assert not world.plan().actions
+
+
+def test_scale_up_touches_nothing_that_runs(world: World) -> None:
+    world.inference = llama(prefill=3, decode=4)
+    actions = world.plan().actions
+    assert not actions.delete_pods
+    assert not actions.relabel
+    assert [item.slot for item in actions.create] == [
+        Slot(0, "prefill", 2, 0),
+        Slot(0, "prefill", 2, 1),
+        Slot(0, "decode", 3, 0),
+    ]
+    assert {note.reason for note in actions.notes} == {"ScaledUp"}
+
+
+def test_scale_up_fills_the_lowest_free_number(world: World) -> None:
+    world.change(names_in(world, "decode", 1)[0], status={"phase": "Pending", "conditions": ()})
+    world.inference = llama(decode=2)
+    world.settle()
+    assert replicas_of(world, "decode") == {0, 2}
+    world.inference = llama(decode=4)
+    world.settle()
+    assert replicas_of(world, "decode") == {0, 1, 2, 3}
+
+
+def test_scale_down_takes_the_highest_when_all_are_equal(world: World) -> None:
+    world.inference = llama(prefill=1, decode=1)
+    actions = world.plan().actions
+    assert sorted(item.pod.metadata.name for item in actions.delete_pods) == sorted(
+        [*names_in(world, "prefill", 1), *names_in(world, "decode", 1), *names_in(world, "decode", 2)]
+    )
+    assert {note.reason for note in actions.notes} == {"ScaledDown"}
+    world.settle()
+    assert ("PodGroup", "llama-0-prefill-1") not in world.objects
+
+
+@pytest.mark.parametrize("state", ["gated", "pinned", "bound"])
+def test_scale_down_takes_first_what_serves_least(world: World, state: str) -> None:
+    name = names_in(world, "decode", 0)[0]
+    world.change(name, status={"phase": "Pending", "conditions": ()})
+    if state != "bound":
+        world.change(name, spec={"node_name": None})
+    if state == "gated":
+        gang = names_in(world, "prefill", 0)
+        world.change(name, spec={"scheduling_gates": (msgspec_gate(),)})
+        assert gang
+    world.inference = llama(decode=2)
+    world.settle()
+    assert replicas_of(world, "decode") == {1, 2}
+
+
+def test_a_pod_of_a_bound_replica_that_fails_takes_the_replica_with_it(world: World) -> None:
+    failed, other = names_in(world, "prefill", 1)
+    untouched = set(world.pods) - {failed, other}
+    world.fail(failed)
+    actions = world.plan().actions
+    assert {item.pod.metadata.name for item in actions.delete_pods} == {failed, other}
+    assert {item.slot for item in actions.create} == {Slot(0, "prefill", 1, 0), Slot(0, "prefill", 1, 1)}
+    assert {item.restarts for item in actions.create} == {1}
+    assert {note.reason for note in actions.notes} == {"ReplicaReplaced"}
+    world.settle()
+    assert untouched <= set(world.pods)
+    assert not {failed, other} & set(world.pods)
+    assert all(not podstate.is_admitted(world.pods[name]) for name in names_in(world, "prefill", 1))
+
+
+def test_a_pod_of_a_bound_replica_that_vanished_takes_the_replica_with_it(world: World) -> None:
+    lost, other = names_in(world, "prefill", 0)
+    world.vanish(lost)
+    world.forget()
+    assert {item.pod.metadata.name for item in world.plan().actions.delete_pods} == {other}
+
+
+def test_a_single_pod_is_replaced_alone(world: World) -> None:
+    failed = names_in(world, "decode", 1)[0]
+    untouched = set(world.pods) - {failed}
+    world.fail(failed)
+    world.settle()
+    assert untouched <= set(world.pods)
+    (successor,) = names_in(world, "decode", 1)
+    assert successor != failed
+    assert podstate.restarts(world.pods[successor]) == 1
+
+
+def test_names_do_not_recur(world: World) -> None:
+    seen = set(names_in(world, "decode", 0))
+    for _ in range(4):
+        (name,) = names_in(world, "decode", 0)
+        world.bind(name)
+        world.delete(name)
+        world.settle()
+        (successor,) = names_in(world, "decode", 0)
+        assert successor not in seen
+        seen.add(successor)
+
+
+def test_a_released_pod_is_replaced_alone(world: World) -> None:
+    pinned, other = names_in(world, "prefill", 1)
+    for name in (pinned, other):
+        world.change(name, spec={"node_name": None}, status={"phase": "Pending", "conditions": ()})
+    world.release(pinned)
+    actions = world.plan().actions
+    assert [item.pod.metadata.name for item in actions.delete_pods] == [pinned]
+    assert {note.reason for note in actions.notes} == {"Released"}
+    world.settle()
+    assert other in world.pods
+    (successor,) = set(names_in(world, "prefill", 1)) - {other}
+    assert names.GATE_GANG in {gate.name for gate in world.pods[successor].spec.scheduling_gates or ()}
+    assert podstate.restarts(world.pods[successor]) == 0
+
+
+def test_a_terminating_pod_that_never_goes_does_not_hold_up_its_successor(world: World) -> None:
+    stuck = names_in(world, "decode", 0)[0]
+    world.delete(stuck)
+    for step in world.steps(world.plan().actions):
+        step()
+        world.check()
+    pods = world.observe().pods[Slot(0, "decode", 0, 0)]
+    assert len(pods) == 2
+    assert not podstate.is_addressed(world.pods[stuck])
+    assert current(pods) is not world.pods[stuck]
+    assert not world.plan().actions
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {names.LABEL_ADDRESS: None},
+        {names.LABEL_POD_GROUP: "other"},
+        {names.LABEL_ROLE: None},
+        {names.LABEL_REPLICA: "1"},
+        {names.LABEL_UNIT: "x"},
+        {names.LABEL_INDEX: "1"},
+    ],
+)
+def test_edited_labels_are_put_right(world: World, labels: dict[str, str | None]) -> None:
+    name = names_in(world, "prefill", 0)[0]
+    before = dict(world.pods[name].metadata.labels or {})
+    world.label(name, labels)
+    actions = world.plan().actions
+    assert not actions.delete_pods
+    assert not actions.create
+    world.settle()
+    assert world.pods[name].metadata.labels == before
+
+
+def test_a_group_that_was_deleted_or_edited_is_applied_again(world: World) -> None:
+    del world.objects["PodGroup", "llama-0-prefill-0"]
+    edited = world.objects["CompositePodGroup", "llama-0"]
+    edited.spec["desiredGroupCount"] = 9
+    actions = world.plan().actions
+    applied = [body["metadata"]["name"] for level in actions.apply for body in level]
+    assert applied == ["llama-0", "llama-0-prefill-0"]
+    assert not actions.delete_pods
+    assert not actions.create
+    assert not world.settle().actions
+
+
+def test_a_field_that_is_no_longer_wanted_is_noticed(world: World) -> None:
+    world.inference = llama(topology={"required": "block"})
+    world.settle()
+    world.inference = llama()
+    applied = [body["metadata"]["name"] for level in world.plan().actions.apply for body in level]
+    assert applied == ["llama", "llama-0"]
+
+
+def test_a_change_of_a_rolled_field_is_held_while_pods_have_nodes(world: World) -> None:
+    world.inference = inference(
+        role("prefill", replicas=3, size=4), role("decode", replicas=3, template=template(nodeSelector={"a": "b"}))
+    )
+    planned = world.plan()
+    assert planned.held
+    assert not planned.actions.delete_pods
+    # Growth and replacements are of the revision that runs.
+    assert [item.slot for item in planned.actions.create] == [Slot(0, "prefill", 2, 0), Slot(0, "prefill", 2, 1)]
+    world.settle()
+    revisions = {pod.metadata.label(names.LABEL_REVISION) for pod in world.pods.values()}
+    assert len(revisions) == 2
+    assert len(world.revisions) == 1
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None:
+    world = World(llama())
+    world.settle()
+    old = set(world.pods)
+    world.inference = inference(role("prefill", replicas=2, size=size), role("decode", replicas=3))
+    planned = world.settle()
+    assert not planned.held
+    assert len(names_in(world, "prefill")) == 2 * size
+    assert {name for name in old if "decode" in name} <= set(world.pods)
+    assert not {name for name in old if "prefill" in name} & set(world.pods)
+    assert len(world.revisions) == 2
+    kinds = {kind for kind, name in world.objects if name == "llama-0-prefill"}
+    assert kinds == ({"PodGroup"} if size == 1 else {"CompositePodGroup"})
+
+
+def test_going_back_to_an_earlier_revision_makes_it_the_newest() -> None:
+    world = World(llama())
+    world.settle()
+    first = world.observe().in_force
+    world.inference = llama(compat={"lws": False})
+    world.settle()
+    world.inference = llama()
+    world.settle()
+    last = world.observe().in_force
+    assert first is not None
+    assert last is not None
+    assert (last.name, last.number) == (first.name, 3)
+
+
+def test_suspended(world: World) -> None:
+    world.inference = llama(suspend=True)
+    assert {note.reason for note in world.plan().actions.notes} == {"Suspended"}
+    world.settle()
+    assert not world.pods
+    assert {kind for kind, _ in world.objects} == {"Service"}
+    world.inference = llama()
+    world.settle()
+    assert len(world.pods) == 7
+
+
+def test_surplus_units_go_whole(world: World) -> None:
+    world.inference = llama(replicas=2)
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {0, 1}
+    # Unit 1 waits, unit 0 serves: unit 1 goes, whatever its number.
+    world.inference = llama(replicas=1)
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {0}
+    assert ("CompositePodGroup", "llama-1") not in world.objects
+
+
+def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -> None:
+    world.inference = llama(replicas=2)
+    world.settle()
+    for slot, pods in world.observe().pods.items():
+        for pod in pods:
+            if slot.unit == 0:
+                world.change(pod.metadata.name, status={"phase": "Running", "conditions": ()})
+            else:
+                world.bind(pod.metadata.name)
+                world.ready(pod.metadata.name)
+    world.inference = llama(replicas=1)
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {1}
+
+
+def msgspec_gate() -> Any:
+    from covey.api import core  # noqa: PLC0415 - only here
+
+    return core.SchedulingGate(names.GATE_GANG)

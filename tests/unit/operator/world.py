@@ -1,0 +1,180 @@
+"""A world for plans: what the API server would hold after some of a plan's actions, without one.
+
+It knows only what the planner is told of: names are unique, a bound pod terminates before it goes, a gated one goes at
+once. Whatever depends on Kubernetes' own behaviour is tested on a real control plane.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Slot
+from covey.compile.identity import hostname
+from covey.compile.revision import Revision
+from covey.operator import podstate
+from covey.operator.actions import Actions, CreatePod, Relabel
+from covey.operator.objects import Owned
+from covey.operator.observe import Grave, Observed, StoredRevision, labelled_slot, place_pods
+from covey.operator.plan import Plan, plan
+
+Step = Callable[[], None]
+
+
+class World:
+    """Pods, objects and revisions of one resource."""
+
+    def __init__(self, inference: DisaggregatedInference) -> None:
+        self.inference = inference
+        self.pods: dict[str, core.Pod] = {}
+        self.objects: dict[tuple[str, str], Owned] = {}
+        self.revisions: list[StoredRevision] = []
+        self.graves: dict[Slot, Grave] = {}
+        self._uids = itertools.count(1)
+
+    # What the operator sees
+
+    def observe(self) -> Observed:
+        spec = self.inference.spec
+        sizes = {role.name: role.size for role in spec.roles}
+        for stored in self.revisions:
+            for name, role in stored.revision.roles.items():
+                sizes[name] = max(sizes[name], role.size)
+        placed, strays = place_pods(self.pods.values(), spec, sizes)
+        return Observed(placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves))
+
+    def plan(self) -> Plan:
+        return plan(self.inference, self.observe())
+
+    def forget(self) -> None:
+        """The operator was restarted."""
+        self.graves.clear()
+
+    # What the operator does
+
+    def steps(self, actions: Actions) -> Iterator[Step]:
+        """The single writes of a plan, in order."""
+        if actions.store is not None:
+            yield lambda: self._store(actions.store or {})
+        for relabel in actions.relabel:
+            yield lambda relabel=relabel: self._relabel(relabel)
+        for body in itertools.chain.from_iterable(actions.apply):
+            yield lambda body=body: self._apply(body)
+        for deletion in actions.delete_pods:
+            yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
+        for unused in actions.delete_objects:
+            yield lambda unused=unused: self.objects.pop((unused.kind, unused.name)) and None
+        for item in actions.create:
+            yield lambda item=item: self._create(item, actions)
+
+    def settle(self, passes: int = 12) -> Plan:
+        """Plan and act until there is nothing to do; terminating pods go meanwhile."""
+        for _ in range(passes):
+            planned = self.plan()
+            if not planned.actions and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
+                return planned
+            for step in self.steps(planned.actions):
+                step()
+                self.check()
+            self.finish()
+        raise AssertionError(f"still to do after {passes} passes: {planned.actions}")
+
+    def check(self) -> None:
+        """What holds at every moment."""
+        addressed: dict[str, str] = {}
+        for name, pod in self.pods.items():
+            if podstate.is_addressed(pod):
+                address = pod.spec.hostname or ""
+                assert address not in addressed, f"{address} means {addressed[address]} and {name}"
+                addressed[address] = name
+
+    # What happens to it
+
+    def finish(self) -> None:
+        """Terminating pods are gone."""
+        for name in [name for name, pod in self.pods.items() if pod.metadata.deletion_timestamp]:
+            self._bury(name)
+
+    def delete(self, name: str) -> None:
+        pod = self.pods.get(name)
+        if pod is None:
+            return
+        if podstate.is_bound(pod):
+            self.change(name, metadata={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+        else:
+            self._bury(name)
+
+    def vanish(self, name: str) -> None:
+        self._bury(name)
+
+    def bind(self, name: str) -> None:
+        self.pin(name)
+        self.change(name, spec={"node_name": "node-1"})
+
+    def pin(self, name: str) -> None:
+        self.change(name, spec={"scheduling_gates": None})
+
+    def ready(self, name: str) -> None:
+        self.change(name, status={"phase": "Running", "conditions": (core.Condition("Ready", "True"),)})
+
+    def fail(self, name: str) -> None:
+        self.change(name, status={"phase": "Failed"})
+
+    def release(self, name: str) -> None:
+        self.change(name, metadata={"annotations": {names.ANNOTATION_RELEASE: names.RELEASE_TIMEOUT}})
+
+    def label(self, name: str, labels: Mapping[str, str | None]) -> None:
+        merged = {**(self.pods[name].metadata.labels or {}), **labels}
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self.change(name, metadata={"labels": kept})
+
+    def change(self, name: str, **parts: dict[str, Any]) -> None:
+        pod = self.pods[name]
+        changed = {part: msgspec.structs.replace(getattr(pod, part), **fields) for part, fields in parts.items()}
+        self.pods[name] = msgspec.structs.replace(pod, **changed)
+
+    def _bury(self, name: str) -> None:
+        pod = self.pods.pop(name)
+        slot = labelled_slot(pod.metadata)
+        if slot is not None:
+            self.graves[slot] = Grave.of(pod)
+
+    def _store(self, body: Mapping[str, Any]) -> None:
+        kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
+        revision = Revision.from_data(body["data"])
+        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], revision)]
+
+    def _relabel(self, action: Relabel) -> None:
+        found = self.pods.get(action.pod.metadata.name)
+        if found is not None and found.metadata.uid == action.pod.metadata.uid:
+            self.label(action.pod.metadata.name, action.labels)
+
+    def _apply(self, body: Mapping[str, Any]) -> None:
+        key = (body["kind"], body["metadata"]["name"])
+        uid = self.objects[key].metadata.uid if key in self.objects else f"uid-{next(self._uids)}"
+        self.objects[key] = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": uid}}, Owned)
+
+    def _create(self, item: CreatePod, actions: Actions) -> None:
+        assert actions.factory is not None
+        group = ("PodGroup", actions.factory.group_of(item.slot))
+        predecessor = item.predecessor or self.objects[group].metadata.uid
+        while True:
+            body = actions.factory.build(item.slot, predecessor, restarts=item.restarts)
+            name = body["metadata"]["name"]
+            found = self.pods.get(name)
+            if found is None:
+                break
+            if not podstate.is_dead(found) and not podstate.is_released(found):
+                return
+            self.label(name, {names.LABEL_ADDRESS: None})
+            predecessor = found.metadata.uid
+        number = next(self._uids)
+        body["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-01-01T00:00:{number % 2:02}Z"}
+        self.pods[name] = msgspec.convert(body, core.Pod)
+        assert self.pods[name].spec.hostname == hostname(item.slot)
