@@ -21,12 +21,26 @@ NO_WAY: Final = 1 << 61
 Child = TypeVar("Child")
 
 
+class Points:
+    """Vectors of the demand's box, and for each where what it leaves of every vector lies in the flat box."""
+
+    __slots__ = ("rest", "rows")
+
+    def __init__(self, points: Sequence[Vector] | Array, need: Vector) -> None:
+        self.rows: Array = np.array(points, dtype=np.int64).reshape(len(points), len(need))
+        total: Any = np.zeros((len(points), *(1,) * len(need)), dtype=np.int64)
+        for axis, (most, stride) in enumerate(zip(need, _strides(need), strict=True)):
+            left = np.maximum(np.arange(most + 1)[None, :] - self.rows[:, axis, None], 0) * stride
+            total = total + left.reshape(len(points), *(1 if i != axis else most + 1 for i in range(len(need))))
+        self.rest: Array = total.reshape(len(points), int(np.prod([n + 1 for n in need])))
+
+
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[Child]):
     """What one child can take, by the groups (mask) that get their domain inside it: points and their prices."""
 
     child: Child
-    points: dict[int, tuple[Array, Array]]
+    points: dict[int, tuple[Points, Array]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +58,7 @@ class Cover(Generic[Child]):
     def __init__(self, need: Vector, offers: Sequence[Offer[Child]], budget: Budget) -> None:
         self.need = need
         self.offers = offers
-        self._strides = tuple(np.cumprod((1, *(n + 1 for n in need[:0:-1])))[::-1].tolist())
+        self._strides = _strides(need)
         self.volume = int(np.prod([n + 1 for n in need], dtype=np.int64))
         start: dict[int, Any] = {0: np.full(self.volume, NO_WAY, dtype=object if _wide(offers) else np.int64)}
         start[0][0] = 0
@@ -90,7 +104,7 @@ class Cover(Generic[Child]):
             if inner & ~mask or mask ^ inner not in before:
                 continue
             layer = before[mask ^ inner]
-            for point, own in zip(points.tolist(), prices.tolist(), strict=True):
+            for point, own in zip(points.rows.tolist(), prices.tolist(), strict=True):
                 rest = [max(wanted - n, 0) for wanted, n in zip(left, point, strict=True)]
                 if layer[self._flat(rest)] + own == price:
                     return inner, tuple(point)
@@ -99,30 +113,24 @@ class Cover(Generic[Child]):
     def _with(self, before: dict[int, Any], offer: Offer[Child], budget: Budget) -> dict[int, Any]:
         after = dict(before)
         for inner, (points, prices) in sorted(offer.points.items()):
-            if not len(points):
+            if not len(points.rows):
                 continue
-            budget.spend(len(points) * self.volume)
-            rest = self._rest(points)
+            budget.spend(points.rest.size)
             for mask, layer in before.items():
                 if mask & inner:
                     continue
-                best = (layer[rest] + prices[:, None]).min(axis=0)
+                best = (layer[points.rest] + prices[:, None]).min(axis=0)
                 present = after.get(mask | inner)
                 after[mask | inner] = best if present is None else np.minimum(present, best)
         return after
 
-    def _rest(self, points: Array) -> Array:
-        """For each point and each vector of the box: where what is left of the vector lies in the flat box."""
-        total: Any = 0
-        size = len(self.need)
-        for axis, (need, stride) in enumerate(zip(self.need, self._strides, strict=True)):
-            left = np.maximum(np.arange(need + 1)[None, :] - points[:, axis, None], 0) * stride
-            total = total + left.reshape(len(points), *(1 if i != axis else need + 1 for i in range(size)))
-        flat: Array = total.reshape(len(points), -1)
-        return flat
-
     def _flat(self, vector: Sequence[int]) -> int:
         return sum(n * stride for n, stride in zip(vector, self._strides, strict=True))
+
+
+def _strides(need: Vector) -> tuple[int, ...]:
+    """How far apart neighbours along each axis are in the flat box."""
+    return tuple(np.cumprod((1, *(n + 1 for n in need[:0:-1])))[::-1].tolist())
 
 
 def _wide(offers: Sequence[Offer[Any]]) -> bool:

@@ -148,7 +148,10 @@ class Engine:
         self._steps: dict[tuple[int, int, bool], Entry] = {}
         self._finals: dict[int, Table] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
-        self.size = 0
+        #: Lists of points of tables, as layouts need them.
+        self.points: dict[Hashable, Any] = {}
+        #: Prices of targets in candidate domains, by path: the domain's version, the target, the price.
+        self.priced: dict[Path, tuple[int, Vector, int]] = {}
 
     def candidates(self) -> Iterable[DomainNode]:
         """The domains of the structure's scope."""
@@ -243,7 +246,7 @@ class Engine:
         structure, frame = self.structure, self.frames[depth]
         tables = {mask: self._count(table, depth) for mask, table in total.tables.items()}
         if not real:  # what stands for a missing label is no domain of this level
-            here = [i for i, c in enumerate(structure.classes) if c.depth == depth]
+            here = [i for i, c in enumerate(structure.classes) if depth in c.levels]
             tables = {mask: self._without(frame, table, here) for mask, table in tables.items()}
         for group, group_depth in enumerate(structure.groups):
             if group_depth == depth:

@@ -16,16 +16,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.cover import NO_WAY, Cover, Offer, clip
+from covey.placement.cover import NO_WAY, Cover, Offer, Points, clip
 from covey.placement.domains import DomainNode
 from covey.placement.engine import Engine, Entry, View
 from covey.placement.inventory import NodeState
 from covey.placement.model import Path
 from covey.placement.resources import CPU, ORDINARY
-from covey.placement.tables import Budget, Vector
+from covey.placement.tables import Budget, Table, Vector
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096
+#: Lists of points that are remembered.
+_POINTS: Final = 4096
 
 Place = DomainNode | NodeState
 
@@ -46,7 +48,7 @@ class Prices:
     def __init__(self, engine: Engine, used: Collection[Path], pods: int, counted: range) -> None:
         names = {name for s in engine.structure.streams for name, _ in s.shape.requests}
         self._scarce = tuple(sorted(names - ORDINARY)) or (CPU,)
-        self._used = frozenset(used)
+        self.used = frozenset(used)
         whole = max(1, sum(max(engine.tree.root.free.get(name, 0), 0) for name in self._scarce))
         self._tight_bits = whole.bit_length() + 1
         self._count_bits = pods.bit_length() + 1
@@ -62,7 +64,7 @@ class Prices:
     def domain(self, domain: DomainNode) -> int:
         """The price of putting anything into a domain."""
         rank = self._rank.get(domain.depth)
-        if rank is None or domain.path in self._used:
+        if rank is None or domain.path in self.used:
             return 0
         levels = len(self._rank)
         tight = self.free(domain) << (levels - 1 - rank) * self._tight_bits
@@ -88,8 +90,15 @@ class Layout:
         """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
         if scope.depth >= self._deepest:
             return 0
+        alone = scope.path not in self.view.touched and not self.prices.used
+        known = self.engine.priced.get(scope.path)
+        if alone and known is not None and known[:2] == (scope.version, target):
+            return known[2]
         cover = self._cover(scope, self._below(scope, target))
-        return min(cover.price(cover.need, mask) for mask in cover.masks)
+        price = min(cover.price(cover.need, mask) for mask in cover.masks)
+        if alone:
+            self.engine.priced[scope.path] = (scope.version, target, price)
+        return price
 
     def place(
         self, scope: DomainNode, target: Vector, items: Mapping[int, list[Item]], fixed: Mapping[Path, list[Item]]
@@ -199,17 +208,33 @@ class Layout:
 
     def _offer(self, child: Place, entry: Entry, need: Vector) -> Offer[Place]:
         own = self._own(child)
-        deep = isinstance(child, DomainNode) and child.depth < self._deepest
-        return Offer(
-            child,
-            {
-                mask: (deep and isinstance(child, DomainNode) and self._price_list(child, table, mask, need, own))
-                or _flat(clip(table.points, need), own, len(need))
-                for mask, table in entry.tables.items()
-            },
-        )
+        points: dict[int, tuple[Points, Any]] = {}
+        for mask, table in entry.tables.items():
+            priced = None
+            if isinstance(child, DomainNode) and child.depth < self._deepest:
+                priced = self._price_list(child, table, mask, need, own)
+            if priced is None:
+                flat = self._flat(child, table, need)
+                priced = (flat, np.full(len(flat.rows), own, dtype=np.int64 if own < NO_WAY else object))
+            points[mask] = priced
+        return Offer(child, points)
 
-    def _price_list(self, child: DomainNode, table: Any, mask: int, need: Vector, own: int) -> Any:
+    def _flat(self, child: Place, table: Table, need: Vector) -> Points:
+        """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""
+        depth = child.depth if isinstance(child, DomainNode) else self.engine.structure.bottom + 1
+        key = (depth, table.number, need)
+        found = self.engine.points.get(key)
+        if found is None:
+            found = Points(clip(table.points, need), need)
+            if len(self.engine.points) > _POINTS:
+                self.engine.points.clear()
+            if found.rest.size <= _PRICE_CELLS:
+                self.engine.points[key] = found
+        return found
+
+    def _price_list(
+        self, child: DomainNode, table: Table, mask: int, need: Vector, own: int
+    ) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""
         box = tuple(map(min, table.extent, need))
         volume = int(np.prod([n + 1 for n in box], dtype=np.int64))
@@ -231,7 +256,7 @@ class Layout:
             larger = np.full_like(grid, NO_WAY)
             larger[(*(slice(None),) * axis, slice(0, -1))] = grid[(*(slice(None),) * axis, slice(1, None))]
             keep &= (larger > grid).reshape(-1)
-        return cells[keep], prices[keep] + own
+        return Points(cells[keep], need), prices[keep] + own
 
 
 def counted_depths(engine: Engine, host: int | None) -> range:
@@ -259,11 +284,6 @@ def natural(name: str | None) -> tuple[Any, ...]:
 def order(place: Place) -> tuple[Any, ...]:
     """Where a domain or node stands among its siblings."""
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
-
-
-def _flat(points: list[Vector], own: int, width: int) -> tuple[Any, Any]:
-    prices = np.full(len(points), own, dtype=np.int64 if own < NO_WAY else object)
-    return np.array(points, dtype=np.int64).reshape(len(points), width), prices
 
 
 __all__ = ["Budget", "Item", "Layout", "Prices", "counted_depths", "natural", "order"]

@@ -75,15 +75,17 @@ class _Planner:
         needed = minimum_demands(gang)
         if not needed:
             return finished(gang, self._inventory, {})
+        everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
         budget = self._budget(needed)
         try:
-            least = self._solution(needed, self._required, self._required, budget)
-            if not least.feasible():
-                return explain(gang, self._inventory, least, needed, self._forbidden, budget)
-            aims = self._preferred(needed, budget)
+            nodes = None if self._wishes() else self._laid_out(everything, self._required)
+            if nodes is None:
+                least = self._solution(needed, self._required, self._required, budget)
+                if not least.feasible():
+                    return explain(gang, self._inventory, least, needed, self._forbidden, budget)
+                nodes = self._placed(needed, everything, self._preferred(needed, budget))
         except SearchLimit:
             return unknown_refusal(gang, self._inventory)
-        nodes = self._placed(needed, aims)
         missing = {pod.key for demand in needed for pod in demand.missing}
         return finished(gang, self._inventory, {pod: node for pod, node in nodes.items() if pod in missing})
 
@@ -99,9 +101,22 @@ class _Planner:
             nodes = {}
         return finished(gang, self._inventory, nodes)
 
-    def _placed(self, needed: Sequence[Demand], aims: Aims) -> dict[str, str]:
+    def _wishes(self) -> bool:
+        """Whether the gang prefers anything, so that wishes must be tried one after another."""
+        gang = self._gang
+        soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
+        return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
+
+    def _laid_out(self, everything: Sequence[Demand], aims: Aims) -> dict[str, str] | None:
+        """The nodes of a gang without wishes, minimum and surplus in one look; None when this look does not settle it."""
+        try:
+            solution = self._solution(everything, aims, aims, self._budget(everything))
+            return self._nodes(solution, everything) if solution.choices else None
+        except SearchLimit:
+            return None
+
+    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""
-        everything = [*needed, *(demand for demand in surplus_demands(self._gang) if not demand.partial)]
         try:
             best = self._fullest(everything, aims, self._budget(everything))
             for index, rule in enumerate(self._gang.proximity):
@@ -112,8 +127,7 @@ class _Planner:
                         best, aims = tried, near
             return self._nodes(best, everything)
         except SearchLimit:
-            best = self._fullest(needed, aims, Budget(_NO_LIMIT))
-            return self._nodes(best, needed)
+            return self._nodes(self._fullest(needed, aims, Budget(_NO_LIMIT)), needed)
 
     def _fullest(self, demands: Sequence[Demand], aims: Aims, budget: Budget) -> Solution:
         """The solution that admits the best filled surplus: under the minimum's aims if that costs nothing."""

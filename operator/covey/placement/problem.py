@@ -65,6 +65,8 @@ class Problem:
     view: View
     #: The one candidate when placed members fix it.
     anchor: Path | None
+    #: Broader domains that placed members fix.
+    outer: tuple[Path, ...]
     #: The class of each demand that is not fixed; fixed ones are missing here.
     kinds: dict[tuple[int, int], int] = field(default_factory=dict)
     items: dict[int, list[Item]] = field(default_factory=dict)
@@ -72,8 +74,11 @@ class Problem:
 
     def admits(self, scope: DomainNode) -> bool:
         """Whether a candidate contains all domains that are fixed already."""
-        inside = all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
-        return inside and (self.anchor is None or self.anchor == scope.path)
+        return (
+            all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
+            and all(scope.path[: len(path)] == path for path in self.outer)
+            and (self.anchor is None or self.anchor == scope.path)
+        )
 
     def base(self, demands: Collection[Demand]) -> Vector:
         """How many replicas of each class these demands are."""
@@ -109,6 +114,8 @@ def build(
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
     groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    outer = tuple(group.anchor for group in groups if group.depth <= scope and group.anchor is not None)
+    groups = [group for group in groups if group.depth > scope]
     anchor = _unit_anchor(gang, inventory, scope) if scope >= 0 else None
     builder = _Builder(gang, inventory, scope, groups)
     for demand in demands:
@@ -117,7 +124,7 @@ def build(
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
         builder.add(demand, level)
-    return builder.problem(anchor, aims, forbidden)
+    return builder.problem(anchor, outer, aims, forbidden)
 
 
 def _groups(
@@ -135,7 +142,7 @@ def _groups(
 
     def group(depth: int, roles: Collection[int], *, everybody: bool, anchor: Path | None) -> None:
         members = {(d.role, d.replica.replica) for d in demands if d.role in roles and (everybody or d.minimum)}
-        if members and depth > scope:
+        if members:
             groups.append(_Group(depth, members, anchor))
 
     if unit > scope:
@@ -167,7 +174,7 @@ class _Builder:
         self._groups = groups
         self._streams: dict[tuple[Shape, bool], int] = {}
         self._caps: list[int] = []
-        self._demands: list[tuple[Demand, int, frozenset[int], Path | None]] = []
+        self._demands: list[tuple[Demand, int, frozenset[int], frozenset[int], Path | None]] = []
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int) -> None:
@@ -184,21 +191,22 @@ class _Builder:
                 region = None
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1
-        self._demands.append((demand, depth, frozenset(groups), region))
+        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups)})
+        self._demands.append((demand, depth, levels, frozenset(groups), region))
 
-    def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
+    def problem(self, anchor: Path | None, outer: tuple[Path, ...], aims: Aims, forbidden: Collection[Path]) -> Problem:
         """The finished question."""
-        classes: dict[tuple[Vector, int, frozenset[int], bool], int] = {}
+        classes: dict[tuple[Vector, int, frozenset[int], frozenset[int], bool], int] = {}
         caps: list[int] = []
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
         fixed: dict[Path, list[Item]] = {}
         mandatory: dict[Path, Vector] = {}
         ordered = sorted(self._demands, key=lambda d: (not d[0].minimum, d[0].role, d[0].replica.replica))
-        for demand, depth, groups, region in ordered:
+        for demand, depth, levels, groups, region in ordered:
             pods = self._pods(demand)
             vector = tuple(map(len, pods))
-            kind = classes.setdefault((vector, depth, groups, region is not None), len(classes))
+            kind = classes.setdefault((vector, depth, levels, groups, region is not None), len(classes))
             if kind == len(caps):
                 caps.append(0)
             item = Item(demand.role, demand.replica.replica, kind, pods)
@@ -215,8 +223,8 @@ class _Builder:
             bottom=self._bottom(aims),
             streams=tuple(Stream(s, cap, f) for (s, f), cap in zip(self._streams, self._caps, strict=True)),
             classes=tuple(
-                ReplicaClass(vector, depth, groups, cap)
-                for (vector, depth, groups, _), cap in zip(classes, caps, strict=True)
+                ReplicaClass(vector, depth, levels, groups, cap)
+                for (vector, depth, levels, groups, _), cap in zip(classes, caps, strict=True)
             ),
             groups=tuple(group.depth for group in self._groups),
         )
@@ -230,7 +238,7 @@ class _Builder:
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
         )
-        return Problem(structure, view, anchor, kinds, items, fixed)
+        return Problem(structure, view, anchor, outer, kinds, items, fixed)
 
     def _stream(self, role: int, shape: Shape) -> int:
         key = (shape, self._gang.roles[role].follow_unit if self._tell_apart else True)
@@ -249,7 +257,7 @@ class _Builder:
         topology = self._inventory.topologies[self._gang.topology]
         host = host_depth(topology)
         finest = len(topology.levels) - 1 if host is None else host - 1
-        asked = [depth for _, depth, _, _ in self._demands] + [group.depth for group in self._groups]
+        asked = [depth for _, depth, _, _, _ in self._demands] + [group.depth for group in self._groups]
         if aims.spread and self._gang.spread is not None:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])

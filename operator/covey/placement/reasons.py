@@ -44,19 +44,23 @@ def explain(
     return Refusal(Verdict.INFEASIBLE, (_reason(gang.roles[0].name, "the minimum fits nowhere"),))
 
 
-def _levels(gang: Gang) -> list[tuple[str, str, str, bool]]:
-    """Every level that a gang names: role, where it is named, the level, whether it is required."""
-    found: list[tuple[str, str, str | None, bool]] = [
-        ("", "the unit", gang.required, True),
-        ("", "the unit", gang.preferred, False),
-    ]
-    for role in gang.roles:
+def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bool]]:
+    """Every level that a gang names: role, where it is named, the level, whether it is required.
+
+    With ``needed`` only those that the minimum depends on.
+    """
+    roles = [role for role in gang.roles if role.minimum or not needed]
+    found: list[tuple[str, str, str | None, bool]] = []
+    if any(role.follow_unit for role in roles):
+        found += [("", "the unit", gang.required, True), ("", "the unit", gang.preferred, False)]
+    for role in roles:
         found += [
             (role.name, f"role {role.name}", role.required, True),
             (role.name, f"role {role.name}", role.preferred, False),
         ]
-    found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity]
-    if gang.spread is not None:
+    names = {role.name for role in roles}
+    found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
+    if gang.spread is not None and any(role.follow_unit for role in roles):
         found.append(("", "spread", gang.spread.level, gang.spread.required))
     return [(role, where, level, required) for role, where, level, required in found if level is not None]
 
@@ -88,7 +92,7 @@ def _absent_levels(gang: Gang, inventory: Inventory) -> list[Reason]:
     known = {level.name for level in tree.topology.levels}
     return [
         _reason(role, f"{where} requires the level {level}, which no node carries", level)
-        for role, where, level, required in _levels(gang)
+        for role, where, level, required in _levels(gang, needed=True)
         if required and level in known and next(tree.at(tree.topology.depth(level)), None) is None
     ]
 

@@ -26,12 +26,13 @@ class ReplicaClass:
     """Replicas that are interchangeable for capacity.
 
     ``pods`` counts the pods of each stream in one replica. A replica does not straddle domains of ``depth``;
-    at the structure's scope it may lie anywhere in the scope's domain. ``groups`` are indices into the structure's.
-    ``cap`` is how many replicas are of interest.
+    at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths that its nodes must
+    carry. ``groups`` are indices into the structure's. ``cap`` is how many replicas are of interest.
     """
 
     pods: tuple[int, ...]
     depth: int
+    levels: frozenset[int]
     groups: frozenset[int]
     cap: int
 
