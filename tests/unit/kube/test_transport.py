@@ -266,7 +266,7 @@ async def test_a_watch_of_split_joined_and_very_long_lines() -> None:
 
 async def test_a_watch_that_is_cut_gives_its_events_first() -> None:
     async with talking(streams(line("ADDED", "a"), line("ADDED", "b"), then=hangs_up)) as (client, _):
-        events = await cut(client, "")
+        events = await cut(client, "GET")
     assert events == [("ADDED", "a"), ("ADDED", "b")]
 
 
