@@ -101,7 +101,9 @@ class Bench:
             tree.create()
         return tree
 
-    def pod(self, name: str, *, gpus: int = 8, node: str | None = None, scheduler: str = SCHEDULER, **spec: Any) -> Json:
+    def pod(
+        self, name: str, *, gpus: int = 8, node: str | None = None, scheduler: str = SCHEDULER, **spec: Any
+    ) -> Json:
         """An ordinary pod; with ``node`` it is bound at once, as by another scheduler."""
         body = {
             "metadata": {"name": name},
@@ -363,7 +365,9 @@ def states(events: Sequence[tuple[str, Json]]) -> Iterator[dict[str, Json]]:
 
 def labels_of(cluster: Cluster, label: str) -> Callable[[str], str | None]:
     """Node name → the value of a label."""
-    nodes = {each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.api("GET", "/api/v1/nodes")["items"]}
+    nodes = {
+        each["metadata"]["name"]: each["metadata"]["labels"] for each in cluster.api("GET", "/api/v1/nodes")["items"]
+    }
     return lambda name: nodes[name].get(label)
 
 

@@ -65,3 +65,197 @@ def test_a_gang_is_planned_pinned_held_and_bound(bench: Bench, nodes: AddNodes, 
     placement = bench.group("one")["status"]["placement"]
     assert {each["level"] for each in placement} == {"zone", "block"}
     assert placement[-1]["path"][-1] == block(node_of(pods[0]))
+
+
+def test_capacity_for_one_role_only_starts_nothing_and_names_the_shortage(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=3)
+    tree = bench.unit("short", Role("prefill", minimum=1, size=2), Role("decode", minimum=1, size=3))
+    message = tree.wait_refused()
+    assert "nvidia.com/gpu" in message
+    assert not tree.bound()
+    assert all(gates_of(pod) for pod in tree.pods())
+
+    nodes(nodes=2)
+    tree.wait_bound()
+
+
+def test_freed_room_wakes_the_gang_that_fits(bench: Bench, nodes: AddNodes) -> None:
+    [node] = nodes(nodes=1)
+    bench.pod("occupant", node=node)
+    tree = bench.unit("waiting", Role("decode", minimum=1))
+    tree.wait_refused()
+    bench.delete("occupant")
+    tree.wait_bound()
+
+
+def test_both_minimums_come_before_any_surplus(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=5)
+    roles = (Role("prefill", replicas=2, minimum=1), Role("decode", replicas=2, minimum=1))
+    with bench.cluster.record(bench.pods_path) as recording:
+        trees = [bench.unit(name, *roles) for name in ("first", "second")]
+        eventually(lambda: sum(len(tree.bound()) for tree in trees) == 5)
+        recording.check()
+        order = first_pinned(recording.events)
+    surplus = [position for position, (_, replica) in enumerate(order) if replica == "1"]
+    assert surplus == [4]
+    for tree in trees:
+        assert {role_of(pod) for pod in tree.bound()} == {"prefill", "decode"}
+
+
+def first_pinned(events: list[tuple[str, Any]]) -> list[tuple[str, str]]:
+    """Name and replica of the pods in the order in which they got their places."""
+    order: dict[str, str] = {}
+    for kind, pod in events:
+        if kind != "DELETED" and pin_of(pod):
+            order.setdefault(pod["metadata"]["name"], pod["metadata"]["labels"]["covey.dev/replica"])
+    return list(order.items())
+
+
+def test_surplus_waits_until_the_minimum_is_bound(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=6)
+    with bench.cluster.record(bench.pods_path) as recording:
+        tree = bench.unit("grow", Role("prefill", replicas=3, minimum=1), Role("decode", replicas=2, minimum=2))
+        tree.wait_bound()
+        recording.check()
+        for pods in states(recording.events):
+            minimum = [pod for pod in pods.values() if replica_of(pod) == "0" or role_of(pod) == "decode"]
+            if any(pin_of(pod) for pod in pods.values() if pod not in minimum):
+                assert all(node_of(pod) for pod in minimum)
+
+
+def replica_of(pod: Any) -> str:
+    return str(pod["metadata"]["labels"]["covey.dev/replica"])
+
+
+def test_surplus_comes_by_whole_replicas(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=5)
+    tree = bench.unit("whole", Role("decode", replicas=3, minimum=1, size=2))
+    tree.wait_bound(4)
+    assert all(len(replica) == 2 for replica in by_replica(tree.bound()).values())
+    nodes(nodes=1)
+    tree.wait_bound(6)
+
+
+def test_equal_rack_names_under_two_blocks_are_two_racks(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(blocks=2, racks=1, nodes=2, local_racks=True)
+    tree = bench.unit("split", Role("decode", minimum=1, size=3, required="rack"))
+    assert "rack" in tree.wait_refused()
+    fitting = bench.unit("fits", Role("decode", minimum=1, size=2, required="rack"), required="block")
+    pods = fitting.wait_bound()
+    assert len({labels_of(cluster, BLOCK)(node_of(pod)) for pod in pods}) == 1
+
+
+def test_nodes_without_a_rack_count_for_their_block_only(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(nodes=3, labels={RACK: None})
+    in_rack = bench.unit("racked", Role("decode", minimum=1, size=2, required="rack"))
+    in_rack.wait_refused()
+    pods = bench.unit("blocked", Role("decode", minimum=1, size=3), required="block").wait_bound()
+    assert "topology.covey.dev/rack" not in pods[0]["metadata"]["labels"]
+    assert pods[0]["metadata"]["labels"]["topology.covey.dev/block"] == labels_of(cluster, BLOCK)(node_of(pods[0]))
+
+
+def test_the_higher_priority_goes_first(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    [node] = nodes(nodes=1)
+    name = f"high-{bench.namespace}"
+    priority = {"metadata": {"name": name}, "value": 1000}
+    cluster.api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", priority)
+    try:
+        bench.pod("occupant", node=node)
+        low = bench.unit("low", Role("decode"))
+        low.wait_refused()
+        high = bench.unit("high", Role("decode"), priority_class=name)
+        high.wait_refused()
+        bench.delete("occupant")
+        high.wait_bound()
+        assert not low.bound()
+    finally:
+        cluster.api("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+
+
+def test_an_unknown_level_is_said_to_be_invalid(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=1)
+    tree = bench.unit("odd", Role("decode"), required="spine")
+    assert "spine" in tree.wait_refused("InvalidTopology")
+
+
+def test_several_topologies_and_none_marked_is_refused(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(nodes=2)
+    path = "/apis/scheduling.covey.dev/v1alpha1/clustertopologies"
+    names = [f"{bench.namespace}-{letter}" for letter in "ab"]
+    for name in names:
+        levels = [{"name": "rack", "keys": [RACK]}]
+        body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": name}}
+        cluster.api("POST", path, body | {"spec": {"levels": levels}})
+    try:
+        tree = bench.unit("which", Role("decode"))
+        assert names[0] in tree.wait_refused("InvalidTopology")
+        bench.unit("that", Role("decode"), topology=names[1]).wait_bound()
+        mark = {"metadata": {"annotations": {"scheduling.covey.dev/default": "true"}}}
+        cluster.api("PATCH", f"{path}/{names[0]}", mark)
+        tree.wait_bound()
+    finally:
+        for name in names:
+            cluster.api("DELETE", f"{path}/{name}")
+
+
+def test_pods_that_are_not_ours_to_plan_hold_their_gang_and_are_named(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=3)
+    tree = bench.unit(
+        "foreign", Role("prefill"), Role("decode", gates=("example.com/quota", "scheduling.covey.dev/gang"))
+    )
+    assert "example.com/quota" in tree.wait_refused("Waiting")
+    [pod] = [pod for pod in tree.pods() if role_of(pod) == "decode"]
+    lifted = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    bench.cluster.api("PATCH", f"{bench.pods_path}/{pod['metadata']['name']}", lifted)
+    tree.wait_bound()
+
+
+def test_a_missing_pod_holds_its_gang(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=3)
+    tree = bench.unit("late", Role("decode", size=3), pods=False)
+    tree.create(tree.manifests[:2])
+    assert "2 of 3 pods" in tree.wait_refused("Waiting")
+    assert not tree.bound()
+    tree.create(tree.manifests[2:])
+    tree.wait_bound()
+
+
+def test_the_domain_is_chosen_with_the_surplus_in_view(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(blocks=1, racks=1, nodes=2, prefix=f"{bench.namespace}-small-")
+    nodes(blocks=1, racks=1, nodes=4, prefix=f"{bench.namespace}-large-")
+    tree = bench.unit("view", Role("decode", replicas=4, minimum=1), required="block", pods=False)
+    tree.create(tree.manifests[:1])
+    tree.create(tree.manifests[1:])
+    pods = tree.wait_bound()
+    assert len({labels_of(cluster, BLOCK)(node_of(pod)) for pod in pods}) == 1
+
+
+def test_units_of_one_resource_are_spread(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(blocks=2, nodes=4)
+    owner = bench.workload("apart")
+    spread = {"level": "block", "mode": "Required", "maxPerDomain": 1}
+    trees = [
+        bench.unit(f"apart-{unit}", Role("decode"), unit=unit, owner=owner, spread=spread, required="block")
+        for unit in range(3)
+    ]
+    eventually(lambda: sum(len(tree.bound()) for tree in trees) == 2)
+    blocks = [labels_of(cluster, BLOCK)(node_of(pod)) for tree in trees for pod in tree.bound()]
+    assert len(set(blocks)) == 2
+    [left] = [tree for tree in trees if not tree.bound()]
+    left.wait_refused()
+
+
+def test_a_gang_of_256_pods(bench: Bench, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=4, nodes=8)
+    tree = bench.unit(
+        "large",
+        Role("prefill", replicas=8, minimum=8, size=16, gpus=1, required="rack"),
+        Role("decode", replicas=4, minimum=4, size=32, gpus=1, required="rack"),
+        required="block",
+    )
+    with bench.cluster.record(bench.pods_path) as recording:
+        # Asked of the root alone: listing 256 pods again and again would slow the recording down until it breaks.
+        eventually(lambda: bench.condition("large", "Scheduled").get("status") == "True", 120)
+        recording.check()
+        never_partial(tree, recording.events)
+    tree.wait_bound()

@@ -209,6 +209,10 @@ class Admission:
         gang = entry.gang
         assert gang is not None
         asked = self._reservations.confine(gang, self._entries, surplus=want is Want.SURPLUS)
+        if gang.spread is not None and entry.decision.topology is not None:
+            # A sibling may have been placed in this very pass.
+            taken = self._queueing.occupied(entry.unit, entry.decision.topology)
+            asked = replace(asked, spread=replace(gang.spread, occupied=taken))
         answer = await self._ask(asked, want)
         if isinstance(answer, Refusal):
             self._refuse(root, entry, answer)

@@ -125,11 +125,13 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float) -> tuple[core.E
     return tuple(each for each in nodes if (times.seconds(each.until) or 0.0) > now)
 
 
-def occupied(units: Iterable[Unit], path_of: Callable[[str], Path], depth: int) -> Mapping[Path, int]:
-    """How many units lie in each domain of a level, by the nodes of their placed pods."""
+def occupied(
+    units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
+) -> Mapping[Path, int]:
+    """How many units lie in each domain of a level, by the places of their pods, decided ones too."""
     count: dict[Path, int] = {}
     for unit in units:
-        nodes = {pod.spec.node_name or podstate.pinned(pod) for pod in unit.pods()} - {None}
+        nodes = {gangs.place_of(pod, assumed) for pod in unit.pods()} - {None}
         for path in {path_of(node)[:depth] for node in nodes if node}:
             if path:
                 count[path] = count.get(path, 0) + 1

@@ -63,7 +63,7 @@ class Queueing:
             created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={each.node: each.reason for each in excluded},
-            occupied=self._occupied(unit, topology),
+            occupied=self.occupied(unit, topology),
         )
         return kept, topology, around
 
@@ -116,7 +116,8 @@ class Queueing:
         workload = self._cache.workload(root)
         return workload.metadata.creation_timestamp if workload else root.metadata.creation_timestamp
 
-    def _occupied(self, unit: Unit, topology: Topology) -> dict[Path, int]:
+    def occupied(self, unit: Unit, topology: Topology) -> dict[Path, int]:
+        """How many sibling units lie in each domain of the level over which the unit is spread."""
         constraints = unit.root.spec.scheduling_constraints
         if constraints is None or constraints.spread is None:
             return {}
@@ -125,8 +126,9 @@ class Queueing:
         except KeyError:
             return {}
         siblings = (self._cache.index.unit(root) for root in self._siblings(unit))
-        found = occupied((each for each in siblings if each), lambda node: self._cache.path(topology, node), depth)
-        return dict(found)
+        assumed = self._cache.capacity.assumed
+        units = (each for each in siblings if each)
+        return dict(occupied(units, assumed, lambda node: self._cache.path(topology, node), depth))
 
     def _siblings(self, unit: Unit) -> Iterator[Key]:
         owner = unit.root.metadata.controller
