@@ -91,6 +91,8 @@ class Inventory:
         self.trees: dict[str, DomainTree] = {}
         #: What planners remember between plans; emptied when the topologies change.
         self.memo: dict[Hashable, Any] = {}
+        #: Changes with every node that appears, changes or goes; not with pods.
+        self.facts = 0
         self._holds: dict[str, tuple[str, Shape]] = {}
         self._on: dict[str, dict[str, Shape]] = {}
         self._versions = count(1)
@@ -201,7 +203,7 @@ class Inventory:
 
     def _join(self, state: NodeState) -> None:
         labels = state.node.metadata.labels or {}
-        version = state.version = next(self._versions)
+        version = state.version = self.facts = next(self._versions)
         for name, tree in self.trees.items():
             leaf = tree.leaf(path_of(tree.topology, labels))
             leaf.nodes[state.name] = state
@@ -213,7 +215,7 @@ class Inventory:
                     domain.free[resource] = domain.free.get(resource, 0) + value
 
     def _leave(self, state: NodeState) -> None:
-        version = next(self._versions)
+        version = self.facts = next(self._versions)
         for name, leaf in state.leaves.items():
             del leaf.nodes[state.name]
             for domain in leaf.ancestors():

@@ -13,7 +13,8 @@ from covey.placement.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Refusal, Topology
 from covey.placement.outcome import finished
 from covey.placement.problem import Aims, build, depth_of, required_aims
-from covey.placement.reasons import explain, unknown_refusal, unready
+from covey.placement.readiness import unknown_refusal, unready
+from covey.placement.reasons import explain
 from covey.placement.request import (
     Demand,
     followers,
@@ -82,7 +83,7 @@ class _Planner:
             if nodes is None:
                 least = self._solution(needed, self._required, self._required, budget)
                 if not least.feasible():
-                    return explain(gang, self._inventory, least, needed, self._forbidden, budget)
+                    return explain(gang, self._inventory, least, needed, self._forbidden)
                 nodes = self._placed(needed, everything, self._preferred(needed, budget))
         except SearchLimit:
             return unknown_refusal(gang, self._inventory)

@@ -1,0 +1,69 @@
+"""How many nodes a role may not use, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from typing import Final
+
+from covey.placement.inventory import Inventory
+from covey.placement.model import Exclusion, Gang, Path, Shape
+from covey.placement.resources import PODS
+
+EXCLUDED = "excluded"
+RESERVED = "reserved for another gang"
+POD_LIMIT = "pods limit"
+_REMEMBERED: Final = 256
+
+
+def exclusions(
+    gang: Gang,
+    inventory: Inventory,
+    shapes: Sequence[Shape],
+    levels: Sequence[str],
+    forbidden: Collection[Path],
+) -> tuple[Exclusion, ...]:
+    """The nodes that none of these shapes may use, by the first cause of each; most frequent first.
+
+    Args:
+        gang: names the topology and the nodes that failed it before.
+        inventory: all nodes.
+        shapes: the shapes of a role's pods.
+        levels: levels that are required of every node.
+        forbidden: domains reserved for others.
+    """
+    counts = Counter(_static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels))))
+    for name in gang.excluded_nodes:
+        counts[EXCLUDED] += name in inventory.nodes
+    for path in forbidden:
+        domain = inventory.trees[gang.topology].by_path.get(path)
+        counts[RESERVED] += sum(1 for _ in domain.every_node()) if domain else 0
+    counts[POD_LIMIT] += sum(state.free.get(PODS, 0) < 1 for state in inventory.nodes.values())
+    return tuple(Exclusion(cause, n) for cause, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])) if n)
+
+
+def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> Counter[str]:
+    """The causes that only change with the nodes themselves; counted once until one does."""
+    memo: dict[Hashable, tuple[int, Counter[str]]] = inventory.memo.setdefault("exclusions", {})
+    key = (topology, shapes, levels)
+    known = memo.get(key)
+    if known is None or known[0] != inventory.facts:
+        if len(memo) >= _REMEMBERED:
+            memo.clear()
+        known = memo[key] = (inventory.facts, _count(topology, inventory, shapes, levels))
+    return known[1]
+
+
+def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> Counter[str]:
+    depths = [(level, inventory.topologies[topology].depth(level)) for level in levels]
+    counts: Counter[str] = Counter()
+    for name, state in inventory.nodes.items():
+        causes = [state.static_cause(shape) for shape in shapes]
+        if causes and None not in causes:
+            counts[causes[0] or ""] += 1
+            continue
+        path = inventory.path(topology, name)
+        lacking = next((level for level, depth in depths if path[depth] is None), None)
+        if lacking is not None:
+            counts[f"no level {lacking}"] += 1
+    return counts
