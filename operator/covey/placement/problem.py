@@ -115,9 +115,9 @@ def build(
     scope = unit if follows else -1
     groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
     outer = tuple(group.anchor for group in groups if group.depth <= scope and group.anchor is not None)
-    groups = [group for group in groups if group.depth > scope]
     anchor = _unit_anchor(gang, inventory, scope) if scope >= 0 else None
-    builder = _Builder(gang, inventory, scope, groups)
+    broad = [group for group in groups if group.depth <= scope]  # met by the candidate as a whole
+    builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], broad)
     for demand in demands:
         own = aims if demand.minimum else loose
         level = own.roles[demand.role]
@@ -167,11 +167,14 @@ def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
 class _Builder:
     """Collects streams, classes and fixed demands."""
 
-    def __init__(self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group]) -> None:
+    def __init__(
+        self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group], broad: Sequence[_Group]
+    ) -> None:
         self._gang = gang
         self._inventory = inventory
         self._scope = scope
         self._groups = groups
+        self._broad = broad
         self._streams: dict[tuple[Shape, bool], int] = {}
         self._caps: list[int] = []
         self._demands: list[tuple[Demand, int, frozenset[int], frozenset[int], Path | None]] = []
@@ -191,7 +194,8 @@ class _Builder:
                 region = None
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1
-        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups)})
+        broad = (group.depth for group in self._broad if number in group.members)
+        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups), *broad})
         self._demands.append((demand, depth, levels, frozenset(groups), region))
 
     def problem(self, anchor: Path | None, outer: tuple[Path, ...], aims: Aims, forbidden: Collection[Path]) -> Problem:

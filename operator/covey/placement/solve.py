@@ -42,9 +42,9 @@ class Solution:
         self.engine = engine_for(inventory, problem.structure, budget)
         self._host = host_depth(inventory.topologies[gang.topology])
         streams = len(problem.structure.streams)
-        frame = self.engine.frames[problem.structure.scope]
+        self._frame = self.engine.frames[problem.structure.scope]
         #: The class that each dimension of the final tables counts.
-        self.order = tuple(dimension - streams for dimension in frame.dimensions)
+        self.order = tuple(dimension - streams for dimension in self._frame.dimensions)
         self.base = problem.base([demand for demand in demands if demand.minimum])
         admitted = admitted_counts(gang)
         for demand in demands:
@@ -58,7 +58,14 @@ class Solution:
 
     def table(self, scope: DomainNode) -> Table | None:
         """What a candidate holds, in whole replicas by class."""
-        return self.engine.final(scope, self.problem.view) if self.problem.admits(scope) else None
+        if not self.problem.admits(scope):
+            return None
+        table = self.engine.final(scope, self.problem.view)
+        lacking = {depth for depth, value in enumerate(scope.path) if value is None}
+        if table is None or not lacking:
+            return table
+        barred = [i for i, kind in enumerate(self.problem.structure.classes) if kind.levels & lacking]
+        return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
 
     def candidates(self) -> list[DomainNode]:
         """The candidate domains, in no order that matters."""
