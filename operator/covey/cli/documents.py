@@ -91,6 +91,7 @@ def convert(body: Any, kind: type[T]) -> T:
 def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
     """The field path, and what is wrong with it, in words for people: msgspec speaks of its own types."""
     problem, _, where = str(error).partition(" - at `")
+    problem = problem.replace(" | null", "")
     for ours, theirs in (
         ("a list", "`array`"),
         ("an object", "`object`"),
@@ -98,7 +99,7 @@ def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
         ("a number", "`int`"),
     ):
         problem = problem.replace(theirs, ours)
-    problem = problem.replace(" | null", "").replace("Object missing", "is missing")
+    problem = problem.replace("Object missing", "is missing")
     return where.rstrip("`").removeprefix("$").removeprefix("."), problem[:1].lower() + problem[1:]
 
 
@@ -180,6 +181,7 @@ def _yaml(file: str, text: str) -> Iterator[Any]:
     number = 1  # of the document that is being read
     try:
         for content in yaml.load_all(text, Loader=_Loader):
+            msgspec.json.encode(content)  # plain data has a JSON form; YAML that refers to itself has none
             yield content
             number += 1
     except yaml.MarkedYAMLError as error:
@@ -187,7 +189,7 @@ def _yaml(file: str, text: str) -> Iterator[Any]:
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         problem = error.problem or error.context or "malformed"
         raise InputError(Place(file, number), f"is not valid YAML{where}: {problem}", "correct that line") from None
-    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError, TypeError) as error:
         problem = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(Place(file, number), f"is not valid YAML: {problem}", "correct the file") from None
 

@@ -17,6 +17,7 @@ from covey.api.roles import Role, RoleTopology
 from covey.api.template import RESERVED
 from covey.cli.documents import Document, convert, wrong_field
 from covey.cli.errors import InputError, Problem
+from covey.cli.quantities import bad_quantities
 from covey.cli.strict import validate
 
 _LONGEST_NAME: Final = 63
@@ -112,6 +113,9 @@ def _template(path: str, template: Mapping[str, Any]) -> Iterator[Found]:
     except msgspec.ValidationError as error:
         field, what = wrong_field(error)
         yield f"{path}.{field}", what, "correct it"
+        return
+    for field, what in bad_quantities(spec):
+        yield f"{path}.spec.{field}", what, "write a quantity such as 8, 500m or 1Gi"
 
 
 def _list(names: Iterable[str]) -> str:

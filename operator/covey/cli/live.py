@@ -78,6 +78,8 @@ async def list_groups(client: Client, namespace: str | None = None) -> tuple[cor
 def in_words(error: KubeError) -> str:
     """What went wrong, and what to do."""
     match error:
+        case ConfigurationError() if "serviceaccount" in str(error):
+            return "no kubeconfig was found; set KUBECONFIG or give --kubeconfig"
         case ConfigurationError():
             return f"no usable cluster: {error}; check --kubeconfig and --context"
         case Unreachable():

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar, get_args
 
+import msgspec
 from pydantic import ValidationError
 
 from covey.api.model import Model
@@ -39,7 +40,8 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
         for path in _unknown(model, content, "")
     ]
     try:
-        found = model.model_validate(content)
+        # As JSON, and strictly: "4" is no number to the API server either, but a list is what JSON has for a tuple.
+        found = model.model_validate_json(msgspec.json.encode(content), strict=True)
     except ValidationError as error:
         raise InputError.of([*problems, *_problems(place, error)]) from None
     if problems:
@@ -48,10 +50,17 @@ def validate(model: type[M], document: Document, body: Mapping[str, Any] | None 
 
 
 def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:
-    """Field path, what is wrong, what to do, for everything that pydantic found."""
-    for found in errors.errors(include_url=False, include_context=False):
+    """Field path, what is wrong, what to do, for everything that pydantic found.
+
+    A list is too short when its items are wrong; only the items are told then.
+    """
+    every = errors.errors(include_url=False, include_context=False)
+    for found in every:
+        loc = found["loc"]
+        if any(other["loc"][: len(loc)] == loc and len(other["loc"]) > len(loc) for other in every):
+            continue
         path = ""
-        for step in found["loc"]:
+        for step in loc:
             path += f"[{step}]" if isinstance(step, int) else f"{'.' if path else ''}{step}"
         given = found["input"]
         if found["type"] == "missing":
@@ -59,7 +68,8 @@ def in_words(errors: ValidationError) -> Iterator[tuple[str, str, str]]:
         else:
             plain = isinstance(given, (str, int, float)) or not isinstance(given, (Mapping, Sequence))
             shown = f" (it is {given!r})" if plain else ""
-            yield path, f"{found['msg'][:1].lower()}{found['msg'][1:]}{shown}", "correct it"
+            what = found["msg"].replace("Tuple", "List").replace("Input should be", "Should be")
+            yield path, f"{what[:1].lower()}{what[1:]}{shown}", "correct it"
 
 
 def _problems(place: Place, errors: ValidationError) -> Iterable[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from dataclasses import replace
@@ -63,7 +62,9 @@ def plan(
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
-    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - a client, only where a cluster is asked
+    import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
+
+    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - the same
 
     async def read() -> tuple[Facts, str]:
         async with connect(kubeconfig, context) as client:

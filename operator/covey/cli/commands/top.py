@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from functools import partial
 
@@ -70,7 +69,9 @@ def top(
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
-    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - a client, only where a cluster is asked
+    import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
+
+    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - the same
 
     async def read() -> Facts:
         async with connect(kubeconfig, context) as client:

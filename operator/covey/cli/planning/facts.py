@@ -6,7 +6,7 @@ Read from files as kubectl prints them, or (``cluster``) from an API server; fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -16,6 +16,7 @@ from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
 from covey.api.topology import ClusterTopology
 from covey.cli.documents import Document, read_documents
 from covey.cli.errors import InputError, Place
+from covey.cli.quantities import bad_quantities
 from covey.cli.strict import validate
 from covey.placement import resources
 from covey.placement.model import Topology
@@ -33,7 +34,7 @@ class Facts:
     topologies: tuple[core.ClusterTopology, ...] = ()
     priority_classes: tuple[core.PriorityClass, ...] = ()
     groups: tuple[core.Group, ...] = ()
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     def named_topologies(self) -> dict[str, Topology]:
         """The ClusterTopologies as the planner's values."""
@@ -92,10 +93,8 @@ def read_pod(document: Document, namespace: str = "default") -> core.Pod:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the pod a name")
     meta = msgspec.structs.replace(meta, namespace=meta.namespace or namespace)
     meta = msgspec.structs.replace(meta, uid=meta.uid or stand_in("pod", meta.namespace, meta.name))
-    try:
-        resources.pod_requests(pod)
-    except ValueError as error:
-        raise InputError(document.place.at("spec"), str(error), "write quantities such as 8, 500m or 1Gi") from None
+    for path, what in bad_quantities(document.body.get("spec") or {}):
+        raise InputError(document.place.at(f"spec.{path}"), what, "write a quantity such as 8, 500m or 1Gi")
     return msgspec.structs.replace(pod, metadata=meta)
 
 

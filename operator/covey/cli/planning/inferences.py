@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, UnitTopology
+from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
 from covey.cli.documents import Document, convert
 from covey.cli.errors import InputError
@@ -16,10 +18,12 @@ from covey.cli.planning.facts import stand_in
 from covey.cli.planning.workload import Mention, Workload, age, build_units
 from covey.compile import Layout, Slot, compile_inference
 from covey.compile.groups import role_template
-from covey.placement import resources
 from covey.scheduler import podstate
 
 Existing = Mapping[Slot, core.Pod]
+
+#: More pods than any cluster has; a slip of the keyboard should not take all memory.
+MOST_PODS: Final = 150_000
 
 
 def inference_workload(
@@ -34,9 +38,13 @@ def inference_workload(
         pods: pods of the cluster; those that are its members take their slots.
 
     Raises:
-        InputError: a pod template asks for something that is no quantity.
+        InputError: it is too large to be planned in one piece.
     """
     metadata = inference.metadata
+    spec = inference.spec
+    total = spec.replicas * sum(role.replicas * role.size for role in spec.roles)
+    if total > MOST_PODS:
+        raise InputError(document.place.at("spec"), f"expands to {total:,} pods", f"plan at most {MOST_PODS:,} at once")
     existing = _members(inference, pods)
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
@@ -56,7 +64,6 @@ def inference_workload(
         pod = _adopted(pod, owner, tree.pods.labels(slot))
         members[pod.metadata.uid] = pod
         leaf_of[pod.metadata.uid] = tree.pods.group_of(slot)
-    _check_quantities(document, inference, members.values())
     declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
     return Workload(
         document.place,
@@ -145,28 +152,19 @@ def _adopted(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str
     return msgspec.structs.replace(pod, metadata=meta)
 
 
-def _check_quantities(document: Document, inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> None:
-    roles = {role.name: number for number, role in enumerate(inference.spec.roles)}
-    for pod in pods:
-        try:
-            resources.pod_requests(pod)
-        except ValueError as error:
-            place = document.place.at(f"spec.roles[{roles.get(pod.metadata.label(LABEL_ROLE) or '', 0)}].template.spec")
-            raise InputError(place, str(error), "write quantities such as 8, 500m or 1Gi") from None
-
-
 def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator[Mention]:
     spec, place = inference.spec, document.place
-    pairs = [
-        ("spec.topology.required", spec.topology.required),
-        ("spec.topology.preferred", spec.topology.preferred),
-        *((f"spec.proximity[{number}].level", rule.level) for number, rule in enumerate(spec.proximity)),
-        ("spec.spread.level", spec.spread.level if spec.spread else None),
-    ]
-    for number, role in enumerate(spec.roles):
-        pairs.append((f"spec.roles[{number}].topology.required", role.topology.required))
-        pairs.append((f"spec.roles[{number}].topology.preferred", role.topology.preferred))
-    return (Mention(place.at(path), level) for path, level in pairs if level)
+    scopes: list[tuple[str, UnitTopology | RoleTopology]] = [("spec.topology", spec.topology)]
+    scopes += [(f"spec.roles[{number}].topology", role.topology) for number, role in enumerate(spec.roles)]
+    for path, topology in scopes:
+        if topology.required:
+            yield Mention(place.at(f"{path}.required"), topology.required)
+        if topology.preferred:
+            yield Mention(place.at(f"{path}.preferred"), topology.preferred, within=topology.required)
+    for number, rule in enumerate(spec.proximity):
+        yield Mention(place.at(f"spec.proximity[{number}].level"), rule.level)
+    if spec.spread:
+        yield Mention(place.at("spec.spread.level"), spec.spread.level)
 
 
 def _remarks(inference: DisaggregatedInference) -> Iterator[str]:

@@ -99,16 +99,9 @@ def _hold(inventory: Inventory, pods: Sequence[core.Pod]) -> None:
 
 def _gang(workload: Workload, unit: Unit, topology: Topology, priority: int) -> Gang:
     try:
-        gang = gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
+        return gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
-    scopes = [("the unit", gang.required, gang.preferred)]
-    scopes += [(f"role {role.name}", role.required, role.preferred) for role in gang.roles]
-    for scope, required, preferred in scopes:
-        if required and preferred and topology.depth(preferred) < topology.depth(required):
-            what = f"{scope} prefers {preferred}, which is coarser than {required}, which it requires"
-            raise InputError(workload.place, what, "prefer a finer level, or none")
-    return gang
 
 
 def _priority(workload: Workload, classes: Mapping[str, core.PriorityClass]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from covey.api import core
 from covey.cli.errors import InputError, Problem
 from covey.cli.planning.facts import Facts
-from covey.cli.planning.workload import Workload
+from covey.cli.planning.workload import Mention, Workload
 from covey.placement.inventory import path_of
 from covey.placement.model import Level, Path, Topology
 from covey.placement.presets import choose
@@ -50,9 +50,20 @@ def _chosen(workload: Workload, facts: Facts) -> Topology:
         for mention in workload.mentions
         if mention.level and mention.level not in known
     ]
+    problems += [
+        Problem(
+            mention.place, f"{mention.level} is coarser than {mention.within}, which is required", "prefer a finer one"
+        )
+        for mention in workload.mentions
+        if {mention.level, mention.within} <= known and _coarser(found, mention)
+    ]
     if problems:
         raise InputError.of(problems)
     return found
+
+
+def _coarser(topology: Topology, mention: Mention) -> bool:
+    return mention.within is not None and topology.depth(mention.level) < topology.depth(mention.within)
 
 
 def _extended(workload: Workload, topology: Topology, nodes: Sequence[core.Node]) -> Topology:

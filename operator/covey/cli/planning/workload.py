@@ -12,11 +12,12 @@ from covey.scheduler.tree import Unit, build_unit
 
 @dataclass(frozen=True, slots=True)
 class Mention:
-    """A level (or raw label key) that a workload names, and where."""
+    """A level (or raw label key) that a workload names, and where; a preferred one must lie ``within`` a required."""
 
     place: Place
     level: str = ""
     key: str = ""
+    within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

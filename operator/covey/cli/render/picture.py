@@ -17,7 +17,7 @@ from covey.cli.render.floor import Box, Floor, NodeBox, Run
 from covey.cli.render.palette import bright
 
 _BARS = "·▁▂▃▄▅▆▇█"
-_OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"
+_OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read
 _DIM = "bright_black"
 _NAME = 16
 #: More nodes to be drawn whole than this get one cell each instead of one line.

@@ -1,0 +1,204 @@
+"""Every bad input: exit status 2, one sentence with file, document, field, problem and remedy, no traceback."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_inputs import EXAMPLES, cluster, covey, inference, node, pod, role, write
+
+NODES = EXAMPLES / "offline/nodes.json"
+
+
+def refused(*arguments: object, stdin: str | None = None) -> str:
+    result = covey("plan", *arguments, stdin=stdin)
+    assert result.exit_code == 2, result.output
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "unexpected" not in result.stderr
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "holds no document"),
+        ("---\n---\n", "holds no document"),
+        ("a: b: c\n", "document 1: is not valid YAML at line 1, column 5"),
+        ("a: 1\n---\nb: [1\n", "document 1, apiVersion: is missing"),
+        ("apiVersion: v1\nkind: Foo\n---\nb: [1\n", "document 2: is not valid YAML at line"),
+        ('{"a": ', "is not valid YAML"),
+        ("hello\n", "document 1: is a string, not an object"),
+        ("- 5\n", "document 1, [0]: is a number, not an object"),
+        ("kind: Foo\n", "document 1, apiVersion: is missing"),
+        ("apiVersion: v1\nkind: [a]\n", "document 1, kind: is not a string"),
+        ("apiVersion: v1\nkind: List\nitems: 3\n", "document 1, items: is not a list"),
+        ("apiVersion: v1\nkind: List\nitems:\n- 3\n", "document 1, items[0]: is a number"),
+        ("apiVersion: v1\nkind: Foo\nmetadata: 3\n", "document 1, metadata: is not an object"),
+        ("apiVersion: v1\nkind: Foo\n", "holds nothing that can be planned"),
+        ("apiVersion: v1\nkind: Foo\nkind: Bar\n", 'key "kind" is set twice'),
+        ("a: &a [*a]\n", "is not valid YAML"),
+        ("!!python/object:os.system {}\n", "is not valid YAML"),
+    ],
+)
+def test_text_that_is_no_manifest(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text(text)
+    said = refused("-f", file, "--nodes", NODES)
+    assert said.startswith(f"error: {file}")
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def changed(**spec: Any) -> dict[str, Any]:
+    return inference("llm", *spec.pop("roles", [role("w")]), **spec)
+
+
+def role_with(**fields: Any) -> dict[str, Any]:
+    return changed(roles=[{**role("w"), **fields}])
+
+
+def template_with(**fields: Any) -> dict[str, Any]:
+    body = role("w")
+    body["template"]["spec"] |= fields
+    return changed(roles=[body])
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "words"),
+    [
+        (role_with(replicas=1, minReplicas=2), "spec.roles[0].minReplicas", "greater than replicas 1"),
+        (role_with(minReplicas=0), "spec.roles", "no role has minReplicas > 0"),
+        (changed(roles=[]), "spec.roles", "at least 1"),
+        (changed(roles=[role("w"), role("w")]), "spec.roles[1].name", "two roles w"),
+        (role_with(sise=3), "spec.roles[0].sise", "unknown field"),
+        (role_with(replicas="four"), "spec.roles[0].replicas", "valid integer"),
+        (role_with(replicas="4"), "spec.roles[0].replicas", "valid integer"),
+        (role_with(size=0), "spec.roles[0].size", "greater than or equal to 1"),
+        (role_with(name="Prefill"), "spec.roles[0].name", "pattern"),
+        (role_with(topology={"required": "shelf"}), "spec.roles[0].topology.required", "no level shelf; use one of"),
+        (changed(topology={"required": "shelf"}), "spec.topology.required", "no level shelf"),
+        (changed(topology={"name": "nowhere"}), "", "no ClusterTopology 'nowhere'"),
+        (changed(topology={"required": "rack", "preferred": "block"}), "spec.topology.preferred", "coarser than rack"),
+        (changed(topology={"required": "rack", "preferred": "rack"}), "spec.topology.preferred", "same level"),
+        (changed(proximity=[{"roles": ["w", "v"], "level": "rack"}]), "spec.proximity[0].roles", "no role v"),
+        (changed(spread={"level": "shelf"}), "spec.spread.level", "no level shelf"),
+        (changed(backend="Slurm"), "spec.backend", "Extender"),
+        (template_with(nodeName="n1"), "spec.roles[0].template.spec.nodeName", "Covey's own"),
+        (template_with(containers=[]), "spec.roles[0].template.spec.containers", "missing or empty"),
+        (template_with(containers=5), "spec.roles[0].template.spec.containers", "expected a list"),
+        (
+            template_with(containers=[{"name": "c", "resources": {"requests": {"cpu": "x"}}}]),
+            "spec.roles[0].template.spec.containers[0].resources.requests[cpu]",
+            "'x' is not a quantity",
+        ),
+        (role_with(template={}), "spec.roles[0].template.spec", "is missing"),
+        (
+            changed(roles=[{**role("w"), "dependsOn": [{"role": "w", "condition": "Ready"}]}]),
+            "spec.roles[0].dependsOn",
+            "depends on itself",
+        ),
+        (inference("", role("w")), "metadata.name", "is missing"),
+        (inference("x" * 64, role("w")), "metadata.name", "64 characters"),
+        (changed(replicas=999, roles=[role("w", 9999, 1, 999)]), "spec", "expands to"),
+        ({"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}, "spec", "is missing"),
+        (changed() | {"spec": 5}, "spec", "object"),
+        (changed() | {"metadata": {"name": "x", "labels": {"a": 5}}}, "metadata.labels.a", "string"),
+    ],
+)
+def test_a_resource_that_the_api_server_would_refuse(
+    tmp_path: Path, manifest: dict[str, Any], field: str, words: str
+) -> None:
+    file = tmp_path / "in.json"
+    file.write_text(json.dumps(manifest))
+    said = refused("-f", file, "--nodes", NODES)
+    assert f"{file}, document 1{', ' if field else ''}{field}: " in said
+    assert words in said
+    assert "; " in said, "it says what to do"
+
+
+def test_everything_wrong_is_said_at_once(tmp_path: Path) -> None:
+    body = role("w") | {"sise": 1, "replicas": "x", "minReplicas": -1}
+    said = refused("-f", write(tmp_path / "in.json", [inference("llm", body)]), "--nodes", NODES)
+    assert said.count("error: ") == 3
+
+
+def test_the_place_in_a_list_is_named(tmp_path: Path) -> None:
+    good, bad = inference("a", role("w")), inference("b", role("w") | {"sise": 1})
+    said = refused("-f", write(tmp_path / "in.json", [good, bad]), "--nodes", NODES)
+    assert "in.json, document 1, items[1].spec.roles[0].sise: unknown field" in said
+
+
+def test_standard_input_is_named_so() -> None:
+    assert "standard input, document 1: is a string" in refused("-f", "-", "--nodes", NODES, stdin="hello")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "words"),
+    [
+        ([], "holds no Node"),
+        ([pod("p")], "holds no Node"),
+        ([{"apiVersion": "v1", "kind": "Node", "metadata": {}}], "items[0].metadata.name: is missing"),
+        ([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 5}}], "items[0].metadata.name: expected a string"),
+        ([node("n", 0) | {"status": {"allocatable": {"cpu": "many"}}}], "items[0].status.allocatable: 'many'"),
+        ([node("n", 0) | {"status": {"allocatable": [1]}}], "items[0].status.allocatable: expected an object"),
+        ([node("n", taints="x")], "items[0].spec.taints: expected a list"),
+    ],
+)
+def test_nodes_that_are_none(tmp_path: Path, nodes: list[Any], words: str) -> None:
+    said = refused("-f", EXAMPLES / "router.yaml", "--nodes", write(tmp_path / "nodes.json", nodes))
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"levels": []}, "spec.levels"),
+        ({"levels": [{"name": "rack", "keys": []}]}, "spec.levels[0].keys"),
+        ({"levels": [{"name": "rack", "keys": ["a"]}, {"name": "rack", "keys": ["b"]}]}, "two levels rack"),
+        ({"levels": [{"name": "rack", "key": "a", "keys": ["a"]}]}, "spec.levels[0].key: unknown field"),
+    ],
+)
+def test_topologies_that_are_none(tmp_path: Path, spec: dict[str, Any], words: str) -> None:
+    body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": "t"}}
+    file = write(tmp_path / "topology.json", [body | {"spec": spec}])
+    assert words in refused("-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--topology", file)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe")
+    for file, words in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory"), (binary, "not UTF-8")):
+        assert words in refused("-f", file, "--nodes", NODES)
+        assert words in refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "Missing option '-f'"),
+        (["-f", EXAMPLES / "router.yaml"], "--nodes: is missing"),
+        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--cluster"], "leave out"),
+        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "-o", "poem"], "'poem' is not one of"),
+        (["-f", EXAMPLES / "router.yaml", "-f", EXAMPLES / "router.yaml", "--nodes", NODES], "two DisaggregatedInf"),
+        (["--nods", NODES], "No such option"),
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[object], words: str) -> None:
+    assert words in refused(*arguments)
+
+
+def test_a_namespace_that_disagrees(tmp_path: Path) -> None:
+    file = write(tmp_path / "in.json", [inference("llm", role("w"), namespace="here")])
+    nodes = write(tmp_path / "nodes.json", cluster(1))
+    assert "metadata.namespace: is here, but -n says there" in refused("-f", file, "--nodes", nodes, "-n", "there")
+
+
+def test_several_topologies_and_none_marked(tmp_path: Path) -> None:
+    def topology(name: str) -> dict[str, Any]:
+        body = {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "ClusterTopology", "metadata": {"name": name}}
+        return body | {"spec": {"levels": [{"name": "rack", "keys": ["a"]}]}}
+
+    file = write(tmp_path / "topology.json", [topology("one"), topology("two")])
+    said = refused("-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--topology", file)
+    assert "several ClusterTopologies and none marked default" in said

@@ -1,0 +1,74 @@
+"""Reading manifests: the forms that kubectl takes, and what YAML must not make of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from covey.api import core
+from covey.cli.documents import read_documents
+from covey.cli.errors import InputError
+
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
+
+
+def names(tmp_path: Path, text: str) -> list[str]:
+    file = tmp_path / "in"
+    file.write_text(text)
+    return [document.name for document in read_documents([str(file)])]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(POD),
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [POD]}),
+        json.dumps({"apiVersion": "v1", "kind": "PodList", "items": [{"metadata": {"name": "p"}}]}),
+        json.dumps([POD]),
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: p\n",
+        "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\n---\n",
+        "\ufeffapiVersion: v1\nkind: Pod\nmetadata: {name: p}\n",
+        "{apiVersion: v1, kind: Pod, metadata: {name: p}}",
+    ],
+)
+def test_one_pod_in_every_form(tmp_path: Path, text: str) -> None:
+    assert names(tmp_path, text) == ["p"]
+
+
+def test_json_values_one_after_the_other(tmp_path: Path) -> None:
+    assert names(tmp_path, f"{json.dumps(POD)}\n{json.dumps(POD)}\n") == ["p", "p"]
+
+
+def test_lists_may_hold_lists_and_be_empty(tmp_path: Path) -> None:
+    empty = {"apiVersion": "v1", "kind": "PodList", "items": None}
+    inner = {"apiVersion": "v1", "kind": "List", "items": [POD, empty]}
+    assert names(tmp_path, json.dumps({"apiVersion": "v1", "kind": "List", "items": [inner, POD]})) == ["p", "p"]
+
+
+def test_the_place_counts_documents_and_items(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text("apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: B}]\n")
+    places = [(d.kind, d.place.document, d.place.field) for d in read_documents([str(file)])]
+    assert places == [("A", 1, ""), ("B", 3, "items[0]")]
+
+
+def test_times_stay_strings_and_anchors_work(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: &m {name: p, creationTimestamp: 2026-01-01T00:00:00Z}\nspec: {x: *m}\n")
+    (document,) = read_documents([str(file)])
+    assert document.read(core.Pod).metadata.creation_timestamp == "2026-01-01T00:00:00Z"
+
+
+def test_null_means_absent(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: null, ownerReferences: null}\nspec: {containers: null}\n")
+    (document,) = read_documents([str(file)])
+    assert document.read(core.Pod).spec.containers == ()
+
+
+def test_a_wrong_type_is_told_with_its_path(tmp_path: Path) -> None:
+    file = tmp_path / "in.yaml"
+    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: [1]}]}\n")
+    (document,) = read_documents([str(file)])
+    with pytest.raises(InputError, match=r"document 1, spec.containers\[0\].name: expected a string, got a list"):
+        document.read(core.Pod)

@@ -1,0 +1,95 @@
+"""Settings of the processes: file, environment, flags; and what is said of bad ones."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from cli_inputs import covey
+
+from covey.cli.errors import InputError
+from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
+from covey.operator.settings import Settings as OperatorSettings
+from covey.scheduler.settings import EndpointMode, Tls
+from covey.scheduler.settings import Settings as SchedulerSettings
+
+
+def test_without_anything_the_settings_are_the_processes_own_defaults() -> None:
+    assert effective(OperatorConfig, None, {}, {}).settings() == OperatorSettings()
+    assert effective(SchedulerConfig, None, {}, {}).settings() == SchedulerSettings()
+
+
+def test_flags_override_the_environment_and_that_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("schedulerName: file\nbindAddress: 127.0.0.1:1\nreserveAfter: 5m\nnamespaces: [a, b]\n")
+    environment = {"COVEY_SCHEDULER_NAME": "environment", "COVEY_BIND_ADDRESS": "127.0.0.1:2", "COVEY_ASSETS": "x"}
+    flags = {"scheduler_name": "flag", "namespaces": (), "leader_elect": None}
+    found = effective(SchedulerConfig, str(file), environment, flags).settings()
+    assert (found.scheduler_name, found.bind_address) == ("flag", "127.0.0.1:2")
+    assert (found.reserve_after, found.namespaces, found.leader_elect) == (300.0, ("a", "b"), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("300s", 300), ("5m", 300), ("1h30m", 5400), ("0.5m", 30), ("90", 90), ("0s", 0)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert effective(SchedulerConfig, None, {}, {"reserve_after": text}).reserve_after == seconds
+
+
+def test_namespaces_in_the_environment_are_separated_by_commas() -> None:
+    assert effective(OperatorConfig, None, {"COVEY_NAMESPACE": "a,b"}, {}).namespaces == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "flags", "words"),
+    [
+        ("nope: 1\n", {}, {}, "config.yaml, nope: there is no such setting; use one of bindAddress"),
+        ("logLevel: loud\n", {}, {}, "config.yaml, logLevel: "),
+        ("namespaces: [5]\n", {}, {}, "config.yaml, namespaces: "),
+        ("- 1\n", {}, {}, "is not one mapping of settings"),
+        ("a: [\n", {}, {}, "is not valid YAML"),
+        ("", {"COVEY_BIND_ADDRESS": "nowhere"}, {}, "COVEY_BIND_ADDRESS: "),
+        ("", {"COVEY_ENDPOINT_MODE": "cloud"}, {}, "COVEY_ENDPOINT_MODE: "),
+        ("", {}, {"reserve_after": "soon"}, "--reserve-after: is no duration"),
+        ("", {}, {"leader_elect": "perhaps"}, "--leader-elect: "),
+        ("", {}, {"metrics_bind_address": "8080"}, "--metrics-bind-address: "),
+        ("tlsCertFile: a\n", {}, {}, "TLS needs both a certificate and its key"),
+    ],
+)
+def test_bad_settings_are_named_as_they_were_given(
+    tmp_path: Path, file: str, environment: dict[str, str], flags: dict[str, str], words: str
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(file)
+    with pytest.raises(InputError) as caught:
+        effective(SchedulerConfig, str(config), environment, flags).settings()
+    assert words in caught.value.message
+
+
+def test_tls_takes_its_files() -> None:
+    flags = {"tls_cert_file": "c", "tls_private_key_file": "k", "client_ca_file": "a", "endpoint_mode": "service"}
+    found = effective(SchedulerConfig, None, {}, flags).settings()
+    assert (found.tls, found.endpoint_mode) == (Tls("c", "k", "a"), EndpointMode.SERVICE)
+
+
+def test_the_scheduler_configuration_follows_the_flags() -> None:
+    result = covey("scheduler", "--print-scheduler-config", "--bind-address", "127.0.0.1:9", "--scheduler-name", "x")
+    assert result.exit_code == 0
+    printed = yaml.safe_load(result.stdout)
+    assert printed["kind"] == "KubeSchedulerConfiguration"
+    assert printed["profiles"][0]["schedulerName"] == "x"
+    assert [each["urlPrefix"] for each in printed["extenders"]] == ["http://127.0.0.1:9/guard", "http://127.0.0.1:9/barrier"]
+
+
+@pytest.mark.parametrize("command", ["operator", "scheduler"])
+def test_a_bad_setting_ends_a_process_before_it_starts(command: str, tmp_path: Path) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("colour: red\n")
+    result = covey(command, "--config", config)
+    assert result.exit_code == 2
+    assert "colour: there is no such setting" in result.stderr
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_leader_election_is_a_flag_with_an_optional_value(value: str) -> None:
+    assert covey("scheduler", "--print-scheduler-config", f"--leader-elect={value}").exit_code == 0
+    assert covey("scheduler", "--print-scheduler-config", "--leader-elect").exit_code == 0
