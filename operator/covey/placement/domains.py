@@ -26,11 +26,11 @@ class DomainTree:
         self.root = DomainNode((), None)
         self.by_path: dict[Path, DomainNode] = {(): self.root}
 
-    def leaf(self, path: Path) -> DomainNode:
-        """The domain of a full path, made when it is new."""
+    def domain(self, path: Path) -> DomainNode:
+        """The domain of a path, made when it is new."""
         found = self.by_path.get(path)
         if found is None:
-            parent = self.leaf(path[:-1])
+            parent = self.domain(path[:-1])
             found = self.by_path[path] = DomainNode(path, parent)
             parent.children[path[-1]] = found
         return found
@@ -38,7 +38,7 @@ class DomainTree:
     def drop_empty(self, domain: DomainNode) -> None:
         """Take out a domain without nodes, and its ancestors that become empty by it."""
         parent = domain.parent
-        if parent is not None and not domain.nodes and not domain.children:
+        if parent is not None and not domain.nodes:
             del parent.children[domain.path[-1]]
             del self.by_path[domain.path]
             self.drop_empty(parent)
@@ -49,12 +49,14 @@ class DomainTree:
 
 
 class DomainNode:
-    """One domain: its children (or, at the finest level, its nodes) and running sums over all nodes below it."""
+    """One domain: its children, all nodes below it, and running sums over those."""
 
-    __slots__ = ("broken", "children", "free", "nodes", "parent", "path", "real", "version")
+    __slots__ = ("broken", "children", "depth", "free", "nodes", "parent", "path", "real", "version")
 
     def __init__(self, path: Path, parent: DomainNode | None) -> None:
         self.path = path
+        #: The level's index, 0 = broadest; -1 for the root.
+        self.depth = len(path) - 1
         self.parent = parent
         self.children: dict[str | None, DomainNode] = {}
         self.nodes: dict[str, NodeState] = {}
@@ -66,11 +68,6 @@ class DomainNode:
         self.broken = 0
         #: Whether nodes carry this level; the root is real.
         self.real = not path or path[-1] is not None
-
-    @property
-    def depth(self) -> int:
-        """The level's index, 0 = broadest; -1 for the root."""
-        return len(self.path) - 1
 
     def ancestors(self) -> Iterator[DomainNode]:
         """This domain and all above it, from here to the root."""
@@ -86,9 +83,3 @@ class DomainNode:
         else:
             for child in self.children.values():
                 yield from child.descend(levels - 1)
-
-    def every_node(self) -> Iterator[NodeState]:
-        """All nodes below."""
-        yield from self.nodes.values()
-        for child in self.children.values():
-            yield from child.every_node()

@@ -147,11 +147,14 @@ class Engine:
         self._totals: dict[Path, tuple[int, Entry]] = {}
         self._steps: dict[tuple[int, int, bool], Entry] = {}
         self._finals: dict[int, Table] = {}
+        self._tables: dict[Path, tuple[int, Table]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
-        #: Prices of targets in candidate domains, by path: the domain's version, the target, the price.
-        self.priced: dict[Path, tuple[int, Vector, int]] = {}
+        #: What the fullest surplus of a table is, by how roles may grow.
+        self.fullest: dict[Hashable, dict[int, Any]] = {}
+        #: The last price worked out in a candidate domain, and for what.
+        self.priced: dict[Path, tuple[Hashable, int]] = {}
 
     def candidates(self) -> Iterable[DomainNode]:
         """The domains of the structure's scope."""
@@ -159,6 +162,10 @@ class Engine:
 
     def final(self, scope: DomainNode, view: View) -> Table | None:
         """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit."""
+        if not view.touched:
+            known = self._tables.get(scope.path)
+            if known is not None and known[0] == scope.version:
+                return known[1]
         total = self.total(scope, view)
         if total is None:
             return None
@@ -171,6 +178,8 @@ class Engine:
                 counted = self._count(table, depth)
                 found = frame.tables.union(found, counted)
             self._finals[total.number] = found
+        if not view.touched:
+            self._tables[scope.path] = (scope.version, found)
         return found
 
     def entry(self, domain: DomainNode, view: View) -> Entry | None:
@@ -210,7 +219,7 @@ class Engine:
             offers = [(child, self.entry(child, view)) for child in domain.children.values()]
             return [(child, entry) for child, entry in offers if entry is not None]
         off = view.off(domain.path)
-        return [(node, self.node_entry(node, view, off)) for node in domain.every_node()]
+        return [(node, self.node_entry(node, view, off)) for node in domain.nodes.values()]
 
     def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
         """What one node offers."""
@@ -233,7 +242,7 @@ class Engine:
             if None in entries:
                 return None
             return frame.total(entries, self.budget)  # type: ignore[arg-type]  # None was ruled out
-        return frame.total((self.node_entry(node, view, off) for node in domain.every_node()), self.budget)
+        return frame.total((self.node_entry(node, view, off) for node in domain.nodes.values()), self.budget)
 
     def _step(self, total: Entry, depth: int, *, real: bool) -> Entry:
         key = (depth, total.number, real)

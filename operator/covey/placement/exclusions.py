@@ -8,7 +8,6 @@ from typing import Final
 
 from covey.placement.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Shape
-from covey.placement.resources import PODS
 
 EXCLUDED = "excluded"
 RESERVED = "reserved for another gang"
@@ -37,8 +36,8 @@ def exclusions(
         counts[EXCLUDED] += name in inventory.nodes
     for path in forbidden:
         domain = inventory.trees[gang.topology].by_path.get(path)
-        counts[RESERVED] += sum(1 for _ in domain.every_node()) if domain else 0
-    counts[POD_LIMIT] += sum(state.free.get(PODS, 0) < 1 for state in inventory.nodes.values())
+        counts[RESERVED] += len(domain.nodes) if domain else 0
+    counts[POD_LIMIT] += inventory.full
     return tuple(Exclusion(cause, n) for cause, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])) if n)
 
 

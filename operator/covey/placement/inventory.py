@@ -48,6 +48,11 @@ class NodeState:
         """The node's name."""
         return self.node.metadata.name
 
+    @property
+    def full(self) -> bool:
+        """Whether the limit of pods is reached."""
+        return self.free.get(resources.PODS, 0) < 1
+
     def static_cause(self, shape: Shape) -> str | None:
         """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
         try:
@@ -93,6 +98,8 @@ class Inventory:
         self.memo: dict[Hashable, Any] = {}
         #: Changes with every node that appears, changes or goes; not with pods.
         self.facts = 0
+        #: How many nodes have no room for a further pod, whatever it asks.
+        self.full = 0
         self._holds: dict[str, tuple[str, Shape]] = {}
         self._on: dict[str, dict[str, Shape]] = {}
         self._versions = count(1)
@@ -187,7 +194,7 @@ class Inventory:
             for domain in tree.root.descend(depth + 1):
                 value = domain.path[-1]
                 if value is None:
-                    lacking += sum(1 for _ in domain.every_node())
+                    lacking += len(domain.nodes)
                 else:
                     parents.setdefault(value, set()).add(domain.path[:-1])
             split = sorted(value for value, paths in parents.items() if len(paths) > 1)
@@ -204,11 +211,12 @@ class Inventory:
     def _join(self, state: NodeState) -> None:
         labels = state.node.metadata.labels or {}
         version = state.version = self.facts = next(self._versions)
+        self.full += state.full
         for name, tree in self.trees.items():
-            leaf = tree.leaf(path_of(tree.topology, labels))
-            leaf.nodes[state.name] = state
+            leaf = tree.domain(path_of(tree.topology, labels))
             state.leaves[name] = leaf
             for domain in leaf.ancestors():
+                domain.nodes[state.name] = state
                 domain.version = version
                 domain.broken += bool(state.in_use)
                 for resource, value in state.free.items():
@@ -216,9 +224,10 @@ class Inventory:
 
     def _leave(self, state: NodeState) -> None:
         version = self.facts = next(self._versions)
+        self.full -= state.full
         for name, leaf in state.leaves.items():
-            del leaf.nodes[state.name]
             for domain in leaf.ancestors():
+                del domain.nodes[state.name]
                 domain.version = version
                 domain.broken -= bool(state.in_use)
                 for resource, value in state.free.items():
@@ -229,9 +238,10 @@ class Inventory:
         state = self.nodes.get(node)
         if state is None:
             return
-        used_before = bool(state.in_use)
+        used_before, full_before = bool(state.in_use), state.full
         state._count(key, shape, sign)  # noqa: SLF001 - the node's sums and its domains' change together
         flipped = bool(state.in_use) - used_before
+        self.full += state.full - full_before
         version = state.version = next(self._versions)
         for leaf in state.leaves.values():
             domain: DomainNode | None = leaf

@@ -55,21 +55,27 @@ class Prices:
         #: Depths whose domains are counted, broad to narrow.
         self._rank = {depth: index for index, depth in enumerate(counted)}
         #: Below this many bits lies what is not the number of domains.
-        self.number_shift = len(self._rank) * (self._count_bits + self._tight_bits)
+        self.number_shift = self._tight_bits + len(self._rank) * self._count_bits
+        #: Prices are comparable only when they are packed alike.
+        self.packing = (self._tight_bits, self._count_bits)
 
     def free(self, place: Place) -> int:
         """What is free of the gang's scarce resources (its devices, else cpu)."""
-        return max(0, sum(place.free.get(name, 0) for name in self._scarce))
+        free = place.free
+        if len(self._scarce) == 1:
+            return max(0, free.get(self._scarce[0], 0))
+        return max(0, sum(free.get(name, 0) for name in self._scarce))
 
     def domain(self, domain: DomainNode) -> int:
         """The price of putting anything into a domain."""
         rank = self._rank.get(domain.depth)
         if rank is None or domain.path in self.used:
             return 0
-        levels = len(self._rank)
-        tight = self.free(domain) << (levels - 1 - rank) * self._tight_bits
-        broken = (domain.broken == 0) << levels * self._tight_bits + (levels - 1 - rank) * self._count_bits
-        return tight + broken + (1 << self.number_shift + (levels - 1 - rank) * self._count_bits)
+        place = (len(self._rank) - 1 - rank) * self._count_bits
+        price = 1 << self.number_shift + place
+        if domain.broken == 0:
+            price += 1 << self._tight_bits + place
+        return price + self.free(domain) if place == 0 else price  # tightness is of the finest domains
 
     def node(self, node: NodeState) -> int:
         """The price of putting anything onto a node."""
@@ -92,12 +98,13 @@ class Layout:
             return 0
         alone = scope.path not in self.view.touched and not self.prices.used
         known = self.engine.priced.get(scope.path)
-        if alone and known is not None and known[:2] == (scope.version, target):
-            return known[2]
+        key = (scope.version, target, self.prices.packing)
+        if alone and known is not None and known[0] == key:
+            return known[1]
         cover = self._cover(scope, self._below(scope, target))
         price = min(cover.price(cover.need, mask) for mask in cover.masks)
         if alone:
-            self.engine.priced[scope.path] = (scope.version, target, price)
+            self.engine.priced[scope.path] = (key, price)
         return price
 
     def place(

@@ -74,6 +74,8 @@ class Problem:
 
     def admits(self, scope: DomainNode) -> bool:
         """Whether a candidate contains all domains that are fixed already."""
+        if self.anchor is None and not self.outer and not self.view.mandatory:
+            return True
         return (
             all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
             and all(scope.path[: len(path)] == path for path in self.outer)

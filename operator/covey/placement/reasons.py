@@ -173,7 +173,7 @@ class _Case:
             message = f"{name}: no {level} can be used at all"
             return self._reason(role, "replica", level, (), 0, Shortage(None, 0, 0, size), message)
         shapes = [pod.shape for pod in demand.missing]
-        tried = [(Bench(d.every_node(), {}).lack(shapes), fits, d) for fits, d in ranked[:_TRIED]]
+        tried = [(Bench(d.nodes.values(), {}).lack(shapes), fits, d) for fits, d in ranked[:_TRIED]]
         lack, fits, domain = min(tried, key=lambda t: (t[0].size, -t[1]))
         message = (
             f"{name}: no {level} has room for a replica of {size} pod{'s' * (size > 1)}"
@@ -215,7 +215,7 @@ class _Case:
             for item in items:
                 demand = next(d for d in self._needed if (d.role, d.replica.replica) == (item.role, item.replica))
                 shapes = [pod.shape for pod in demand.missing]
-                lack = Bench(domain.every_node() if domain else (), {}).lack(shapes)
+                lack = Bench(domain.nodes.values() if domain else (), {}).lack(shapes)
                 if lack.short == 0 and lack.nodes == 0 and len(problem.fixed) + len(items) > 2:
                     continue  # this one would fit by itself
                 level = tree.topology.levels[len(path) - 1].name
@@ -293,7 +293,7 @@ class _Case:
         closed = self._forbidden
         return [
             node
-            for node in place.every_node()
+            for node in place.nodes.values()
             if node.name not in self._gang.excluded_nodes
             and not (closed and any(node.leaves[self._gang.topology].path[: len(path)] == path for path in closed))
         ]

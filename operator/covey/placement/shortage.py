@@ -76,7 +76,10 @@ class Bench:
         return min(usable, key=lambda name: self._gap(name, shape), default=None)
 
     def _gap(self, node: str, shape: Shape) -> tuple[float, float, str]:
-        free = self._free[node]
-        gap = sum(max(0, value - max(free.get(name, 0), 0)) / value for name, value in shape.requests)
-        left = sum(max(free.get(name, 0), 0) / value for name, value in shape.requests)
+        free, gap, left = self._free[node], 0.0, 0.0
+        for name, value in shape.requests:
+            have = free.get(name, 0)
+            if have < value:
+                gap += 1 - max(have, 0) / value
+            left += have / value
         return (gap, left, node)

@@ -54,16 +54,18 @@ class Solution:
             if not demand.minimum:
                 kinds[demand.role].append(problem.kinds[demand.role, demand.replica.replica])
         self.roles = [Growth(tuple(k), n, role.desired) for k, n, role in zip(kinds, admitted, gang.roles, strict=True)]
-        self._fullest: dict[int, tuple[Vector, tuple[int, ...]] | None] = {}
+        self._fullest: dict[int, tuple[Vector, tuple[int, ...]] | None] = self.engine.fullest.setdefault(
+            (self.base, tuple(self.roles)), {}
+        )
 
     def table(self, scope: DomainNode) -> Table | None:
         """What a candidate holds, in whole replicas by class."""
         if not self.problem.admits(scope):
             return None
         table = self.engine.final(scope, self.problem.view)
-        lacking = {depth for depth, value in enumerate(scope.path) if value is None}
-        if table is None or not lacking:
+        if table is None or None not in scope.path:
             return table
+        lacking = {depth for depth, value in enumerate(scope.path) if value is None}
         barred = [i for i, kind in enumerate(self.problem.structure.classes) if kind.levels & lacking]
         return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
 
@@ -99,14 +101,15 @@ class Solution:
         if len(choices) == 1:
             return choices[0]
         shift = layout.prices.number_shift
-        ranked = []
+        target = self._vector(choices[0].counts)
+        above: dict[Path, int] = {}
+        ranked: dict[tuple[int, ...], list[Choice]] = {}
         for choice in choices:
-            price = layout.price(choice.scope, self._vector(choice.counts))
-            broken = [ancestor.broken == 0 for ancestor in choice.scope.ancestors()][::-1]
+            price = layout.price(choice.scope, target)
             rest = price & ((1 << shift) - 1)
-            path = [natural(value) for value in choice.scope.path]
-            ranked.append((price >> shift, broken, rest >> 1, layout.prices.free(choice.scope), path))
-        return choices[min(range(len(choices)), key=ranked.__getitem__)]
+            key = (price >> shift, _broken(choice.scope, above), rest, layout.prices.free(choice.scope))
+            ranked.setdefault(key, []).append(choice)
+        return min(ranked[min(ranked)], key=lambda choice: [natural(value) for value in choice.scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
@@ -143,6 +146,16 @@ class Solution:
             for kind in role.kinds[:count]:
                 by_class[kind] += 1
         return tuple(by_class[kind] for kind in self.order)
+
+
+def _broken(domain: DomainNode, known: dict[Path, int]) -> int:
+    """Which of a domain and those above it are wholly free, as bits; the broadest weighs most."""
+    parent = domain.parent
+    if parent is None:
+        return int(domain.broken == 0)
+    if parent.path not in known:
+        known[parent.path] = _broken(parent, known)
+    return known[parent.path] << 1 | (domain.broken == 0)
 
 
 def engine_for(inventory: Inventory, structure: Structure, budget: Budget) -> Engine:
