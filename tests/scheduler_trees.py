@@ -262,6 +262,7 @@ class Replacing:
         self._recording = self._bench.cluster.record(self._bench.pods_path)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._seen: set[str] = set()
         #: Release reasons in the order in which they were seen.
         self.released: list[str] = []
 
@@ -294,7 +295,8 @@ class Replacing:
             return
         if kind == "DELETED":
             self._succeed(self._manifests.pop(meta["name"]))
-        elif RELEASE in meta.get("annotations", {}) and not pod["spec"].get("nodeName"):
+        elif RELEASE in meta.get("annotations", {}) and meta["uid"] not in self._seen:
+            self._seen.add(meta["uid"])
             self.released.append(meta["annotations"][RELEASE])
             try:
                 self._bench.delete(meta["name"])

@@ -7,6 +7,7 @@ answer that was lost is found out the same way. Nothing here remembers anything.
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from typing import Final
@@ -28,6 +29,8 @@ ATTEMPTS: Final = 8
 FIRST_WAIT: Final = 0.2
 #: A patch that fails its tests this often against a pod that was just read is refused for another reason.
 REFUSALS: Final = 3
+#: Releases that are remembered so as not to be sent twice.
+REMEMBERED: Final = 10_000
 
 
 class Pinned(Enum):
@@ -48,6 +51,8 @@ class PodWriter:
         self._client = client
         self._slots = asyncio.Semaphore(in_flight)
         self._sleep = sleep
+        #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
+        self._released: OrderedDict[str, None] = OrderedDict()
 
     async def pin(
         self, pod: core.Pod, node: str, domains: Mapping[str, str], dropped: Callable[[], bool] = lambda: False
@@ -84,10 +89,16 @@ class PodWriter:
 
     async def release(self, pod: core.Pod, reason: str) -> bool:
         """Ask the operator to replace an unbound pod. False when it is bound, gone, or released already."""
-        if podstate.released(pod) or pod.spec.node_name is not None:
+        uid = pod.metadata.uid
+        if podstate.released(pod) or pod.spec.node_name is not None or uid in self._released:
             return False
+        self._released[uid] = None
+        if len(self._released) > REMEMBERED:
+            self._released.popitem(last=False)
         done = await self._annotate(pod, release_patch(pod, reason))
-        if done:
+        if not done:
+            self._released.pop(uid, None)
+        else:
             metrics.PODS_RELEASED.labels(reason).inc()
             log.info("pin released", namespace=pod.metadata.namespace, pod=pod.metadata.name, reason=reason)
         return done

@@ -1,0 +1,413 @@
+"""Processes that die at the worst moment, nodes and pods that go, room that others take: each gang is whole in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from scheduler_trees import (
+    START_GATE,
+    Bench,
+    Replacing,
+    Role,
+    Tree,
+    by_replica,
+    gates_of,
+    labels_of,
+    node_of,
+    pin_of,
+    resources,
+    role_of,
+    states,
+)
+
+from localcluster import Cluster, Process, eventually
+from localcluster.programs import scheduler_config
+
+AddNodes = Callable[..., list[str]]
+Json = dict[str, Any]
+RACK = "cloud.provider.com/topology-rack"
+STARTED = ("scheduling.covey.dev/gang", START_GATE)
+
+
+class Processes:
+    """The scheduler process and kube-scheduler."""
+
+    def __init__(self, extender: Process, kube_scheduler: Process) -> None:
+        self.extender = extender
+        self.kube_scheduler = kube_scheduler
+
+
+@pytest.fixture(scope="module")
+def running(cluster: Cluster) -> Iterator[Processes]:
+    extender = cluster.start_covey("scheduler")
+    yield Processes(extender, cluster.start_scheduler(scheduler_config(extender)))
+    cluster.forget("kube-scheduler", "covey-scheduler")
+
+
+@pytest.fixture(autouse=True)
+def processes(running: Processes) -> Iterator[Processes]:
+    """Both run when a test begins, whatever the one before did to them."""
+    yield running
+    for process in (running.extender, running.kube_scheduler):
+        if not process.alive:
+            process.start()
+
+
+@pytest.fixture
+def bench(cluster: Cluster, namespace: str) -> Bench:
+    return Bench(cluster, namespace)
+
+
+def count(events: list[tuple[str, Json]], what: Callable[[Json], object]) -> int:
+    """How many pods are so, as a recording tells."""
+    latest: dict[str, Json] = {}
+    for kind, pod in events:
+        if kind == "DELETED":
+            latest.pop(pod["metadata"]["name"], None)
+        else:
+            latest[pod["metadata"]["name"]] = pod
+    return sum(bool(what(pod)) for pod in latest.values())
+
+
+def no_doubles(tree: Tree) -> None:
+    places = [
+        tuple(pod["metadata"]["labels"][f"covey.dev/{part}"] for part in ("role", "replica", "index"))
+        for pod in tree.bound()
+    ]
+    assert len(places) == len(set(places))
+
+
+def uids(tree: Tree) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in tree.pods()}
+
+
+def test_killed_between_the_patches_of_a_gang(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
+    nodes(nodes=32)
+    tree = bench.unit("patches", Role("decode", replicas=1, size=256, gpus=1), pods=False)
+    processes.kube_scheduler.kill()
+    with bench.cluster.record(bench.pods_path) as recording:
+        tree.create()
+        recording.wait(lambda events: pin_of(events[-1][1]) is not None, 60)
+        processes.extender.kill()
+    pods = tree.pods()
+    left = [pod for pod in pods if gates_of(pod)]
+    assert 0 < len(left) < 256
+    before = uids(tree)
+    processes.kube_scheduler.start()
+    processes.extender.start()
+    tree.wait_bound(timeout=120)
+    assert uids(tree) == before
+    assert all(node_of(pod) == pin_of(pod) for pod in tree.pods())
+    no_doubles(tree)
+
+
+class Volume:
+    """A claim that is provisioned when the test says so: until then the bind call of its pod does not come."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._cluster = bench.cluster
+        self._name = f"late-{bench.namespace}"
+        self._claims = f"/api/v1/namespaces/{bench.namespace}/persistentvolumeclaims"
+        self._namespace = bench.namespace
+        storage = {"metadata": {"name": self._name}, "provisioner": "example.com/none"}
+        classes = "/apis/storage.k8s.io/v1/storageclasses"
+        self._cluster.api("POST", classes, storage | {"volumeBindingMode": "WaitForFirstConsumer"})
+        spec = {
+            "storageClassName": self._name,
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        self._cluster.api("POST", self._claims, {"metadata": {"name": "late"}, "spec": spec})
+
+    @property
+    def pod_spec(self) -> Json:
+        return {"volumes": [{"name": "late", "persistentVolumeClaim": {"claimName": "late"}}]}
+
+    def wait_wanted(self) -> None:
+        """kube-scheduler has chosen the node and waits for the volume, before it would call the barrier."""
+        key = "volume.kubernetes.io/selected-node"
+        eventually(lambda: key in self._cluster.api("GET", f"{self._claims}/late")["metadata"].get("annotations", {}))
+
+    def provide(self) -> None:
+        """Provision the volume."""
+        claim = self._cluster.api("GET", f"{self._claims}/late")
+        reference = {"kind": "PersistentVolumeClaim", "name": "late", "namespace": self._namespace}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": self._name,
+            "hostPath": {"path": "/nowhere"},
+            "claimRef": reference | {"uid": claim["metadata"]["uid"]},
+        }
+        self._cluster.api("POST", "/api/v1/persistentvolumes", {"metadata": {"name": self._name}, "spec": spec})
+
+    def remove(self) -> None:
+        self._cluster.api("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{self._name}")
+        self._cluster.kubectl("delete", "persistentvolume", self._name, "--ignore-not-found", "--wait=false")
+
+
+@pytest.fixture
+def volume(bench: Bench) -> Iterator[Volume]:
+    made = Volume(bench)
+    yield made
+    made.remove()
+
+
+@pytest.mark.parametrize("victim", ["extender", "kube_scheduler", "both"])
+def test_killed_while_binds_are_held(
+    bench: Bench, nodes: AddNodes, processes: Processes, volume: Volume, victim: str
+) -> None:
+    nodes(nodes=8)
+    tree = bench.unit("held", Role("prefill", size=7), Role("decode", spec=volume.pod_spec))
+    volume.wait_wanted()
+    assert not tree.bound()
+    victims = {"extender": [processes.extender], "kube_scheduler": [processes.kube_scheduler]}
+    for process in victims.get(victim, [processes.extender, processes.kube_scheduler]):
+        process.restart(kill=True)
+    before = uids(tree)
+    assert not tree.bound()
+    volume.provide()
+    tree.wait_bound()
+    assert uids(tree) == before
+    no_doubles(tree)
+
+
+@pytest.mark.parametrize("victim", ["extender", "kube_scheduler"])
+def test_killed_in_mid_release(bench: Bench, nodes: AddNodes, processes: Processes, victim: str) -> None:
+    nodes(nodes=32)
+    tree = bench.unit("release", Role("decode", size=256, gpus=1), pods=False)
+    process = getattr(processes, victim)
+    with bench.cluster.record(bench.pods_path) as recording:
+        tree.create()
+        recording.wait(lambda events: bool(node_of(events[-1][1])), 120)
+        process.kill()
+        recording.check()
+        for pods in states(recording.events):
+            if any(node_of(pod) for pod in pods.values()):
+                assert len(pods) == 256
+                assert all(pin_of(pod) for pod in pods.values())
+                break
+    process.start()
+    tree.wait_bound(timeout=120)
+    no_doubles(tree)
+
+
+def test_killed_in_the_middle_of_releasing_pins(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
+    names = nodes(nodes=2)
+    tree = bench.unit("undo", Role("decode", size=8, gpus=1, gates=STARTED), timeout=3)
+    eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
+    eventually(lambda: bench.condition("undo").get("status") == "True")
+    with Replacing(tree) as replacing:
+        eventually(lambda: replacing.released)
+        processes.extender.restart(kill=True)
+        lift(bench, tree)
+        tree.wait_bound(timeout=60)
+    assert set(replacing.released) <= {"Timeout", "Conflict"}
+    assert {node_of(pod) for pod in tree.bound()} <= set(names)
+    no_doubles(tree)
+
+
+def lift(bench: Bench, tree: Tree) -> None:
+    """Lift the start gate of every pod, and of every one that is created from now on."""
+    for manifest in tree.manifests:
+        manifest["spec"]["schedulingGates"] = [{"name": "scheduling.covey.dev/gang"}]
+
+    def lifted() -> bool:
+        done = True
+        for pod in tree.pods():
+            if START_GATE in gates_of(pod):
+                patch = [{"op": "remove", "path": f"/spec/schedulingGates/{gates_of(pod).index(START_GATE)}"}]
+                bench.cluster.kubectl(
+                    *("patch", "pod", pod["metadata"]["name"], f"--namespace={bench.namespace}"),
+                    *("--type=json", f"--patch={patch!r}".replace("'", '"')),
+                    check=False,
+                )
+                done = False
+        return done
+
+    eventually(lifted)
+
+
+@pytest.mark.parametrize("harm", ["cordon", "delete", "not ready"])
+def test_a_node_that_goes_before_the_bind_moves_its_pod_only(
+    bench: Bench, nodes: AddNodes, cluster: Cluster, harm: str
+) -> None:
+    nodes(racks=2, nodes=3)
+    tree = bench.unit("moved", Role("decode", size=2, gates=STARTED, required="rack"))
+    first, second = eventually(lambda: [pod for pod in tree.pods() if pin_of(pod)][1:] and tree.pods())
+    bad = pin_of(first) or ""
+    with Replacing(tree) as replacing:
+        if harm == "cordon":
+            cluster.api("PATCH", f"/api/v1/nodes/{bad}", {"spec": {"unschedulable": True}})
+        elif harm == "delete":
+            cluster.api("DELETE", f"/api/v1/nodes/{bad}")
+        else:
+            cluster.fail_node(bad)
+        [successor] = eventually(
+            lambda: [pod for pod in tree.pods() if pin_of(pod) and pod["metadata"]["uid"] not in uid_of(first, second)]
+        )
+    assert replacing.released == ["NodeLost"]
+    rack = labels_of(cluster, RACK)
+    assert pin_of(successor) != bad
+    assert rack(pin_of(successor) or "") == rack(pin_of(second) or "")
+    assert second["metadata"]["uid"] in uids(tree)
+
+
+def uid_of(*pods: Json) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def test_room_taken_by_another_scheduler_is_found_and_planned_again(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=3)
+    tree = bench.unit("taken", Role("prefill", gates=STARTED), Role("decode", gates=STARTED))
+    pods = eventually(lambda: (found := tree.pods()) and all(pin_of(pod) for pod in found) and found)
+    robbed = pods[0]
+    with Replacing(tree) as replacing:
+        bench.pod("thief", node=pin_of(robbed))
+        [successor] = eventually(
+            lambda: [pod for pod in tree.pods() if pin_of(pod) and pod["metadata"]["uid"] not in uid_of(*pods)]
+        )
+    assert replacing.released == ["CapacityTaken"]
+    assert pin_of(successor) not in {pin_of(pod) for pod in pods}
+    assert pods[1]["metadata"]["uid"] in uids(tree)
+
+
+def test_pins_around_which_nothing_can_be_planned_are_given_up(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(racks=2, nodes=2)
+    tree = bench.unit("stuck", Role("decode", size=2, gates=STARTED, required="rack"))
+    pods = eventually(lambda: (found := tree.pods()) and all(pin_of(pod) for pod in found) and found)
+    rack = labels_of(cluster, RACK)
+    with Replacing(tree) as replacing:
+        cluster.api("DELETE", f"/api/v1/nodes/{pin_of(pods[0])}")
+        successors = eventually(
+            lambda: (
+                [pod for pod in tree.pods() if pin_of(pod) and pod["metadata"]["uid"] not in uid_of(*pods)][1:]
+                and tree.pods()
+            )
+        )
+    assert replacing.released == ["NodeLost", "Conflict"]
+    assert {rack(pin_of(pod) or "") for pod in successors} != {rack(pin_of(pods[1]) or "")}
+
+
+def test_a_constraint_that_covey_does_not_model_excludes_the_node_for_the_gang(
+    bench: Bench, nodes: AddNodes, cluster: Cluster
+) -> None:
+    nodes(racks=2, nodes=1)
+    rack = labels_of(cluster, RACK)
+    path = f"/api/v1/namespaces/{bench.namespace}/pods"
+    term = {"topologyKey": RACK, "labelSelector": {"matchLabels": {"covey.dev/inference": "picky"}}}
+    repelling = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    tree = bench.unit("picky", Role("decode", gpus=1), pods=False)
+    # A pod in one rack that wants none of ours in its rack; the planner knows nothing of it.
+    first = cluster.api("GET", "/api/v1/nodes")["items"]
+    names = sorted(node["metadata"]["name"] for node in first)
+    body = {
+        "metadata": {"name": "hermit"},
+        "spec": {"containers": [resources(1)], "nodeName": names[0], "affinity": repelling},
+    }
+    cluster.api("POST", path, body)
+    with Replacing(tree) as replacing:
+        tree.create()
+        [pod] = tree.wait_bound(1, timeout=60)
+    assert rack(node_of(pod)) != rack(names[0])
+    if replacing.released:
+        assert replacing.released == ["Unschedulable"]
+        excluded = bench.group("picky")["status"]["excludedNodes"]
+        assert [each["node"] for each in excluded] == [names[0]]
+
+
+def test_a_deleted_member_is_replaced_within_its_domain(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(racks=2, nodes=3)
+    tree = bench.unit("heal", Role("decode", size=2, required="rack"))
+    pods = tree.wait_bound()
+    rack = labels_of(cluster, RACK)
+    with Replacing(tree):
+        bench.delete(pods[0]["metadata"]["name"])
+        eventually(lambda: len(tree.bound()) == 2 and pods[0]["metadata"]["uid"] not in uids(tree))
+    assert len({rack(node_of(pod)) for pod in tree.bound()}) == 1
+    assert pods[1]["metadata"]["uid"] in uids(tree)
+
+
+def test_ordinary_pods_never_take_reserved_room_and_evict_nobody(
+    bench: Bench, nodes: AddNodes, cluster: Cluster
+) -> None:
+    name = f"urgent-{bench.namespace}"
+    classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
+    cluster.api("POST", classes, {"metadata": {"name": name}, "value": 1_000_000})
+    nodes(nodes=2)
+    try:
+        resident = bench.unit("resident", Role("decode"))
+        [running] = resident.wait_bound()
+        tree = bench.unit("owner", Role("decode", gates=STARTED))
+        [reserved] = eventually(lambda: [pod for pod in tree.pods() if pin_of(pod)])
+        bench.pod("stranger", gpus=8, priorityClassName=name)
+
+        def refusal() -> str:
+            conditions = bench.get("stranger")["status"].get("conditions", [])
+            return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+
+        eventually(lambda: "reserved for admitted gangs" in refusal(), describe=refusal)
+        assert not node_of(bench.get("stranger"))
+        assert node_of(bench.get(running["metadata"]["name"]))
+        # The reservation goes, and the stranger is woken alone.
+        bench.delete(reserved["metadata"]["name"])
+        eventually(lambda: node_of(bench.get("stranger")) == pin_of(reserved))
+        assert {pod["metadata"]["uid"] for pod in resident.pods()} == uid_of(running)
+    finally:
+        cluster.api("DELETE", f"{classes}/{name}")
+
+
+def test_a_second_replica_takes_over(bench: Bench, nodes: AddNodes, cluster: Cluster, processes: Processes) -> None:
+    processes.extender.kill()
+    nodes(nodes=2)
+    first = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-1")
+    cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-2")
+    try:
+        tree = bench.unit("relay", Role("decode", gates=STARTED))
+        eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
+        first.stop()
+        assert first.returncode == 0
+        again = bench.unit("again", Role("decode", gates=STARTED))
+        eventually(lambda: all(pin_of(pod) for pod in again.pods()), 40)
+    finally:
+        cluster.forget("covey-scheduler-1", "covey-scheduler-2")
+
+
+def test_a_lost_lease_ends_the_process(cluster: Cluster, namespace: str) -> None:
+    process = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-3")
+    try:
+        path = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-planner"
+        eventually(lambda: cluster.api("GET", path)["spec"]["holderIdentity"])
+        eventually(lambda: "leading" in process.log_text())
+        cluster.api("PATCH", path, {"spec": {"holderIdentity": "somebody else"}})
+        assert process.wait(40) == 1
+        assert namespace
+    finally:
+        cluster.forget("covey-scheduler-3")
+        cluster.api("DELETE", path)
+
+
+def test_whole_replicas_at_every_moment(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
+    nodes(racks=3, nodes=4)
+    with cluster.record(bench.pods_path) as recording:
+        trees = [
+            bench.unit(
+                f"many-{number}",
+                Role("prefill", replicas=2, size=2, gpus=4, required="rack"),
+                Role("decode", replicas=2, size=3, gpus=4, required="rack"),
+            )
+            for number in range(2)
+        ]
+        eventually(lambda: all(len(tree.bound()) == 10 for tree in trees))
+        recording.check()
+        for pods in states(recording.events):
+            for tree in trees:
+                mine = [pod for pod in pods.values() if pod["metadata"]["labels"]["covey.dev/inference"] == tree.name]
+                for replica in by_replica(mine).values():
+                    if any(node_of(pod) for pod in replica):
+                        assert all(pin_of(pod) and not gates_of(pod) for pod in replica)
+                if any(node_of(pod) for pod in mine):
+                    roles = {role_of(pod) for pod in mine if pin_of(pod)}
+                    assert roles == {"prefill", "decode"}
