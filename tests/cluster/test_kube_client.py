@@ -102,7 +102,7 @@ async def test_a_tested_patch_applies_whole_or_not_at_all(client: Client, namesp
     made = await client.create(PODS, pod("p", schedulingGates=[{"name": GATE}]), namespace, type=Pod)
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
-    patch = [
+    patch: list[dict[str, Any]] = [
         {"op": "test", "path": "/metadata/uid", "value": made.metadata.uid},
         {"op": "test", "path": "/spec/schedulingGates/0/name", "value": GATE},
         {"op": "add", "path": "/spec/affinity", "value": affinity},

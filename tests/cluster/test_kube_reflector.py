@@ -17,7 +17,7 @@ from localcluster import Cluster
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 
-class ConfigMap(Read):
+class ConfigMap(Read, frozen=True):
     metadata: Meta
     data: dict[str, str] | None = None
 

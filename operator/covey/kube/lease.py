@@ -78,7 +78,7 @@ class LeaseElector:
     clean exit, so that a successor need not wait.
 
     Args:
-        client: to the API server.
+        client: to the API server; best one of its own, so that renewals never wait behind a thousand writes.
         name: of the Lease.
         namespace: of the Lease.
         identity: unique for the process, also after a restart: pod name and a random part.
@@ -244,8 +244,8 @@ class LeaseElector:
         return True
 
     def _taken(self, observed: Observation, now: float) -> bool:
-        """Whether somebody else holds the lease; a holder never takes it back from another, expired or not."""
-        return observed.holder not in {"", self._identity} and (self._leads or not observed.expired(now))
+        """Whether somebody else holds the lease."""
+        return observed.holder not in {"", self._identity} and not observed.expired(now)
 
     def _claimed(self, observed: Observation) -> dict[str, Any]:
         return observed.claimed(self._identity, math.ceil(self._duration), self._stamp())

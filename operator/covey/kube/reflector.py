@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import time
 from collections.abc import Callable, Hashable, Iterable
-from typing import Final, Generic, Literal
+from typing import Final, Generic
 
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Gone, KubeError
@@ -161,8 +162,7 @@ class Reflector(Generic[T]):
         if isinstance(error, ApiError) and error.retry_after:
             delay = max(delay, error.retry_after)
         self._failures += 1
-        level: Literal["warning", "info"] = "warning" if error else "info"
-        getattr(_log, level)(
-            why, resource=self._resource.plural, error=str(error) if error else None, delay=round(delay, 2)
-        )
+        known = {"error": str(error)} if error else {}
+        level = logging.WARNING if error else logging.INFO
+        _log.log(level, why, resource=self._resource.plural, delay=round(delay, 2), **known)
         await asyncio.sleep(delay)

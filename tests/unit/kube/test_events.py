@@ -83,6 +83,20 @@ def test_a_repetition_during_the_write_is_written_after_it() -> None:
     recording(sink, main)
 
 
+def test_one_that_repeats_all_the_time_lets_others_pass() -> None:
+    sink = Sink()
+
+    async def main(recorder: EventRecorder) -> None:
+        say(recorder, "a")
+        say(recorder, "b")
+        await asyncio.sleep(0.005)
+        say(recorder, "a")
+        await asyncio.sleep(1)
+        assert [what for _, what, _ in sink.written] == ["a", "b", sink.names[0]]
+
+    recording(sink, main)
+
+
 def test_a_series_whose_event_has_expired_begins_again() -> None:
     sink = Sink(None, NotFound(404))
 

@@ -72,6 +72,22 @@ def test_delays() -> None:
     assert run(main()) == [("at once", 0.0), ("early", pytest.approx(10.0)), ("late", pytest.approx(20.0))]
 
 
+def test_a_delay_that_was_shortened_leaves_nothing_behind() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("a", 30)
+        queue.add_after("a", 10)
+        assert await queue.get() == "a"
+        queue.done("a")
+        queue.add_after("a", 100)
+        queue.add_after("b", 200)
+        for key, due in (("a", 110.0), ("b", 210.0)):
+            assert await queue.get() == key
+            assert now() == due
+
+    run(main())
+
+
 def test_back_off_doubles_to_its_bound_and_is_forgotten() -> None:
     async def main() -> None:
         queue: WorkQueue[str] = WorkQueue(first_delay=1.0, longest_delay=10.0)

@@ -154,6 +154,12 @@ def test_watches_that_end_at_once_are_not_asked_for_in_a_hot_loop() -> None:
     assert times[-1] >= 0.2 + 0.4 + 0.8 + 1.6
 
 
+def test_a_watch_that_was_cut_short_with_news_is_resumed_at_once() -> None:
+    _, asked, times = reflected(([], 5), [("ADDED", pod("a", 6))], [("ADDED", pod("b", 7))], [60])
+    assert asked == ["list", "watch 5", "watch 6", "watch 7", "watch 7"]
+    assert times == [0, 0, 0, 0, 60]
+
+
 def with_reflector(script: Script, check: Callable[[Reflector[Pod]], Coroutine[Any, Any, None]]) -> None:
     async def main() -> None:
         reflector = Reflector(cast(Client, script), PODS, Pod, clock=asyncio.get_running_loop().time)

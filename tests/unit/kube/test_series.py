@@ -68,6 +68,15 @@ def test_memory_is_bounded() -> None:
     assert book.enter(occurrence(regarding=DINF._replace(name="n10")), 0.0)[0] is not None
 
 
+def test_what_goes_on_is_remembered() -> None:
+    book = Book()
+    first, _ = book.enter(occurrence(), 0.0)
+    for number in range(series.REMEMBERED + 10):
+        book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
+        if number % 1000 == 0:
+            assert book.enter(occurrence(), 0.0)[0] is first
+
+
 @given(st.text(max_size=2000))
 def test_a_note_fits(note: str) -> None:
     cut = truncate(note)

@@ -161,6 +161,14 @@ async def test_a_server_that_says_nothing_is_unreachable() -> None:
             await anext(client.watch(PODS, resource_version="1"))
 
 
+async def test_a_slow_server_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("covey.kube.client._SECONDS", 0.05)
+    async with talking(says_nothing, says(200, POD)) as (client, server):
+        with pytest.raises(errors.Unreachable, match="no answer in time"):
+            await client.get(PODS, "p", "ns")
+    assert len(server.requests) == 1
+
+
 async def test_nobody_there(unused_tcp_port: int) -> None:
     async with Client(Connection(f"http://127.0.0.1:{unused_tcp_port}"), user_agent="t") as client:
         with pytest.raises(errors.Unreachable, match="GET /version"):
