@@ -99,6 +99,11 @@ class Box:
     nodes: tuple[NodeBox, ...]
     focus: bool
 
+    @property
+    def title(self) -> str:
+        """The name with its level, which is left out where the name begins with it (``rack-7``)."""
+        return self.name if self.name.startswith(self.level) else f"{self.level} {self.name}"
+
     def all_nodes(self) -> tuple[NodeBox, ...]:
         """Every node below, in order."""
         return self.nodes + tuple(node for box in self.boxes for node in box.all_nodes())

@@ -81,8 +81,8 @@ class _Pen:
         nodes = [node for leaf in _leaves(self.floor.boxes) if leaf.focus for node in leaf.nodes]
         cells = max((node.cells for node in nodes), default=0)
         tags = max((self.tags(node).cell_len for node in nodes), default=0)
-        heads = (len(leaf.level) + min(len(leaf.name), _NAME) for leaf in _leaves(self.floor.boxes) if leaf.focus)
-        return max(self.name_width() + cells + tags + 6, max(heads, default=0) + 16)
+        heads = (min(len(leaf.title), _NAME) for leaf in _leaves(self.floor.boxes) if leaf.focus)
+        return max(self.name_width() + cells + tags + 6, max(heads, default=0) + 15)
 
 
 def _bar(used: int, cells: int) -> str:
@@ -105,7 +105,7 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: int, *, small: bool) -> lis
             lines += [Text(), *_summaries(pen, list(group))]
             continue
         for box in group:
-            heading = Text(f"{box.level} ", _DIM).append(box.name, "bold").append(f"  {_free_of(pen, box)}", _DIM)
+            heading = Text(box.title, "bold").append(f"  {_free_of(pen, box)}", _DIM)
             lines += [Text(), heading, *_domains(pen, box.boxes, width, small=small)]
     return lines
 
@@ -125,8 +125,8 @@ def _row(pen: _Pen, racks: Sequence[Box], width: int, *, small: bool) -> list[Te
 
 
 def _rack(pen: _Pen, rack: Box, width: int) -> list[Text]:
-    left, right = f"╭ {rack.level} ".replace("  ", " "), f" {rack.free * pen.floor.scale:,} free ╮"
-    name = _shorten(rack.name, max(3, width - len(left) - len(right) - 1))
+    left, right = "╭ ", f" {rack.free * pen.floor.scale:,} free ╮"
+    name = _shorten(rack.title, max(3, width - len(left) - len(right) - 1))
     edge = "─" * max(0, width - len(left) - len(name) - len(right) - 1)
     lines = [Text(left, _DIM).append(name, "bold").append(f" {edge}{right}", _DIM)]
     names = pen.name_width()
@@ -156,12 +156,12 @@ def _small_racks(pen: _Pen, racks: Sequence[Box]) -> list[Text]:
 
 def _summaries(pen: _Pen, boxes: Sequence[Box]) -> list[Text]:
     """Domains that take no part: a line for each, a bar for each domain in it."""
-    wide = max(len(box.name) for box in boxes)
+    wide = max(len(box.title) for box in boxes)
     lines = []
     for box in boxes:
         parts = _leaves(box.boxes)
         bars = "".join(_bar(part.cells - part.free, part.cells) for part in parts[:_PARTS])
-        line = Text(f"{box.level} ", _DIM).append(box.name.ljust(wide), "bold").append(f"  {bars}", _DIM)
+        line = Text(box.title.ljust(wide), "bold").append(f"  {bars}", _DIM)
         of = f"{len(parts):,} {parts[0].level}s, {len(box.all_nodes()):,} nodes" if parts[0].level else ""
         lines.append(line.append(f"  {_free_of(pen, box)}  {of}", _DIM))
     return lines

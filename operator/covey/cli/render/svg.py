@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
+from textwrap import wrap
 from typing import Final
 
 from covey.cli.render.floor import Box, Floor, NodeBox, Run
@@ -37,10 +38,12 @@ text{fill:#e6e9ee}.page{fill:#14181e;stroke:#2b323b}.domain{fill:#1c2128;stroke:
 _WIDTH: Final = 1160
 _PAD: Final = 12
 _GAP: Final = 10
+_INSET: Final = 8
 _CELL: Final = 14
 _LINE: Final = 19
 _HEAD: Final = 27
 _CHAR: Final = 5.7  # of a node's name, on average
+_NOTE: Final = 170  # characters of a line
 _BAR: Final = 46
 _BAR_LINE: Final = 6
 _SQUARE: Final = 13
@@ -80,7 +83,12 @@ class _Tile:
 def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
     """The whole picture; ``notes`` (why something has no place) stand under the title."""
     pen = _Pen(floor)
-    tiles = [_heading(floor), *(_note(note) for note in notes), _legend(floor), *_domains(pen, floor.boxes, _WIDTH)]
+    tiles = [
+        _heading(floor),
+        *(_note(line) for note in notes for line in wrap(note, _NOTE)),
+        _legend(floor),
+        *_domains(pen, floor.boxes, _WIDTH),
+    ]
     page = _stack(tiles)
     width, height = max(page.width, 420) + 2 * _PAD, page.height + 2 * _PAD
     sheet = _Sheet()
@@ -154,8 +162,7 @@ def _flow(tiles: Sequence[_Tile], width: float, gap: float = _GAP) -> _Tile:
 
 def _framed(inner: _Tile, name: str, note: str, look: str, tip: str = "") -> _Tile:
     """A frame with the domain's name above on the left, what is free on the right."""
-    words = len(name) * 7 + len(note) * 6 + 30
-    width = max(inner.width + 2 * 8, words)
+    width = max(inner.width + 2 * _INSET, _header(name, note))
 
     def draw(sheet: _Sheet, x: float, y: float) -> None:
         sheet.rect(x, y, (width, inner.height + _HEAD + 8), look, radius=6, tip=tip)
@@ -166,29 +173,45 @@ def _framed(inner: _Tile, name: str, note: str, look: str, tip: str = "") -> _Ti
     return _Tile(width, inner.height + _HEAD + 8, draw)
 
 
+def _header(name: str, note: str) -> float:
+    """The width that a domain's name and note need."""
+    return len(name) * 7 + len(note) * 6 + 30
+
+
 # Domains
 
 
 def _domains(pen: _Pen, boxes: Sequence[Box], width: float) -> list[_Tile]:
+    """Domains of one level: those that take part drawn whole, the others small."""
+    whole, idle = [box for box in boxes if box.focus], [box for box in boxes if not box.focus]
     if boxes and not boxes[0].boxes:
-        whole = [_rack(pen, box) for box in boxes if box.focus]
-        small = [_small_rack(pen, box) for box in boxes if not box.focus]
-        return [_flow(tiles, width) for tiles in (whole, small) if tiles]
-    whole = [
-        _framed(_stack(_domains(pen, box.boxes, width - 16)), f"{box.level} {box.name}", pen.free(box), "domain")
-        for box in boxes
-        if box.focus
+        return _racks(pen, whole, idle, width)
+    framed = [
+        _framed(_stack(_domains(pen, box.boxes, width - 2 * _INSET)), box.title, pen.free(box), "domain")
+        for box in whole
     ]
-    idle = [box for box in boxes if not box.focus]
-    wide = max([len(box.name) for box in idle] + [0])
-    return [_flow(whole, width)] * bool(whole) + [_stack([_idle(pen, box, wide) for box in idle], 4)] * bool(idle)
+    wide = max([len(box.title) for box in idle] + [0])
+    return [_flow(framed, width)] * bool(framed) + [_stack([_idle(pen, box, wide) for box in idle], 4)] * bool(idle)
+
+
+def _racks(pen: _Pen, whole: Sequence[Box], idle: Sequence[Box], width: float) -> list[_Tile]:
+    """Small racks stand beside the whole ones where there is room for some, else below them."""
+    drawn = _flow([_rack(pen, box) for box in whole], width)
+    notes = [f"{box.free * pen.floor.scale:,}" for box in idle]
+    inner = max(
+        [_BAR, *(_header(_shorten(box.title, 16), note) - 2 * _INSET for box, note in zip(idle, notes, strict=True))]
+    )
+    small = [_small_rack(pen, box, note, inner) for box, note in zip(idle, notes, strict=True)]
+    left = width - drawn.width - _GAP
+    if whole and small and left >= 3 * (small[0].width + _GAP):
+        return [_side_by_side([drawn, _flow(small, left)])]
+    return [tile for tile in (drawn, _flow(small, width)) if tile.width]
 
 
 def _rack(pen: _Pen, box: Box) -> _Tile:
     nodes = _stack([_Tile(pen.rack - 16, _LINE - 4, partial(_draw_node, pen, node)) for node in box.nodes], 4)
-    name = f"{box.level} {box.name}".strip()
     note = f"{box.free * pen.floor.scale:,} {'left' if box.ours else 'free'}"
-    return _framed(nodes, name, note, "rack mine" if box.ours or any(n.runs for n in box.nodes) else "rack")
+    return _framed(nodes, box.title, note, "rack mine" if box.ours or any(n.runs for n in box.nodes) else "rack")
 
 
 def _draw_node(pen: _Pen, node: NodeBox, sheet: _Sheet, x: float, y: float) -> None:
@@ -237,7 +260,7 @@ def _tip(run: Run) -> str:
     return f"{spot.pod} on {spot.node}\n{spot.workload} unit {spot.unit}, {spot.role} replica {spot.replica}, pod {spot.index}"
 
 
-def _small_rack(pen: _Pen, box: Box) -> _Tile:
+def _small_rack(pen: _Pen, box: Box, note: str, width: float) -> _Tile:
     """A rack that takes no part: a slim bar for each node, filled as far as it is used."""
 
     def draw(sheet: _Sheet, x: float, y: float) -> None:
@@ -245,28 +268,25 @@ def _small_rack(pen: _Pen, box: Box) -> _Tile:
             top = y + number * _BAR_LINE
             tip = f"{node.name}: {node.closed or f'{node.free} of {node.cells} free'}"
             sheet.rect(
-                x + 0.5, top + 0.5, (_BAR - 1, _BAR_LINE - 2), "closed" if node.closed else "free", radius=1, tip=tip
+                x + 0.5, top + 0.5, (width - 1, _BAR_LINE - 2), "closed" if node.closed else "free", radius=1, tip=tip
             )
-            used = node.others / node.cells * _BAR if node.cells else 0
+            used = node.others / node.cells * width if node.cells else 0
             if used:
                 sheet.rect(x, top, (used, _BAR_LINE - 1), "other", radius=1)
 
-    bars = _Tile(_BAR, len(box.nodes) * _BAR_LINE, draw)
-    return _framed(
-        bars, _shorten(box.name, 14), f"{box.free * pen.floor.scale:,}", "rack", f"{box.name}: {pen.free(box)}"
-    )
+    bars = _Tile(width, len(box.nodes) * _BAR_LINE, draw)
+    return _framed(bars, _shorten(box.title, 16), note, "rack", f"{box.title}: {pen.free(box)}")
 
 
 def _idle(pen: _Pen, box: Box, wide: int) -> _Tile:
     """A domain that takes no part: one line, a square for each domain in it, filled as far as it is used."""
     parts = _leaves(box.boxes)
     shown = parts[:_MOST_SQUARES]
-    name = f"{box.level} {box.name}"
-    start = (wide + len(box.level) + 1) * 7.0 + 14
+    start = wide * 7.0 + 14
     end = start + len(shown) * _SQUARE + 8
 
     def draw(sheet: _Sheet, x: float, y: float) -> None:
-        sheet.text(x + 9, y + 11, name, "h3")
+        sheet.text(x + 9, y + 11, box.title, "h3")
         for number, part in enumerate(shown):
             left = x + start + number * _SQUARE
             sheet.rect(left + 0.5, y + 1.5, (_SQUARE - 3, 11), "free", radius=2, tip=f"{part.name}: {pen.free(part)}")
