@@ -75,6 +75,7 @@ def test_what_goes_on_is_remembered() -> None:
         book.enter(occurrence(regarding=DINF._replace(name=f"n{number}")), 0.0)
         if number % 1000 == 0:
             assert book.enter(occurrence(), 0.0)[0] is first
+    assert book.enter(occurrence(), 0.0)[0] is first
 
 
 @given(st.text(max_size=2000))
