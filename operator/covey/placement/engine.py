@@ -226,7 +226,7 @@ class Engine:
         return (
             self.frames[self.structure.bottom + 1].zero
             if node.name in view.closed_nodes
-            else self.nodes.entry(node, off)
+            else self.nodes.entry(node, off, self.budget)
         )
 
     def takes(self, depth: int) -> Any:

@@ -7,15 +7,15 @@ are exact here, as they never reach beyond the node.
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from covey.placement.inventory import NodeState
-from covey.placement.resources import PODS
 from covey.placement.shape import conflict, exclusive
 from covey.placement.structure import Stream
-from covey.placement.tables import NEVER, Array, Table, trim
+from covey.placement.tables import NEVER, Array, Budget, Table, trim
 
 if TYPE_CHECKING:
     from covey.placement.engine import Entry, Frame
@@ -39,7 +39,7 @@ class NodeTables:
         self._known: dict[str, tuple[NodeState, int, int, Entry]] = {}
         self._by_key: dict[tuple[tuple[int, ...], int], Entry] = {}
 
-    def entry(self, node: NodeState, off: int) -> Entry:
+    def entry(self, node: NodeState, off: int, budget: Budget) -> Entry:
         """What the node offers, with some streams (bits) switched off."""
         known = self._known.get(node.node.metadata.name)
         if known is not None and known[0] is node:
@@ -48,12 +48,12 @@ class NodeTables:
             usable = known[2]
         else:
             usable = sum(bit for bit, s in zip(self._bits, self._shapes, strict=True) if node.static_cause(s) is None)
-        entry = self._offer(node, usable & ~off)
+        entry = self._offer(node, usable & ~off, budget)
         if not off:
             self._known[node.node.metadata.name] = (node, node.version, usable, entry)
         return entry
 
-    def _offer(self, node: NodeState, usable: int) -> Entry:
+    def _offer(self, node: NodeState, usable: int, budget: Budget) -> Entry:
         if not usable:
             return self._frame.zero
         if node.guards:
@@ -64,10 +64,10 @@ class NodeTables:
         key = (tuple([max(free.get(name, 0), 0) for name in self._resources]), usable)
         entry = self._by_key.get(key)
         if entry is None:
-            entry = self._by_key[key] = self._frame.entry({0: self._table(*key)})
+            entry = self._by_key[key] = self._frame.entry({0: self._table(*key, budget)})
         return entry
 
-    def _table(self, free: tuple[int, ...], usable: int) -> Table:
+    def _table(self, free: tuple[int, ...], usable: int, budget: Budget) -> Table:
         alone = [
             min([cap, *(have // want for have, want in zip(free, wanted, strict=True) if want)]) if usable & bit else 0
             for cap, wanted, bit in zip(self._caps, self._requests, self._bits, strict=True)
@@ -75,6 +75,7 @@ class NodeTables:
         tables = self._frame.tables
         if len(alone) == 1:
             return tables.intern(np.array(alone[0], dtype=np.int32))
+        budget.spend(prod(n + 1 for n in alone[:-1]))
         grid = np.indices([n + 1 for n in alone[:-1]], dtype=np.int64)
         most = np.full(grid.shape[1:], alone[-1], dtype=np.int64)
         for resource, have in enumerate(free):
@@ -93,6 +94,3 @@ class NodeTables:
             else:
                 most = np.where((grid[one] > 0) & (grid[other] > 0), NEVER, most)
         return most
-
-
-__all__ = ["PODS", "NodeTables"]

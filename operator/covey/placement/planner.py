@@ -6,10 +6,12 @@ proximity; fewest domains; least fragmentation; a fixed order. Each is decided e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from covey.placement.inventory import Inventory
+from covey.placement.marks import choose_sets
 from covey.placement.model import Gang, Path, Plan, Refusal, Topology
 from covey.placement.outcome import finished
 from covey.placement.problem import Aims, build, depth_of, required_aims
@@ -26,13 +28,16 @@ from covey.placement.request import (
     surplus_demands,
     together,
 )
-from covey.placement.solve import Solution
+from covey.placement.search import Search
+from covey.placement.solve import Choice, Solution
 from covey.placement.tables import Budget, SearchLimit
 
 #: Table cells that may be computed for a gang beyond what is exact at any size.
 LIMIT = 50_000_000
 #: Up to so many shapes or replica classes the answer is exact whatever it costs.
 EXACT = 3
+#: Up to so many nodes shapes alone decide that.
+SMALL = 200
 _NO_LIMIT = 1 << 60
 
 
@@ -86,7 +91,10 @@ class _Planner:
                     return explain(gang, self._inventory, least, needed, self._forbidden)
                 nodes = self._placed(needed, everything, self._preferred(needed, budget))
         except SearchLimit:
-            return unknown_refusal(gang, self._inventory)
+            found = self._search().minimum()
+            if not isinstance(found, dict):
+                return found or unknown_refusal(gang, self._inventory)
+            nodes = found
         missing = {pod.key for demand in needed for pod in demand.missing}
         return finished(gang, self._inventory, {pod: node for pod, node in nodes.items() if pod in missing})
 
@@ -97,10 +105,17 @@ class _Planner:
             return finished(gang, self._inventory, {})
         try:
             solution = self._solution(demands, self._required, self._required, self._budget(demands))
-            nodes = self._nodes(solution, demands)
+            if any(demand.replica.together is not None for demand in demands):
+                chosen, scopes = choose_sets(gang, solution, demands)
+                nodes = self._nodes(solution, chosen, [Choice(scope, (), ()) for scope in scopes])
+            else:
+                nodes = self._fullest_nodes(solution, demands)
         except SearchLimit:
-            nodes = {}
+            nodes = self._search().surplus()
         return finished(gang, self._inventory, nodes)
+
+    def _search(self) -> Search:
+        return Search(self._gang, self._inventory, self._required, self._forbidden, self._limit)
 
     def _wishes(self) -> bool:
         """Whether the gang prefers anything, so that wishes must be tried one after another."""
@@ -112,7 +127,7 @@ class _Planner:
         """The nodes of a gang without wishes, minimum and surplus in one look; None when this look does not settle it."""
         try:
             solution = self._solution(everything, aims, aims, self._budget(everything))
-            return self._nodes(solution, everything) if solution.choices else None
+            return self._fullest_nodes(solution, everything) if solution.choices else None
         except SearchLimit:
             return None
 
@@ -126,9 +141,9 @@ class _Planner:
                     tried = self._fullest(everything, near, self._budget(everything))
                     if tried.choices and tried.choices[0].fill == best.choices[0].fill:
                         best, aims = tried, near
-            return self._nodes(best, everything)
+            return self._fullest_nodes(best, everything)
         except SearchLimit:
-            return self._nodes(self._fullest(needed, aims, Budget(_NO_LIMIT)), needed)
+            return self._fullest_nodes(self._fullest(needed, aims, Budget(_NO_LIMIT)), needed)
 
     def _fullest(self, demands: Sequence[Demand], aims: Aims, budget: Budget) -> Solution:
         """The solution that admits the best filled surplus: under the minimum's aims if that costs nothing."""
@@ -138,12 +153,18 @@ class _Planner:
             return close
         return self._solution(demands, aims, self._required, budget)
 
-    def _nodes(self, solution: Solution, demands: Sequence[Demand]) -> dict[str, str]:
-        if not solution.choices:
+    def _fullest_nodes(self, solution: Solution, demands: Sequence[Demand]) -> dict[str, str]:
+        """The nodes of the minimum and of the best filled surplus."""
+        choices = solution.choices
+        return self._nodes(solution, solution.chosen(choices[0].counts, demands), choices) if choices else {}
+
+    def _nodes(self, solution: Solution, chosen: Sequence[Demand], choices: Sequence[Choice]) -> dict[str, str]:
+        """The nodes of the chosen demands in the cheapest of the candidates that hold them."""
+        if not choices or not chosen:
             return {}
         used = {path[:end] for path in self._present() for end in range(len(path) + 1)}
         layout = solution.layout(used)
-        return solution.place(solution.cheapest(solution.choices, layout), layout, demands)
+        return solution.place(solution.cheapest(choices, layout, chosen), layout, chosen)
 
     def _present(self) -> Iterable[Path]:
         return placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
@@ -188,9 +209,14 @@ class _Planner:
 
     def _budget(self, demands: Sequence[Demand]) -> Budget:
         shapes = {pod.shape for demand in demands for pod in demand.missing}
-        kinds = {(d.role, tuple(sorted(map(hash, (p.shape for p in d.missing))))) for d in demands}
-        exact = len(shapes) <= EXACT or len(kinds) <= EXACT
-        return Budget(_NO_LIMIT if exact else self._limit)
+        roles = self._gang.roles
+        kinds = {
+            (roles[d.role].required, roles[d.role].preferred, frozenset(Counter(p.shape for p in d.missing).items()))
+            for d in demands
+        }
+        if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):
+            return Budget(_NO_LIMIT)
+        return Budget(self._limit * 20 if len(shapes) <= EXACT else self._limit)
 
 
 __all__ = ["EXACT", "LIMIT", "plan_minimum", "plan_surplus"]

@@ -106,10 +106,11 @@ def build(
     aims: Aims,
     loose: Aims,
     forbidden: Collection[Path] = (),
+    within: Path | None = None,
 ) -> Problem:
     """The question whether, and how, demands fit: the minimum's under ``aims``, the surplus's under ``loose``.
 
-    ``forbidden`` domains (reserved for other gangs) are closed to it.
+    ``forbidden`` domains (reserved for other gangs) are closed to it; ``within`` names the one candidate to look at.
     """
     surplus = [demand for demand in demands if not demand.minimum]
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
@@ -117,7 +118,7 @@ def build(
     scope = unit if follows else -1
     groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
     outer = tuple(group.anchor for group in groups if group.depth <= scope and group.anchor is not None)
-    anchor = _unit_anchor(gang, inventory, scope) if scope >= 0 else None
+    anchor = within if within is not None else _unit_anchor(gang, inventory, scope) if scope >= 0 else None
     broad = [group for group in groups if group.depth <= scope]  # met by the candidate as a whole
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], broad)
     for demand in demands:

@@ -22,7 +22,7 @@ from covey.placement.model import Bound, Exclusion, Gang, Path, Reason, Refusal,
 from covey.placement.request import Demand
 from covey.placement.shortage import Bench, Shortage
 from covey.placement.solve import Solution
-from covey.placement.tables import Table, Vector
+from covey.placement.tables import Budget, Table, Vector
 
 #: Vectors of the minimum that are listed one against all in a certificate.
 _LISTED: Final = 4096
@@ -30,12 +30,14 @@ _LISTED: Final = 4096
 _TRIED: Final = 8
 #: Missing replicas that are counted one by one.
 _COUNTED: Final = 3
+_ENOUGH: Final = 1 << 60
 
 
 def explain(
     gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand], forbidden: Collection[Path]
 ) -> Refusal:
     """The refusal of a gang whose minimum fits nowhere; one reason for each role that is to blame."""
+    solution.engine.budget = Budget(_ENOUGH)  # the verdict stands; only the words are still to be found
     case = _Case(gang, inventory, solution, needed, forbidden)
     return Refusal(Verdict.INFEASIBLE, tuple(case.reasons()), case.certificate())
 
@@ -300,15 +302,8 @@ class _Case:
 
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
         """What the counted replicas (and the fixed demands) take of each node."""
-        problem = self._solution.problem
-        chosen = {(d.role, d.replica.replica) for i, n in enumerate(counts) for d in self._open[i][:n]}
-        items = {k: [i for i in held if (i.role, i.replica) in chosen] for k, held in problem.items.items()}
-        by_class = [0] * self._classes
-        for kinds, n in zip(self._kinds, counts, strict=True):
-            for kind in kinds[:n]:
-                by_class[kind] += 1
-        target = tuple(by_class[kind] for kind in self._solution.order)
-        nodes = self._solution.layout(()).place(scope, target, items, problem.fixed)
+        chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
+        nodes = self._solution.place(scope, self._solution.layout(()), chosen)
         taken: dict[str, list[Shape]] = {}
         for demand in self._needed:
             for pod in demand.missing:

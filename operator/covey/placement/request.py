@@ -7,8 +7,8 @@ then the lowest numbers. A replica that is partly placed keeps its domain: its m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from covey.placement.inventory import Inventory
 from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest
@@ -115,3 +115,17 @@ def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
         len({path[: depth + 1] for path in part}) <= 1 and all(path[depth] is not None for path in part)
         for part in parts
     )
+
+
+def place(gang: Gang, nodes: Mapping[str, str]) -> Gang:
+    """The gang with these pods (by key) on these nodes."""
+    return replace(gang, roles=tuple(_placed_role(role, nodes) for role in gang.roles))
+
+
+def _placed_role(role: RoleRequest, nodes: Mapping[str, str]) -> RoleRequest:
+    if not any(pod.key in nodes for replica in role.replicas for pod in replica.pods):
+        return role
+    replicas = tuple(
+        replace(r, pods=tuple(replace(pod, node=nodes.get(pod.key, pod.node)) for pod in r.pods)) for r in role.replicas
+    )
+    return replace(role, replicas=replicas)

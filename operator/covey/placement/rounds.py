@@ -7,12 +7,13 @@ long: there neither gangs behind it nor anybody's surplus may go.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 
 from covey.placement.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Refusal
 from covey.placement.planner import LIMIT, plan_minimum, plan_surplus
+from covey.placement.request import place
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,12 @@ def plan_round(
 def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:
     """Hold what a plan assigns, and return the gang with those pods placed."""
     nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
-    if not nodes:
-        return gang
-    roles = []
     for role in gang.roles:
-        replicas = []
         for replica in role.replicas:
-            pods = tuple(replace(pod, node=nodes[pod.key]) if pod.key in nodes else pod for pod in replica.pods)
-            for pod in pods:
+            for pod in replica.pods:
                 if pod.key in nodes:
                     inventory.hold(pod.key, nodes[pod.key], pod.shape)
-            replicas.append(replace(replica, pods=pods))
-        roles.append(replace(role, replicas=tuple(replicas)))
-    return replace(gang, roles=tuple(roles))
+    return place(gang, nodes) if nodes else gang
 
 
 def _minimum(

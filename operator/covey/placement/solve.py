@@ -96,12 +96,13 @@ class Solution:
         most = max((choice.counts for choice in found), default=())
         return [choice for choice in found if choice.counts == most]
 
-    def cheapest(self, choices: Sequence[Choice], layout: Layout) -> Choice:
+    def cheapest(self, choices: Sequence[Choice], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
         """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
         if len(choices) == 1:
-            return choices[0]
+            return choices[0].scope
         shift = layout.prices.number_shift
-        target = self._vector(choices[0].counts)
+        by_class = self.problem.base(chosen)
+        target = tuple(by_class[kind] for kind in self.order)
         above: dict[Path, int] = {}
         ranked: dict[tuple[int, ...], list[Choice]] = {}
         for choice in choices:
@@ -109,7 +110,8 @@ class Solution:
             rest = price & ((1 << shift) - 1)
             key = (price >> shift, _broken(choice.scope, above), rest, layout.prices.free(choice.scope))
             ranked.setdefault(key, []).append(choice)
-        return min(ranked[min(ranked)], key=lambda choice: [natural(value) for value in choice.scope.path])
+        best = min(ranked[min(ranked)], key=lambda choice: [natural(value) for value in choice.scope.path])
+        return best.scope
 
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
@@ -117,22 +119,32 @@ class Solution:
         pods = sum(stream.cap for stream in self.problem.structure.streams)
         return Layout(self.engine, self.problem.view, Prices(self.engine, used, pods, counted), counted)
 
-    def place(self, choice: Choice, layout: Layout, demands: Sequence[Demand]) -> dict[str, str]:
-        """The node of every pod of the minimum and of the chosen surplus."""
-        chosen = {(d.role, d.replica.replica) for d in demands if d.minimum}
-        for role, count in enumerate(choice.counts):
-            more = [d for d in demands if d.role == role and not d.minimum]
-            chosen |= {(d.role, d.replica.replica) for d in more[:count]}
+    def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
+        """The minimum and so many further replicas of each role."""
+        left = list(counts)
+        found = []
+        for demand in demands:
+            if not demand.minimum:
+                left[demand.role] -= 1
+            if demand.minimum or left[demand.role] >= 0:
+                found.append(demand)
+        return found
+
+    def place(self, scope: DomainNode, layout: Layout, chosen: Sequence[Demand]) -> dict[str, str]:
+        """The node of every missing pod of these demands, all of which fit together in a candidate."""
+        keys = {(demand.role, demand.replica.replica) for demand in chosen}
         items = {
-            kind: [item for item in held if (item.role, item.replica) in chosen]
+            kind: [item for item in held if (item.role, item.replica) in keys]
             for kind, held in self.problem.items.items()
         }
-        return layout.place(choice.scope, self._vector(choice.counts), items, self.problem.fixed)
+        target = self.problem.base(chosen)
+        return layout.place(scope, tuple(target[kind] for kind in self.order), items, self.problem.fixed)
 
-    def holds(self, scope: DomainNode, counts: Vector) -> bool:
-        """Whether a candidate holds the minimum and so much surplus of each role."""
+    def fits(self, scope: DomainNode, chosen: Sequence[Demand]) -> bool:
+        """Whether these demands fit together in a candidate."""
         table = self.table(scope)
-        return table is not None and table.holds(self._vector(counts))
+        target = self.problem.base(chosen)
+        return table is not None and table.holds([target[kind] for kind in self.order])
 
     def _best(self, table: Table) -> tuple[Vector, tuple[int, ...]] | None:
         if table.number not in self._fullest:

@@ -12,6 +12,7 @@ out once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
@@ -178,8 +179,8 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
         return np.array(min(one.extent[0] + other.extent[0], caps[0]), dtype=np.int32)
     extent = tuple(min(a + b, cap) for a, b, cap in zip(one.extent, other.extent, caps, strict=True))
     few, many = (one, other) if len(one.points) <= len(other.points) else (other, one)
+    budget.spend(prod(n + 1 for n in extent[:-1]) * len(few.points))
     total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
-    budget.spend(total.size * len(few.points))
     shape = many.values.shape
     for point in few.points:
         ends = tuple(min(n + size, top + 1) for n, size, top in zip(point, shape, extent, strict=False))
