@@ -9,7 +9,6 @@ from typing import Any
 from covey.api import core
 from covey.compile.identity import Slot
 from covey.compile.pods import PodFactory
-from covey.operator.observe import Grave
 
 Object = Mapping[str, Any]
 
@@ -44,13 +43,11 @@ class CreatePod:
     """Create the pod of a place.
 
     ``predecessor`` is the UID of the pod before it, None when there was none (then its group's UID names it).
-    ``grave`` is set when the pod before it is no longer seen: it may only have lost its labels.
     """
 
     slot: Slot
     predecessor: str | None = None
     restarts: int = 0
-    grave: Grave | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +23,7 @@ from covey.kube.reflector import Reflector
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator import podstate
 from covey.operator.objects import APPLIED, CONTROLLER_REVISIONS, ControllerRevision, Inference, Owned
 from covey.operator.observe import (
     Grave,
@@ -106,6 +108,7 @@ class Caches:
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Watched(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, ())
         self._graves: dict[Key, dict[Slot, Grave]] = {}
+        self._condemned: dict[Key, set[str]] = {}
         self._subscribe()
 
     async def run(self) -> None:
@@ -153,17 +156,27 @@ class Caches:
         found = self.revisions.of((owner.namespace, owner.name))
         return read_revisions(item for item in found if is_ours(item.metadata, owner))
 
+    def condemn(self, key: Key, uids: Iterable[str]) -> None:
+        """Pods that are about to be deleted: when they are no longer seen, they are gone."""
+        self._condemned.setdefault(key, set()).update(uids)
+
+    def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
+        """The pods that were last seen in these places are gone."""
+        graves = self._graves.get(key, {})
+        for slot in slots:
+            graves[slot] = replace(graves[slot], confirmed=True)
+
     def retire(self, key: Key, wanted: Iterable[Slot]) -> None:
         """Places that there shall not be: whoever was buried there was not lost."""
         graves = self._graves.get(key)
         if graves:
             for slot in graves.keys() - set(wanted):
-                old = graves[slot]
-                graves[slot] = Grave(old.uid, old.name, bound=False, restarts=old.restarts)
+                graves[slot] = replace(graves[slot], bound=False)
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
         self._graves.pop(key, None)
+        self._condemned.pop(key, None)
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.topologies]
@@ -183,16 +196,29 @@ class Caches:
             self._enqueue(item.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
-        # The labels may just have been edited away: the resource that had it has to know.
-        for key in {*_owner_key(pod), *(_owner_key(before) if before else ())}:
-            if kind == DELETED:
+        now = _owner_key(pod) if kind != DELETED else ()
+        # The label may only have been edited away: the resource that had the pod has to know.
+        for key in _owner_key(before) if before else ():
+            if key not in now:
                 self._bury(key, before or pod)
+            self._enqueue_soon(key)
+        for key in now:
+            self._unearth(key, pod)
             self._enqueue_soon(key)
 
     def _bury(self, key: Key, pod: core.Pod) -> None:
         slot = labelled_slot(pod.metadata)
         if slot is not None and self.inferences.get(key) is not None:
-            self._graves.setdefault(key, {})[slot] = Grave.of(pod)
+            condemned = self._condemned.get(key, set())
+            confirmed = pod.metadata.uid in condemned or podstate.is_dead(pod)
+            condemned.discard(pod.metadata.uid)
+            self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed)
+
+    def _unearth(self, key: Key, pod: core.Pod) -> None:
+        slot = labelled_slot(pod.metadata)
+        graves = self._graves.get(key)
+        if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
+            del graves[slot]
 
     def _on_owned(
         self, _: EventType, item: Owned | ControllerRevision, before: Owned | ControllerRevision | None

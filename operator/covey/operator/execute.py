@@ -15,7 +15,6 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import hostname
-from covey.compile.network import ADDRESSED
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, Retryable
@@ -174,8 +173,6 @@ class Executor:
         await self._each(create, rest)
 
     async def _create_pod(self, item: CreatePod, factory: PodFactory) -> None:
-        if item.grave is not None and await self._restored(item, factory):
-            return
         predecessor = item.predecessor or self._uids["PodGroup", factory.group_of(item.slot)]
         for _ in range(_GENERATIONS):
             body = factory.build(item.slot, predecessor, restarts=item.restarts)
@@ -207,15 +204,3 @@ class Executor:
             await self._label(found.metadata, {names.LABEL_ADDRESS: None})
             return found.metadata.uid
         return None
-
-    async def _restored(self, item: CreatePod, factory: PodFactory) -> bool:
-        """Whether the pod that vanished from sight has only lost its labels; they are given back to it."""
-        assert item.grave is not None
-        try:
-            found = await self._client.get(resources.PODS, item.grave.name, self._owner.namespace, type=core.Pod)
-        except NotFound:
-            return False
-        if found.metadata.uid != item.grave.uid or podstate.is_dead(found) or not is_ours(found.metadata, self._owner):
-            return False
-        await self._label(found.metadata, {**factory.labels(item.slot), names.LABEL_ADDRESS: ADDRESSED})
-        return True

@@ -30,11 +30,17 @@ class Grave:
     name: str
     bound: bool
     restarts: int
+    #: The labels that it had when it was last seen.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: It is known to be gone; otherwise it may only have lost the label by which it is found.
+    confirmed: bool = True
 
     @classmethod
-    def of(cls, pod: core.Pod) -> Grave:
+    def of(cls, pod: core.Pod, *, confirmed: bool = True) -> Grave:
         """What to remember of a pod."""
-        return cls(pod.metadata.uid, pod.metadata.name, podstate.is_bound(pod), podstate.restarts(pod))
+        metadata = pod.metadata
+        labels = metadata.labels or {}
+        return cls(metadata.uid, metadata.name, podstate.is_bound(pod), podstate.restarts(pod), labels, confirmed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,11 +32,14 @@ from covey.operator.problem import REASON_REFUSED, Blocked, Problem
 from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.validate import find_levels, find_unsupported
+from covey.operator.vanished import find_gone, missing_pods
 
 _log = get_logger(__name__)
 
 #: Seconds before a problem that may pass is tried again: doubled from the first to the last.
 _FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
+#: Seconds until a pod that has got its labels back is seen again, at the latest.
+_REAPPEAR = 0.2
 
 
 class Reconciler:
@@ -106,6 +109,12 @@ class Reconciler:
         levels, bad_levels = find_levels(spec, tuple(self._caches.topologies.every()))
         revisions = self._caches.stored_revisions(owner)
         observed = self._caches.observe(owner, spec, revisions, levels)
+        if missing := missing_pods(observed):
+            gone = await find_gone(self._client, owner, missing)
+            self._caches.confirm(key, gone)
+            if gone != missing.keys():
+                raise Retryable(_REAPPEAR, "pods have got their labels back")
+            observed = self._caches.observe(owner, spec, revisions, levels)
         # 4. Something that a person has to change, or the API server would not take the pods.
         problem = find_unsupported(spec) or bad_levels
         bad_template = None
@@ -150,6 +159,7 @@ class Reconciler:
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
         )
+        self._caches.condemn((owner.namespace, owner.name), (item.pod.metadata.uid for item in actions.delete_pods))
         try:
             await Executor(self._client, owner, observed, width=self._width).run(actions)
         except Blocked as blocked:

@@ -141,8 +141,7 @@ class ReplicaPlanner:
         last = place.last(self._inference)
         if last is None:
             return CreatePod(place.slot)
-        unseen = last if last is place.grave else None
-        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound), unseen)
+        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound))
 
 
 def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:

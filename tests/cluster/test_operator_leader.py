@@ -1,0 +1,55 @@
+"""Two replicas: one leads, the other is ready, and takes over with nothing lost."""
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from api_manifests import role
+from cluster.workbench import Workbench, uid_of
+from localcluster import ApiError, Cluster, Process, eventually
+
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-operator"
+
+
+@pytest.fixture
+def replicas(cluster: Cluster) -> Iterator[tuple[Process, Process]]:
+    """The leader and the one that waits."""
+    with contextlib.suppress(ApiError):
+        cluster.api("DELETE", LEASE)
+    first = cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-a")
+    eventually(lambda: cluster.api("GET", LEASE)["spec"]["holderIdentity"])
+    second = cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-b")
+    yield first, second
+    cluster.stop_all()
+
+
+def test_the_second_takes_over(cluster: Cluster, namespace: str, replicas: tuple[Process, Process]) -> None:
+    leader, waiting = replicas
+    bench = Workbench(cluster, namespace)
+    bench.create(role("prefill", replicas=30, size=4), name="big")
+    eventually(lambda: len(bench.pods()) > 5)
+    leader.kill()
+    before = {uid_of(pod) for pod in bench.pods()}
+    assert before <= {uid_of(pod) for pod in bench.await_pods(120)}
+    assert waiting.alive
+
+
+def test_a_clean_end_hands_over_at_once(cluster: Cluster, namespace: str, replicas: tuple[Process, Process]) -> None:
+    leader, waiting = replicas
+    holder = cluster.api("GET", LEASE)["spec"]["holderIdentity"]
+    assert leader.stop() == 0
+    eventually(lambda: cluster.api("GET", LEASE)["spec"]["holderIdentity"] not in {"", holder})
+    bench = Workbench(cluster, namespace)
+    bench.create()
+    bench.await_pods(6)
+    assert waiting.alive
+
+
+def test_a_lost_lease_ends_the_process(cluster: Cluster, replicas: tuple[Process, Process]) -> None:
+    leader, _ = replicas
+    lease = cluster.api("GET", LEASE)
+    lease["spec"]["holderIdentity"] = "somebody-else"
+    cluster.api("PUT", LEASE, lease)
+    assert leader.wait(timeout=20) == 1
+    cluster.api("DELETE", LEASE)

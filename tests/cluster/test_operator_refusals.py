@@ -1,0 +1,142 @@
+"""What cannot work is said on the resource, in words that help, and nothing is half created."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from api_manifests import Object, role, template, topology
+from cluster.operating import bench, operator
+from cluster.workbench import OWNED, Workbench
+from localcluster import Cluster, eventually
+
+__all__ = ["bench", "operator"]
+
+
+def test_an_unknown_field_of_the_template(bench: Workbench) -> None:
+    bench.create(role("prefill", template=template(nodeSelectr={"a": "b"})))
+    message = bench.await_condition("Admitted", "False", "TemplateRejected")
+    assert "role prefill" in message
+    assert 'unknown field "spec.nodeSelectr"' in message
+    assert not any(bench.owned(kind) for kind in OWNED)
+    eventually(lambda: "TemplateRejected" in bench.events())
+
+
+def test_an_invalid_leader_template_and_its_cure(bench: Workbench) -> None:
+    broken = template(restartPolicy="Sometimes")
+    bench.create(role("prefill", size=2, leaderTemplate=broken))
+    assert "restartPolicy" in bench.await_condition("Admitted", "False", "TemplateRejected")
+    bench.change({"roles": [role("prefill", size=2, leaderTemplate=template())]})
+    bench.await_pods(2)
+    bench.await_condition("Admitted", "False", "Waiting")
+
+
+def test_a_rejected_template_is_not_asked_about_again(bench: Workbench, operator: object, cluster: Cluster) -> None:
+    assert operator
+    bench.create(role("prefill", template=template(restartPolicy="Sometimes")))
+    bench.await_condition("Admitted", "False", "TemplateRejected")
+    asked = refusals(cluster)
+    # Another reason to look at it: the topologies of the cluster change.
+    cluster.apply(topology("unrelated"))
+    bench.create(role("other"), name="marker")
+    bench.await_pods(1, inference="marker")
+    cluster.api("DELETE", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/unrelated")
+    assert refusals(cluster) == asked
+
+
+def refusals(cluster: Cluster) -> float:
+    """How many creations of pods the API server has refused the operator as invalid."""
+    from urllib.request import urlopen  # noqa: PLC0415 - for this one page
+
+    with urlopen(cluster.processes["covey-operator"].metrics_url) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if 'code="422"' in line and 'resource="pods"' in line)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"disruptionMode": "Unit"}, "spec.disruptionMode is not supported yet"),
+        ({"backend": "Volcano"}, "spec.backend Volcano is not supported yet"),
+        ({"rollout": {"paused": True}}, "spec.rollout is not supported yet"),
+    ],
+)
+def test_a_field_that_is_not_built_yet(bench: Workbench, spec: Object, words: str) -> None:
+    bench.create(**spec)
+    assert words in bench.await_condition("BackendSupported", "False", "Unsupported")
+    assert words in bench.await_condition("Admitted", "False", "Unsupported")
+    assert not any(bench.owned(kind) for kind in OWNED)
+
+
+def test_quota(bench: Workbench) -> None:
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}}
+    bench.cluster.api("POST", bench.path("ResourceQuota"), quota)
+    eventually(lambda: bench.get("ResourceQuota", "few")["status"].get("hard"))
+    bench.create()
+    message = bench.await_condition("Admitted", "False", "QuotaExceeded")
+    assert "few" in message
+    assert len(bench.pods()) <= 3
+    bench.cluster.api("PATCH", bench.path("ResourceQuota", "few"), {"spec": {"hard": {"pods": "10"}}})
+    bench.await_pods(6)
+    bench.await_condition("Admitted", "False", "Waiting")
+
+
+def test_a_priority_class_that_comes_later(bench: Workbench, priority_class: str) -> None:
+    bench.create(priorityClassName=priority_class)
+    assert priority_class in bench.await_condition("Admitted", "False", "TemplateRejected")
+    body = {"metadata": {"name": priority_class}, "value": 7}
+    bench.cluster.api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    assert {pod["spec"]["priority"] for pod in bench.await_pods(6)} == {7}
+    assert {group["spec"]["priorityClassName"] for group in bench.owned("PodGroup")} == {priority_class}
+
+
+@pytest.fixture
+def priority_class(cluster: Cluster, bench: Workbench) -> Iterator[str]:
+    name = f"class-of-{bench.namespace}"
+    yield name
+    cluster.api("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+
+
+def test_a_service_of_somebody_else(bench: Workbench) -> None:
+    foreign = {"metadata": {"name": "llm-decode"}, "spec": {"selector": {"app": "mine"}, "ports": [{"port": 80}]}}
+    bench.cluster.api("POST", bench.path("Service"), foreign)
+    bench.create()
+    message = bench.await_condition("Admitted", "False", "NameTaken")
+    assert "Service llm-decode exists" in message
+    assert not bench.owned("Pod")
+    found = bench.get("Service", "llm-decode")
+    assert found["spec"]["selector"] == {"app": "mine"}
+    assert "ownerReferences" not in found["metadata"]
+    bench.delete("Service", "llm-decode")
+    bench.await_pods(6)
+
+
+def test_a_group_of_another_resource(bench: Workbench) -> None:
+    """``a`` with a role ``0-b`` and ``a-0`` with a role ``b`` would call a group of theirs the same."""
+    bench.create(role("b"), name="a-0")
+    bench.await_pods(1, inference="a-0")
+    bench.create(role("0-b"), name="a")
+    bench.await_condition("Admitted", "False", "NameTaken", name="a")
+    assert len(bench.pods(inference="a-0")) == 1
+
+
+@pytest.fixture
+def topologies(cluster: Cluster) -> Iterator[list[str]]:
+    names = ["one", "two"]
+    for name in names:
+        cluster.apply(topology(name))
+    yield names
+    for name in names:
+        cluster.api("DELETE", f"/apis/scheduling.covey.dev/v1alpha1/clustertopologies/{name}")
+
+
+def test_levels_of_the_topology(bench: Workbench, topologies: list[str]) -> None:
+    bench.create(topology={"required": "block"})
+    assert "none marked default" in bench.await_condition("Admitted", "False", "InvalidTopology")
+    bench.create(name="named", topology={"name": topologies[0], "required": "hall"})
+    message = bench.await_condition("Admitted", "False", "InvalidTopology", name="named")
+    assert message == "level hall is not in topology one, which has zone, block, rack"
+    bench.change({"topology": {"required": "block"}}, name="named")
+    bench.await_pods(6, inference="named")
+    path = f"/apis/scheduling.covey.dev/v1alpha1/clustertopologies/{topologies[1]}"
+    bench.cluster.api("PATCH", path, {"metadata": {"annotations": {"scheduling.covey.dev/default": "true"}}})
+    bench.await_pods(6, inference="llm")
