@@ -47,21 +47,27 @@ def test_lists_may_hold_lists_and_be_empty(tmp_path: Path) -> None:
 
 def test_the_place_counts_documents_and_items(tmp_path: Path) -> None:
     file = tmp_path / "in.yaml"
-    file.write_text("apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: B}]\n")
+    file.write_text(
+        "apiVersion: v1\nkind: A\n---\n---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: B}]\n"
+    )
     places = [(d.kind, d.place.document, d.place.field) for d in read_documents([str(file)])]
     assert places == [("A", 1, ""), ("B", 3, "items[0]")]
 
 
 def test_times_stay_strings_and_anchors_work(tmp_path: Path) -> None:
     file = tmp_path / "in.yaml"
-    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: &m {name: p, creationTimestamp: 2026-01-01T00:00:00Z}\nspec: {x: *m}\n")
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: &m {name: p, creationTimestamp: 2026-01-01T00:00:00Z}\nspec: {x: *m}\n"
+    )
     (document,) = read_documents([str(file)])
     assert document.read(core.Pod).metadata.creation_timestamp == "2026-01-01T00:00:00Z"
 
 
 def test_null_means_absent(tmp_path: Path) -> None:
     file = tmp_path / "in.yaml"
-    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: null, ownerReferences: null}\nspec: {containers: null}\n")
+    file.write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: null, ownerReferences: null}\nspec: {containers: null}\n"
+    )
     (document,) = read_documents([str(file)])
     assert document.read(core.Pod).spec.containers == ()
 

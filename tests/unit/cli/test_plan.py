@@ -44,7 +44,9 @@ def check(answer: Any, nodes: list[Any], taken: Counter[str] | None = None) -> N
                     used.update(placed)
                     names.update(each["name"] for each in instance["pods"])
                     for domain in [*instance["placement"], *unit["placement"]]:
-                        values = {next(labels[n][key] for key in keys[domain["level"]] if key in labels[n]) for n in placed}
+                        values = {
+                            next(labels[n][key] for key in keys[domain["level"]] if key in labels[n]) for n in placed
+                        }
                         assert values == {domain["domain"]} == {domain["path"][-1]}
     assert all(count == 1 for count in names.values())
     assert all(count == 1 for count in used.values()), "these tests ask for whole nodes"
@@ -105,7 +107,9 @@ def test_an_infeasible_one_has_reasons_and_no_pods(files: Any) -> None:
 def test_the_search_limit_is_unknown_and_exit_status_4(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "plan_minimum", lambda gang, room, **more: plan_minimum(gang, room, 1, **more))
     sizes = [role(f"r{gpus}", gpus=gpus, size=gpus % 3 + 1, topology={"required": "rack"}) for gpus in (1, 2, 3, 5)]
-    result = covey("plan", *files(cluster(4, 4), inference("llm", *sizes, topology={"required": "block"})), "-o", "json")
+    result = covey(
+        "plan", *files(cluster(4, 4), inference("llm", *sizes, topology={"required": "block"})), "-o", "json"
+    )
     assert result.exit_code == 4
     answer = json.loads(result.stdout)
     jsonschema.validate(answer, SCHEMA)
@@ -229,7 +233,10 @@ def test_a_topology_may_be_given_and_a_level_nobody_carries_is_infeasible(files:
     gang = inference("llm", role("w", size=2), topology={"required": "hall"})
     answer = plan(*files(nodes, gang), *given)
     check(answer, nodes)
-    assert answer["topology"] == {"name": "mine", "levels": [{"name": "hall", "keys": ["hall"]}, {"name": "row", "keys": ["row"]}]}
+    assert answer["topology"] == {
+        "name": "mine",
+        "levels": [{"name": "hall", "keys": ["hall"]}, {"name": "row", "keys": ["row"]}],
+    }
     gang["spec"]["topology"] = {"required": "row"}
     result = covey("plan", *files(nodes, gang), *given, "-o", "json")
     assert result.exit_code == 3

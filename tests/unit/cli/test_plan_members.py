@@ -13,7 +13,9 @@ def answer(tmp_path: Path, nodes: list[Any], pods: list[Any], *roles: Any, **spe
 
 def test_bound_members_keep_their_places_and_names(tmp_path: Path) -> None:
     pods = [member("llm", "w", 0, index, f"n0-1-{index}") for index in range(2)]
-    found = workload(answer(tmp_path, cluster(4, 4), pods, role("w", 2, 1, size=2), topology={"required": "rack"}), "llm")
+    found = workload(
+        answer(tmp_path, cluster(4, 4), pods, role("w", 2, 1, size=2), topology={"required": "rack"}), "llm"
+    )
     first, second = roles_of(found)["w"]["instances"]
     assert [(each["name"], each["node"]) for each in first["pods"]] == [
         ("llm-0-w-0-0-abc123", "n0-1-0"),

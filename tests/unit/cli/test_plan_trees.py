@@ -6,7 +6,20 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod_spec, role, roles_of, workload, write
+from cli_inputs import (
+    EXAMPLES,
+    admitted,
+    cluster,
+    covey,
+    inference,
+    node,
+    plan,
+    pod_spec,
+    role,
+    roles_of,
+    workload,
+    write,
+)
 
 SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"
@@ -17,7 +30,12 @@ def root(name: str, count: int, key: str | None = None) -> dict[str, Any]:
     spec["schedulingPolicy"] = {"gang": {"minGroupCount": count}}
     if key:
         spec["schedulingConstraints"] = {"topology": [{"key": key}]}
-    return {"apiVersion": "scheduling.k8s.io/v1alpha3", "kind": "CompositePodGroup", "metadata": {"name": name}, "spec": spec}
+    return {
+        "apiVersion": "scheduling.k8s.io/v1alpha3",
+        "kind": "CompositePodGroup",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
 
 
 def leaf(name: str, count: int, parent: str | None = "tree", key: str | None = None) -> dict[str, Any]:
@@ -123,7 +141,10 @@ def test_pods_that_exist_elsewhere_count_as_placed(run: Any) -> None:
 
 def test_coveys_own_trees_as_compile_prints_them(tmp_path: Path) -> None:
     gang = inference(
-        "llm", role("prefill", 2, 1, size=2, topology={"required": "rack"}), role("router", 2, 0), topology={"required": "block"}
+        "llm",
+        role("prefill", 2, 1, size=2, topology={"required": "rack"}),
+        role("router", 2, 0),
+        topology={"required": "block"},
     )
     printed = covey("compile", "-f", write(tmp_path / "in.json", [gang]))
     nodes = write(tmp_path / "nodes.json", cluster(3, 3))
@@ -157,8 +178,17 @@ def test_the_workload_orders_roles_and_gives_the_age(run: Any) -> None:
         ([leaf("g", 1)], "items[0].spec.parentCompositePodGroupName: there is no CompositePodGroup tree"),
         ([root("tree", 1) | {"apiVersion": "scheduling.k8s.io/v1alpha1"}], "items[0].apiVersion: v1alpha1"),
         ([leaf("g", 0, parent=None)], "items[0].spec.schedulingPolicy.gang.minCount"),
-        ([leaf("g", 1, parent=None), leaf("g", 1, parent=None)], "items[1].metadata.name: there are two objects PodGroup g"),
-        ([root("tree", 1), root("deep", 1) | {"spec": root("x", 1)["spec"] | {"parentCompositePodGroupName": "deep"}}], "a circle"),
+        (
+            [leaf("g", 1, parent=None), leaf("g", 1, parent=None)],
+            "items[1].metadata.name: there are two objects PodGroup g",
+        ),
+        (
+            [
+                root("tree", 1),
+                root("deep", 1) | {"spec": root("x", 1)["spec"] | {"parentCompositePodGroupName": "deep"}},
+            ],
+            "a circle",
+        ),
         ([root("tree", 1), leaf("a", 1), leaf("b", 1)], "Covey needs them equal"),
         (
             [leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}],

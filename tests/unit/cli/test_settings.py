@@ -77,7 +77,10 @@ def test_the_scheduler_configuration_follows_the_flags() -> None:
     printed = yaml.safe_load(result.stdout)
     assert printed["kind"] == "KubeSchedulerConfiguration"
     assert printed["profiles"][0]["schedulerName"] == "x"
-    assert [each["urlPrefix"] for each in printed["extenders"]] == ["http://127.0.0.1:9/guard", "http://127.0.0.1:9/barrier"]
+    assert [each["urlPrefix"] for each in printed["extenders"]] == [
+        "http://127.0.0.1:9/guard",
+        "http://127.0.0.1:9/barrier",
+    ]
 
 
 @pytest.mark.parametrize("command", ["operator", "scheduler"])

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
+from covey.cli.errors import CommandError
 from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effective
 from covey.scheduler.config import render
 
@@ -49,7 +50,7 @@ def operator(config: str | None, **flags: Any) -> None:
     from covey.operator.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
     _announce("operator", found)
-    _end(run(settings))
+    _end(lambda: run(settings))
 
 
 @click.command()
@@ -72,7 +73,7 @@ def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) ->
     from covey.scheduler.main import run  # noqa: PLC0415 - servers and clients, not needed to print a configuration
 
     _announce("scheduler", found)
-    _end(run(settings))
+    _end(lambda: run(settings))
 
 
 def _announce(process: str, settings: Common) -> None:
@@ -83,5 +84,13 @@ def _announce(process: str, settings: Common) -> None:
     get_logger("covey.cli").info("effective settings", process=process, **settings.model_dump(mode="json"))
 
 
-def _end(status: int | None) -> None:
-    sys.exit(status or 0)
+def _end(run: Callable[[], int]) -> None:
+    """Exit with the process's status; a cluster that cannot be reached at the start is said in a sentence."""
+    from covey.cli.live import in_words  # noqa: PLC0415 - only for a process that runs
+    from covey.kube.errors import KubeError  # noqa: PLC0415 - the same
+
+    try:
+        status = run()
+    except KubeError as error:
+        raise CommandError(in_words(error)) from error
+    sys.exit(status)

@@ -1,0 +1,250 @@
+"""The live tree and the usage of levels, from objects alone."""
+
+import io
+from typing import Any
+
+import msgspec
+import pytest
+from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
+from rich.console import Console
+
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.cli.documents import convert
+from covey.cli.render.live import print_branch
+from covey.cli.watching.branch import Branch, State, grow, troubled
+from covey.compile import compile_inference
+
+UID = "uid-of-llm"
+
+
+class World:
+    """A resource with two roles as it is on the API server right after it was expanded; tests then change pods."""
+
+    def __init__(self, **spec: Any) -> None:
+        body = inference("llm", role("prefill", 2, 1, size=2), role("decode", 1, 1), namespace="default", **spec)
+        body["metadata"]["uid"] = UID
+        self.inference = DisaggregatedInference.model_validate(body)
+        objects = list(compile_inference(self.inference).objects())
+        self.groups = {each["metadata"]["name"]: each for each in objects if each["kind"].endswith("PodGroup")}
+        self.pods = {each["metadata"]["name"]: each for each in objects if each["kind"] == "Pod"}
+        for name, each in [*self.pods.items(), *self.groups.items()]:
+            each["metadata"]["uid"] = name
+
+    def condition(self, group: str, kind: str, status: str, reason: str, message: str = "") -> None:
+        found = {"type": kind, "status": status, "reason": reason, "message": message}
+        self.groups[group].setdefault("status", {}).setdefault("conditions", []).append(found)
+
+    def pin(self, name: str, node: str) -> None:
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        terms = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        spec = self.pods[name]["spec"]
+        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        spec["schedulingGates"] = []
+
+    def bind(self, name: str, node: str, *, ready: bool = True) -> None:
+        self.pin(name, node)
+        self.pods[name]["spec"]["nodeName"] = node
+        condition = {
+            "type": "Ready",
+            "status": str(ready),
+            "message": "" if ready else "containers with unready status",
+        }
+        self.pods[name]["status"] = {"phase": "Running" if ready else "Pending", "conditions": [condition]}
+
+    def bind_all(self) -> None:
+        for number, name in enumerate(self.pods):
+            self.bind(name, f"n{number}")
+        self.condition("llm-0", "Admitted", "True", "Admitted")
+
+    def tree(self) -> Branch:
+        groups = [convert(each, core.Group) for each in self.groups.values()]
+        pods = [convert(each, core.Pod) for each in self.pods.values()]
+        return grow(self.inference, groups, pods, lambda nodes: f"on {len(nodes)} nodes" if nodes else "")
+
+    def reasons(self) -> str:
+        return " | ".join(f"{each.kind} {each.name}: {each.reason}" for each in troubled(self.tree()))
+
+
+def at(branch: Branch, *names: str) -> Branch:
+    for name in names:
+        (branch,) = [child for child in branch.children if child.name == name]
+    return branch
+
+
+def test_all_ready_has_nothing_to_say() -> None:
+    world = World()
+    world.bind_all()
+    tree = world.tree()
+    assert (tree.state, tree.ready, tree.total) == (State.READY, 1, 1)
+    assert world.reasons() == ""
+    prefill = at(tree, "0", "prefill")
+    assert (prefill.ready, prefill.total, prefill.minimum) == (2, 2, 1)
+    assert at(prefill, "1").placement == "on 2 nodes"
+    assert at(prefill, "1", "llm-0-prefill-1-0").placement == "n2"
+
+
+def test_what_the_scheduler_refused_stands_at_the_unit() -> None:
+    world = World()
+    world.condition("llm-0", "Admitted", "False", "Infeasible", "decode: no rack has room")
+    tree = world.tree()
+    assert tree.state is State.WAITING
+    assert at(tree, "0").reason == "Infeasible: decode: no rack has room"
+    assert at(tree, "0", "decode", "0").children[0].reason == "no place yet"
+
+
+def test_a_unit_that_nobody_has_looked_at() -> None:
+    assert "unit 0: the scheduler process has not looked at it yet" in World().reasons()
+
+
+def test_groups_and_pods_that_are_missing() -> None:
+    world = World(replicas=2)
+    for name in [name for name in world.groups if name.startswith("llm-1")]:
+        del world.groups[name]
+    for name in [name for name in world.pods if name.startswith("llm-1")]:
+        del world.pods[name]
+    del world.pods["llm-0-prefill-0-1"]
+    reasons = world.reasons()
+    assert "unit 1: its groups do not exist yet" in reasons
+    assert "replica 0: 1 of 2 pods exist" in reasons
+
+
+def test_a_gang_that_the_barrier_holds() -> None:
+    world = World()
+    world.condition("llm-0", "Admitted", "True", "Admitted")
+    world.bind("llm-0-prefill-0-0", "n0")
+    world.pin("llm-0-prefill-0-1", "n1")
+    world.pin("llm-0-decode-0-0", "n2")
+    unit = at(world.tree(), "0")
+    assert unit.state is State.HELD
+    assert "1 bound, 3 of 5 pods have their place" in unit.reason
+    held = at(unit, "decode", "0").children[0]
+    assert (held.state, held.reason) == (State.HELD, "has its place on n2; it is bound when its whole gang has arrived")
+
+
+def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
+    world = World()
+    world.bind_all()
+    for name in ("llm-0-prefill-1-0", "llm-0-prefill-1-1"):
+        world.pods[name]["spec"].pop("nodeName")
+        world.pods[name]["spec"].pop("affinity")
+        world.pods[name]["spec"]["schedulingGates"] = [{"name": "scheduling.covey.dev/gang"}]
+    tree = world.tree()
+    assert tree.state is State.READY
+    assert at(tree, "0", "prefill", "1").state is State.WAITING
+
+
+@pytest.mark.parametrize(
+    ("change", "state", "words"),
+    [
+        ({"gates": ["example.com/quota"]}, State.HELD, "held by the scheduling gate example.com/quota"),
+        ({"gates": ["scheduling.covey.dev/start"], "pin": True}, State.HELD, "its start is held"),
+        ({"pin": True, "unschedulable": "0/1 nodes"}, State.FAILED, "cannot be scheduled where it was planned: 0/1"),
+        ({"gates": []}, State.FAILED, "lost its scheduling gate"),
+        ({"bound": True}, State.STARTING, "pending: containers with unready status"),
+    ],
+)
+def test_what_holds_a_pod(change: dict[str, Any], state: State, words: str) -> None:
+    world = World()
+    name = "llm-0-decode-0-0"
+    if change.get("pin"):
+        world.pin(name, "n0")
+    if change.get("bound"):
+        world.bind(name, "n0", ready=False)
+    if "gates" in change:
+        world.pods[name]["spec"]["schedulingGates"] = [{"name": gate} for gate in change["gates"]]
+    if "unschedulable" in change:
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+        world.pods[name]["status"] = {"conditions": [condition]}
+    found = at(world.tree(), "0", "decode", "0").children[0]
+    assert found.state is state
+    assert words in found.reason
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "it is being deleted"),
+        ({"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}}, "its place was undone (Timeout)"),
+        ({"status": {"phase": "Failed"}}, "it has ended (Failed)"),
+    ],
+)
+def test_a_pod_on_its_way_out_leaves_a_gap_with_a_reason(change: dict[str, Any], words: str) -> None:
+    world = World()
+    body = world.pods["llm-0-prefill-0-1"]
+    body["metadata"] |= change.get("metadata", {})
+    body["status"] = change.get("status", {})
+    reason = at(world.tree(), "0", "prefill", "0").reason
+    assert reason.startswith("1 of 2 pods exist; llm-0-prefill-0-1: ")
+    assert words in reason
+
+
+def test_objects_of_others_are_left_out() -> None:
+    world = World()
+    for each in [*world.groups.values(), *world.pods.values()]:
+        each["metadata"]["ownerReferences"][0]["uid"] = "another"
+    assert "its groups do not exist yet" in world.reasons()
+
+
+def test_what_the_operator_says_of_the_whole() -> None:
+    world = World()
+    world.bind_all()
+    condition = {
+        "type": "BackendSupported",
+        "status": "False",
+        "reason": "Unsupported",
+        "message": "spec.rollout is not supported yet",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    body = world.inference.as_object() | {"status": {"conditions": [condition]}}
+    world.inference = DisaggregatedInference.model_validate(body)
+    assert world.tree().reason == "Unsupported: spec.rollout is not supported yet"
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_tree_on_a_terminal(whole: bool) -> None:  # noqa: FBT001 - a parameter
+    world = World()
+    world.bind_all()
+    world.bind("llm-0-decode-0-0", "n4", ready=False)
+    out = io.StringIO()
+    print_branch(world.tree(), Console(file=out, width=200, highlight=False), whole=whole)
+    text = out.getvalue()
+    assert "default/llm  0/1 ready" in text
+    assert "pending: containers with unready status" in text
+    assert ("llm-0-prefill-0-0" in text) == whole
+
+
+def test_the_tree_as_data() -> None:
+    data = msgspec.to_builtins(World().tree())
+    assert {"kind", "name", "state", "reason", "placement", "ready", "total", "children"} <= set(data)
+
+
+def test_top_counts_used_free_and_stranded(tmp_path: Any) -> None:
+    nodes = cluster(2, 2, blocks=2)
+    nodes[0]["spec"]["unschedulable"] = True
+    pods = [pod("a", "n0-0-1", 2), pod("b", "n1-1-0", 8), pod("waiting", None, 8)]
+    files = ["--nodes", write(tmp_path / "n.json", nodes), "--pods", write(tmp_path / "p.json", pods)]
+    result = covey("top", *files, "-o", "json")
+    assert result.exit_code == 0
+    report = msgspec.json.decode(result.stdout)
+    assert (report["topology"], report["resource"]) == ("kueue", "nvidia.com/gpu")
+    found = {tuple(each["path"]): each for each in report["domains"]}
+    counts = {
+        path: tuple(each[key] for key in ("nodes", "capacity", "used", "free", "stranded"))
+        for path, each in found.items()
+    }
+    assert counts[()] == (8, 64, 10, 54, 14)
+    assert counts[None, "b0"] == (4, 32, 2, 30, 14)
+    assert counts[None, "b0", "r0"] == (2, 16, 2, 14, 14)
+    assert counts[None, "b1", "r1"] == (2, 16, 8, 8, 0)
+    assert list(counts) == sorted(counts, key=lambda path: [str(part) for part in path])
+
+
+def test_top_as_a_table_and_of_one_level() -> None:
+    offline = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
+    text = covey("top", *offline, "--level", "block").stdout
+    assert "STRANDED" in text
+    assert "block-1" in text
+    assert "rack-1-0" not in text
+    result = covey("top", *offline, "--level", "shelf")
+    assert (result.exit_code, "topology kueue has no level shelf" in result.stderr) == (2, True)
