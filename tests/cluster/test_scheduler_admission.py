@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from scheduler_trees import Bench, Role, Tree, by_replica, gates_of, labels_of, node_of, pin_of, role_of, states
 
 from localcluster import Cluster, eventually
 from localcluster.programs import scheduler_config
+from scheduler_trees import Bench, Record, Role, Tree, by_replica, gates_of, labels_of, node_of, pin_of, role_of, states
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"
@@ -41,7 +41,7 @@ def never_partial(tree: Tree, events: list[tuple[str, Any]]) -> None:
 
 def test_a_gang_is_planned_pinned_held_and_bound(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
     nodes(blocks=2, racks=2, nodes=4)
-    with cluster.record(bench.pods_path) as recording:
+    with Record(cluster, bench.pods_path) as recording:
         tree = bench.unit(
             "one",
             Role("prefill", replicas=2, minimum=1, size=2, required="rack"),
@@ -91,7 +91,7 @@ def test_freed_room_wakes_the_gang_that_fits(bench: Bench, nodes: AddNodes) -> N
 def test_both_minimums_come_before_any_surplus(bench: Bench, nodes: AddNodes) -> None:
     nodes(nodes=5)
     roles = (Role("prefill", replicas=2, minimum=1), Role("decode", replicas=2, minimum=1))
-    with bench.cluster.record(bench.pods_path) as recording:
+    with Record(bench.cluster, bench.pods_path) as recording:
         trees = [bench.unit(name, *roles) for name in ("first", "second")]
         eventually(lambda: sum(len(tree.bound()) for tree in trees) == 5)
         recording.check()
@@ -113,7 +113,7 @@ def first_pinned(events: list[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 def test_surplus_waits_until_the_minimum_is_bound(bench: Bench, nodes: AddNodes) -> None:
     nodes(nodes=6)
-    with bench.cluster.record(bench.pods_path) as recording:
+    with Record(bench.cluster, bench.pods_path) as recording:
         tree = bench.unit("grow", Role("prefill", replicas=3, minimum=1), Role("decode", replicas=2, minimum=2))
         tree.wait_bound()
         recording.check()
@@ -253,7 +253,7 @@ def test_a_gang_of_256_pods(bench: Bench, nodes: AddNodes) -> None:
         Role("decode", replicas=4, minimum=4, size=32, gpus=1, required="rack"),
         required="block",
     )
-    with bench.cluster.record(bench.pods_path) as recording:
+    with Record(bench.cluster, bench.pods_path) as recording:
         # Asked of the root alone: listing 256 pods again and again would slow the recording down until it breaks.
         eventually(lambda: bench.condition("large", "Scheduled").get("status") == "True", 120)
         recording.check()

@@ -14,9 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from scheduler_trees import RELEASE, START_GATE, Bench, Replacing, Role, Tree, gates_of, node_of, pin_of, role_of
 
 from localcluster import Cluster, Process, eventually
+from scheduler_trees import RELEASE, START_GATE, Bench, Replacing, Role, Tree, gates_of, node_of, pin_of, role_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]

@@ -6,9 +6,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from localcluster import Cluster, Process, eventually
+from localcluster.programs import scheduler_config
 from scheduler_trees import (
     START_GATE,
     Bench,
+    Record,
     Replacing,
     Role,
     Tree,
@@ -21,9 +25,6 @@ from scheduler_trees import (
     role_of,
     states,
 )
-
-from localcluster import Cluster, Process, eventually
-from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
@@ -87,7 +88,7 @@ def test_killed_between_the_patches_of_a_gang(bench: Bench, nodes: AddNodes, pro
     nodes(nodes=32)
     tree = bench.unit("patches", Role("decode", replicas=1, size=256, gpus=1), pods=False)
     processes.kube_scheduler.kill()
-    with bench.cluster.record(bench.pods_path) as recording:
+    with Record(bench.cluster, bench.pods_path) as recording:
         tree.create()
         recording.wait(lambda events: pin_of(events[-1][1]) is not None, 60)
         processes.extender.kill()
@@ -179,7 +180,7 @@ def test_killed_in_mid_release(bench: Bench, nodes: AddNodes, processes: Process
     nodes(nodes=32)
     tree = bench.unit("release", Role("decode", size=256, gpus=1), pods=False)
     process = getattr(processes, victim)
-    with bench.cluster.record(bench.pods_path) as recording:
+    with Record(bench.cluster, bench.pods_path) as recording:
         tree.create()
         recording.wait(lambda events: bool(node_of(events[-1][1])), 120)
         process.kill()
@@ -391,7 +392,7 @@ def test_a_lost_lease_ends_the_process(cluster: Cluster, namespace: str) -> None
 
 def test_whole_replicas_at_every_moment(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
     nodes(racks=3, nodes=4)
-    with cluster.record(bench.pods_path) as recording:
+    with Record(cluster, bench.pods_path) as recording:
         trees = [
             bench.unit(
                 f"many-{number}",

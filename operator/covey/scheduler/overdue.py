@@ -38,15 +38,32 @@ def due(unit: Unit, pinned_at: Mapping[str, float], torn_since: float | None) ->
         pinned_at: UID → when the pin was first seen.
         torn_since: when it was first seen that pods of the minimum do not exist.
     """
-    found = core.condition(unit.root.status.conditions, ADMITTED)
-    since = times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+    admitted = admitted_since(unit)
     for pod in unit.pods():
         if podstate.pinned(pod) is None:
             continue
-        start = max(since or 0.0, pinned_at.get(pod.metadata.uid, 0.0))
-        yield Due(pod, start + unit.timeout, RELEASE_TIMEOUT)
+        starts = [start for start in (admitted, pinned_at.get(pod.metadata.uid)) if start is not None]
+        if starts:
+            yield Due(pod, max(starts) + unit.timeout, RELEASE_TIMEOUT)
         if torn_since is not None:
             yield Due(pod, torn_since + GRACE, RELEASE_CONFLICT)
+
+
+def admitted_since(unit: Unit) -> float | None:
+    """Since when the root says that the unit is admitted, seconds since the epoch."""
+    found = core.condition(unit.root.status.conditions, ADMITTED)
+    return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def found_pinned(unit: Unit, now: float) -> dict[str, float]:
+    """From when the pins that a starting process finds count.
+
+    Those of a minimum that is not bound yet count from the unit's admission, which its status has kept. Others, and
+    those whose admission was not written any more, count from now.
+    """
+    if admitted_since(unit) is not None and not unit.minimum_met(podstate.bound):
+        return {}
+    return {pod.metadata.uid: now for pod in unit.pods() if podstate.pinned(pod)}
 
 
 def torn(unit: Unit) -> bool:

@@ -66,10 +66,8 @@ class Releases:
         now = self._clock()
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
-            if unit is not None and not unit.minimum_met(
-                lambda pod: podstate.bound(pod) or podstate.pinned(pod) is not None
-            ):
-                self._pinned_at.update({pod.metadata.uid: now for pod in unit.pods() if podstate.pinned(pod)})
+            if unit is not None:
+                self._pinned_at |= overdue.found_pinned(unit, now)
             self._queue.add(("unit", *root))
         for node in list(self._cache.capacity.reserved):
             self._queue.add(("node", node))
