@@ -79,6 +79,11 @@ class Frame:
         self._totals: dict[Hashable, Entry] = {}
         self.zero = self.entry({0: self.tables.zero})
 
+    @property
+    def size(self) -> int:
+        """How much is remembered, in entries."""
+        return len(self._entries) + len(self._sums) + len(self._totals) + self.tables.size
+
     def entry(self, tables: dict[int, Table]) -> Entry:
         """The one entry of these tables."""
         key = tuple(sorted((mask, table.number) for mask, table in tables.items()))
@@ -155,6 +160,11 @@ class Engine:
         self.fullest: dict[Hashable, dict[int, Any]] = {}
         #: The last price worked out in a candidate domain, and for what.
         self.priced: dict[Path, tuple[Hashable, int]] = {}
+
+    @property
+    def size(self) -> int:
+        """How much is remembered, in entries."""
+        return sum(frame.size for frame in self.frames.values()) + len(self._steps) + self.nodes.size
 
     def candidates(self) -> Iterable[DomainNode]:
         """The domains of the structure's scope."""

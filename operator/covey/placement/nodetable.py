@@ -39,6 +39,11 @@ class NodeTables:
         self._known: dict[str, tuple[NodeState, int, int, Entry]] = {}
         self._by_key: dict[tuple[tuple[int, ...], int], Entry] = {}
 
+    @property
+    def size(self) -> int:
+        """How many different nodes are remembered."""
+        return len(self._by_key)
+
     def entry(self, node: NodeState, off: int, budget: Budget) -> Entry:
         """What the node offers, with some streams (bits) switched off."""
         known = self._known.get(node.node.metadata.name)

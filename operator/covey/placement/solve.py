@@ -21,6 +21,8 @@ from covey.placement.tables import Budget, Table, Vector
 
 #: Structures whose tables are kept between plans.
 _ENGINES: Final = 24
+#: Tables and sums after which an engine is begun afresh.
+_REMEMBERED: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ def engine_for(inventory: Inventory, structure: Structure, budget: Budget) -> En
     """The engine of a structure, kept with the inventory as long as it is among those used last."""
     engines: OrderedDict[Any, Engine] = inventory.memo.setdefault("engines", OrderedDict())
     engine = engines.get(structure)
-    if engine is None:
+    if engine is None or engine.size > _REMEMBERED:
         engine = engines[structure] = Engine(structure, inventory)
         while len(engines) > _ENGINES:
             engines.popitem(last=False)

@@ -90,6 +90,11 @@ class Tables:
         self._unions: dict[tuple[int, int], Table] = {}
         self.zero = self.intern(np.zeros((1,) * (len(caps) - 1), dtype=np.int32))
 
+    @property
+    def size(self) -> int:
+        """How much is remembered, in entries."""
+        return len(self._interned) + len(self._sums) + len(self._unions)
+
     def intern(self, values: Array) -> Table:
         """The one table of these values (trimmed, closed downwards)."""
         key = (values.shape, values.tobytes())
@@ -109,17 +114,6 @@ class Tables:
         if found is None:
             found = self._sums[key] = self.intern(_add(one, other, self.caps, budget))
         return found
-
-    def times(self, table: Table, count: int, budget: Budget) -> Table:
-        """What fits in so many equal places together."""
-        total, power = self.zero, table
-        while count:
-            if count & 1:
-                total = self.add(total, power, budget)
-            count >>= 1
-            if count:
-                power = self.add(power, power, budget)
-        return total
 
     def union(self, one: Table, other: Table) -> Table:
         """What fits in one place or in the other."""
