@@ -279,7 +279,7 @@ async def test_a_watch_that_is_cut_gives_its_events_first() -> None:
 
 
 async def test_a_watch_that_falls_silent_is_cut() -> None:
-    async with talking(streams(line("ADDED", "a"), then=says_nothing), silence=0.1) as (client, _):
+    async with talking(streams(line("ADDED", "a"), then=says_nothing), silence=1.0) as (client, _):
         events = await cut(client, "no answer in time")
     assert events == [("ADDED", "a")]
 
