@@ -103,21 +103,22 @@ def test_a_namesake_that_comes_at_once_is_made_anew(bench: Workbench) -> None:
     bench.await_pods(6)
 
 
-@pytest.mark.parametrize("pods_seen", [0, 1, 60])
+@pytest.mark.parametrize("pods_seen", [0, 1, 30])
 def test_killed_in_the_middle_of_creation(bench: Workbench, operator: Process, pods_seen: int) -> None:
     with bench.cluster.record(bench.path("Pod")) as recording:
-        bench.create(role("prefill", replicas=50, size=4), name="big")
+        bench.create(role("prefill", replicas=20, size=4), name="big")
         if pods_seen:
             recording.wait(lambda events: len(events) >= pods_seen)
         else:
             eventually(lambda: bench.all("Workload"))
         operator.kill()
         operator.start()
-        bench.await_pods(200)
+        bench.await_pods(80)
+        recording.wait(lambda events: len(events) >= 80)
         born = Counter(pod["spec"]["hostname"] for kind, pod in recording.events if kind == "ADDED")
-    assert len(born) == 200
+    assert len(born) == 80
     assert set(born.values()) == {1}
-    assert len(bench.owned("PodGroup")) == 50
+    assert len(bench.owned("PodGroup")) == 20
 
 
 def test_status_and_events_of_a_new_resource(bench: Workbench) -> None:

@@ -14,7 +14,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.backends.extender import Extender
 from covey.compile import Layout, Revision, Tree
 
-__all__ = ["Backend", "backend_of"]
+__all__ = ["Backend", "backend_of", "is_supported"]
 
 
 class Backend(Protocol):
@@ -36,6 +36,11 @@ class Backend(Protocol):
 
 
 _BACKENDS: dict[BackendName, Backend] = {backend.name: backend for backend in (Extender(),)}
+
+
+def is_supported(inference: DisaggregatedInference) -> bool:
+    """Whether this release has the resource's backend."""
+    return inference.spec.effective_backend in _BACKENDS
 
 
 def backend_of(inference: DisaggregatedInference) -> Backend:

@@ -153,7 +153,8 @@ class Executor:
             await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
         except (NotFound, Conflict):
             return
-        _log.info("pod deleted", pod=metadata.name, why=action.why)
+        labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
+        _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
 
     async def _delete_object(self, action: DeleteObject) -> None:
         try:

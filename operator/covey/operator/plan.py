@@ -55,7 +55,8 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed))
     actions = Actions(
-        store=_stored(tree.owner, revision, observed),
+        # What is stored has been accepted by the API server: not before there are pods to be made from it.
+        store=_stored(tree.owner, revision, observed) if layout.units else None,
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         apply=apply,
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),

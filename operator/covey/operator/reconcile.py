@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import backend_of
+from covey.backends import backend_of, is_supported
 from covey.compile import Owner, Revision
 from covey.compile.pods import desired_slots
 from covey.kube import resources
@@ -118,7 +118,11 @@ class Reconciler:
         # 4. Something that a person has to change, or the API server would not take the pods.
         problem = find_unsupported(spec) or bad_levels
         bad_template = None
-        if problem is None and all(item.revision.hash != Revision.of(spec).hash for item in revisions):
+        if (
+            problem is None
+            and not spec.suspend
+            and all(item.revision.hash != Revision.of(spec).hash for item in revisions)
+        ):
             bad_template = await self._templates.find_problem(backend_of(inference).tree(inference, levels=levels))
         # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
         planned, problem = await self._act(inference, owner, observed, problem, bad_template)
@@ -141,9 +145,10 @@ class Reconciler:
         problem: Problem | None,
         bad_template: Problem | None,
     ) -> tuple[Plan, Problem | None]:
-        if inference.spec.suspend or problem is None:
+        suspended = inference.spec.suspend and is_supported(inference)
+        if suspended or problem is None:
             planned = plan(inference, observed)
-            if inference.spec.suspend or planned.held or bad_template is None:
+            if planned.held or bad_template is None:
                 self._caches.retire((owner.namespace, owner.name), desired_slots(planned.revision, planned.layout))
                 return planned, await self._execute(owner, observed, planned.actions) or problem
             problem = bad_template

@@ -278,6 +278,12 @@ def test_suspended(world: World) -> None:
     assert len(world.pods) == 7
 
 
+def test_a_suspended_resource_stores_no_revision_that_nobody_has_checked() -> None:
+    world = World(llama(suspend=True))
+    world.settle()
+    assert not world.revisions
+
+
 def test_surplus_units_go_whole(world: World) -> None:
     world.inference = llama(replicas=2)
     world.settle()

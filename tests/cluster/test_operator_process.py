@@ -1,0 +1,64 @@
+"""The process itself: probes, metrics, its end, and the namespaces that it looks after."""
+
+from collections.abc import Iterator
+from urllib.request import urlopen
+
+import pytest
+
+from api_manifests import role
+from cluster.workbench import Workbench
+from localcluster import Cluster, Process
+
+
+@pytest.fixture
+def process(cluster: Cluster, namespace: str) -> Iterator[Process]:
+    """An operator for one namespace alone."""
+    yield cluster.start_covey("operator", f"--namespace={namespace}")
+    cluster.stop_all()
+
+
+@pytest.fixture
+def elsewhere(cluster: Cluster) -> Iterator[Workbench]:
+    cluster.ensure("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    bench = Workbench(cluster, "elsewhere")
+    yield bench
+    bench.delete("DisaggregatedInference", "llm")
+
+
+def test_one_namespace(cluster: Cluster, namespace: str, process: Process, elsewhere: Workbench) -> None:
+    elsewhere.create(role("r"))
+    bench = Workbench(cluster, namespace)
+    bench.create(role("r"))
+    bench.await_pods(1)
+    assert process.alive
+    assert not elsewhere.pods()
+    assert "status" not in elsewhere.get("DisaggregatedInference", "llm")
+
+
+def test_probes_and_metrics(cluster: Cluster, namespace: str, process: Process) -> None:
+    bench = Workbench(cluster, namespace)
+    bench.create(role("r"))
+    bench.await_condition("Admitted", "False", "Waiting")
+    for probe in ("healthz", "readyz"):
+        with urlopen(f"{process.health_url}/{probe}") as answer:
+            assert answer.read() == b"ok\n"
+    with urlopen(process.metrics_url) as page:
+        text = page.read().decode()
+    for metric in ("covey_reconcile_total", "covey_kube_requests_total", "covey_workqueue_depth"):
+        assert f"\n{metric}{{" in text
+    assert 'covey_reconcile_total{result="error"}' not in text
+
+
+def test_sigterm_ends_it_cleanly(process: Process) -> None:
+    assert process.stop(timeout=10) == 0
+    assert '"event":"stopped"' in process.log_text()
+
+
+def test_kopf_leaves_no_trace_on_the_resource(cluster: Cluster, namespace: str, process: Process) -> None:
+    assert process.alive
+    bench = Workbench(cluster, namespace)
+    bench.create(role("r"))
+    bench.await_pods(1)
+    metadata = bench.get("DisaggregatedInference", "llm")["metadata"]
+    assert "annotations" not in metadata
+    assert "finalizers" not in metadata

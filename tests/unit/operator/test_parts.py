@@ -1,0 +1,155 @@
+"""The small pure parts: drift, refusals of the API server, topology, revisions that cannot be read."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile import Revision, compile_inference
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
+from covey.operator.drift import has_drifted, stamped
+from covey.operator.objects import ControllerRevision, Owned
+from covey.operator.observe import read_revisions
+from covey.operator.problem import of_pod_refusal
+from covey.operator.validate import find_levels, find_unsupported
+from unit.compile.inferences import inference, role
+
+
+def stored(body: dict[str, Any]) -> dict[str, Any]:
+    """An object as the API server gives it back: with what it and others have added."""
+    found = copy.deepcopy(stamped(body))
+    found["metadata"] |= {"uid": "u", "resourceVersion": "7", "labels": {**found["metadata"]["labels"], "team": "x"}}
+    found["spec"]["defaulted"] = {"by": "the server"}
+    return found
+
+
+@pytest.fixture
+def group() -> dict[str, Any]:
+    tree = compile_inference(inference(role("r", topology={"required": "rack"}), topology={"required": "block"}))
+    return copy.deepcopy(tree.levels[3].objects[0])
+
+
+def test_no_drift(group: dict[str, Any]) -> None:
+    assert not has_drifted(stamped(group), msgspec.convert(stored(group), Owned))
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("spec", "desiredCount"), 9),
+        (("spec", "schedulingPolicy"), {"basic": {}}),
+        (("spec", "schedulingConstraints", "topology"), []),
+        (("spec", "workloadRef"), None),
+        (("metadata", "labels", "covey.dev/role"), "else"),
+        (("metadata", "annotations"), {}),
+    ],
+)
+def test_drift(group: dict[str, Any], path: tuple[str, ...], value: object) -> None:
+    found = stored(group)
+    *above, last = path
+    node = found
+    for step in above:
+        node = node[step]
+    node[last] = value
+    assert has_drifted(stamped(group), msgspec.convert(found, Owned))
+
+
+def test_a_field_that_is_no_longer_wanted_is_drift(group: dict[str, Any]) -> None:
+    found = msgspec.convert(stored(group), Owned)
+    del group["spec"]["schedulingConstraints"]
+    assert has_drifted(stamped(group), found)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "retry"),
+    [
+        (Invalid(422, "Invalid", 'Pod "x" is invalid: spec.containers'), names.REASON_TEMPLATE_REJECTED, False),
+        (
+            BadRequest(400, "BadRequest", 'strict decoding error: unknown field "spec.x"'),
+            names.REASON_TEMPLATE_REJECTED,
+            False,
+        ),
+        (Forbidden(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: few'), names.REASON_QUOTA_EXCEEDED, True),
+        (
+            Forbidden(403, "Forbidden", "no PriorityClass with name high was found"),
+            names.REASON_TEMPLATE_REJECTED,
+            True,
+        ),
+    ],
+)
+def test_refusals_that_a_person_has_to_know_of(error: ApiError, reason: str, retry: bool) -> None:  # noqa: FBT001 - a column
+    problem = of_pod_refusal(error)
+    assert problem is not None
+    assert (problem.reason, problem.message, problem.retry) == (reason, error.message, retry)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadRequest(400, "BadRequest", 'admission webhook "x" does not support dry run'),
+        Forbidden(403, "Forbidden", "namespace x because it is being terminated"),
+        Forbidden(403, "Forbidden", 'User "covey" cannot create resource "pods"'),
+        ApiError(500, "InternalError", 'failed calling webhook "x"'),
+    ],
+)
+def test_answers_that_say_nothing_about_the_pod(error: ApiError) -> None:
+    assert of_pod_refusal(error) is None
+
+
+def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopology:
+    annotations = {names.ANNOTATION_DEFAULT_TOPOLOGY: "true"} if default else None
+    spec = core.ClusterTopologySpec(tuple(core.TopologyLevelSpec(level, (f"x/{level}",)) for level in levels))
+    return core.ClusterTopology(core.Meta(name=name, annotations=annotations), spec)
+
+
+def test_levels_of_the_topology_in_use() -> None:
+    plain = inference(role("r")).spec
+    assert find_levels(plain, [topology("one", "hall", "rack")]) == (("hall", "rack"), None)
+    assert find_levels(plain, [topology("one", "a"), topology("two", "b", default=True)]) == (("b",), None)
+    assert find_levels(plain, []) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("spec", "topologies", "words"),
+    [
+        (
+            {"topology": {"required": "hall"}},
+            [topology("one", "rack")],
+            "level hall is not in topology one, which has rack",
+        ),
+        ({"topology": {"required": "hall"}}, [], "level hall is not in any topology that Covey can detect"),
+        ({"topology": {"name": "none"}}, [topology("one", "rack")], "there is no ClusterTopology 'none'"),
+        ({}, [topology("one", "rack"), topology("two", "rack")], "none marked default"),
+        (
+            {"topology": {"required": "rack", "preferred": "hall"}},
+            [topology("one", "hall", "rack")],
+            "spec.topology: preferred level hall is coarser than the required rack",
+        ),
+    ],
+)
+def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopology], words: str) -> None:
+    _, problem = find_levels(inference(role("r"), **spec).spec, topologies)
+    assert problem is not None
+    assert problem.reason == names.REASON_INVALID_TOPOLOGY
+    assert words in problem.message
+
+
+def test_unsupported_fields_are_all_named() -> None:
+    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit").spec)
+    assert problem is not None
+    assert "spec.disruptionMode" in problem.message
+    assert "spec.roles[r].update" in problem.message
+
+
+def test_a_revision_that_cannot_be_read_is_as_good_as_absent() -> None:
+    good = Revision.of(inference(role("r")).spec)
+    items = [
+        ControllerRevision(core.Meta(name="bad"), 1, {"roles": 3}),
+        ControllerRevision(core.Meta(name="empty"), 2),
+        ControllerRevision(core.Meta(name="good"), 3, good.as_data()),
+    ]
+    (found,) = read_revisions(items)
+    assert (found.name, found.number, found.revision) == ("good", 3, good)

@@ -1,0 +1,270 @@
+"""What the status says in each situation."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.operator import status
+from covey.operator.plan import stand_still
+from covey.operator.problem import Problem
+from covey.operator.transitions import find_transitions
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+NOW = "2026-05-01T12:00:00Z"
+LATER = "2026-05-01T12:30:00Z"
+
+
+def llama(**spec: Any) -> DisaggregatedInference:
+    return inference(role("prefill", replicas=2, size=2), role("decode", replicas=2), **spec)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(llama())
+    made.settle()
+    return made
+
+
+def compute(world: World, before: dict[str, Any] | None = None, now: str = NOW, **more: Any) -> dict[str, Any]:
+    return status.compute(world.inference, world.observe(), world.plan(), before or {}, now, **more)
+
+
+def conditions(computed: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {item["type"]: (item["status"], item["reason"]) for item in computed["conditions"]}
+
+
+def message(computed: dict[str, Any], kind: str) -> str:
+    return next(item["message"] for item in computed["conditions"] if item["type"] == kind)
+
+
+def decide(world: World, unit: int = 0, value: str = "True", reason: str = "Admitted", text: str = "") -> None:
+    """What the scheduler process writes on a root."""
+    key = ("CompositePodGroup", f"llama-{unit}")
+    path = core.GroupPlacement("rack", ("z1", "b1", "r1"))
+    group_status = core.GroupStatus(
+        conditions=(core.Condition("Admitted", value, reason, text),),
+        placement=(core.GroupPlacement("block", ("z1", "b1")), path) if value == "True" else None,
+    )
+    world.objects[key] = msgspec.structs.replace(world.objects[key], status=group_status)
+
+
+def serve(world: World, *, ready: bool = True, role: str = "") -> None:
+    for name, pod in list(world.pods.items()):
+        if role in (pod.metadata.label(names.LABEL_ROLE) or ""):
+            world.bind(name)
+            if ready:
+                world.ready(name)
+
+
+def test_waiting(world: World) -> None:
+    computed = compute(world)
+    assert conditions(computed) == {
+        "BackendSupported": ("True", "Supported"),
+        "Admitted": ("False", "Waiting"),
+        "Scheduled": ("False", "Waiting"),
+        "Available": ("False", "Waiting"),
+        "Progressing": ("True", "Starting"),
+        "Degraded": ("False", "AsExpected"),
+    }
+    assert computed["observedGeneration"] == 1
+    assert computed["summary"]["ready"] == "prefill 0/2 decode 0/2"
+    assert computed["selector"] == "covey.dev/inference=llama"
+
+
+def test_the_scheduler_s_words_are_the_resource_s(world: World) -> None:
+    decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
+    computed = compute(world)
+    assert conditions(computed)["Admitted"] == ("False", "Infeasible")
+    assert computed["summary"]["reason"] == "no rack has 16 free nvidia.com/gpu"
+    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", "reason": "no rack has 16 free nvidia.com/gpu"}]
+
+
+def test_admitted_then_bound_then_ready(world: World) -> None:
+    decide(world)
+    admitted = compute(world)
+    assert conditions(admitted)["Admitted"] == ("True", "Admitted")
+    assert conditions(admitted)["Scheduled"] == ("False", "NotBound")
+    assert admitted["summary"]["domain"] == "z1/b1/r1"
+    serve(world, ready=False)
+    bound = compute(world)
+    assert conditions(bound)["Scheduled"] == ("True", "Scheduled")
+    assert conditions(bound)["Available"] == ("False", "NotReady")
+    serve(world)
+    served = compute(world)
+    assert conditions(served)["Available"] == ("True", "Available")
+    assert conditions(served)["Progressing"] == ("False", "Complete")
+    assert served["readyUnits"] == served["units"] == 1
+    assert served["roles"][0] == {
+        "name": "prefill",
+        "replicas": 2,
+        "minReplicas": 1,
+        "admitted": 2,
+        "scheduled": 2,
+        "ready": 2,
+        "updated": 2,
+        "restarts": 0,
+    }
+    assert served["summary"] == {
+        "ready": "prefill 2/2 decode 2/2",
+        "updated": "4/4",
+        "reason": "",
+        "domain": "z1/b1/r1",
+    }
+
+
+def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
+    decide(world)
+    world.bind(min(name for name in world.pods if "prefill-0" in name))
+    assert compute(world)["roles"][0]["scheduled"] == 0
+
+
+def test_partially_admitted() -> None:
+    world = World(llama(replicas=3))
+    world.settle()
+    decide(world, 0)
+    decide(world, 1)
+    decide(world, 2, value="False", reason="Infeasible", text="no room")
+    computed = compute(world)
+    assert conditions(computed)["Admitted"] == ("False", "PartiallyAdmitted")
+    assert message(computed, "Admitted") == "2/3 units are admitted; unit 2: no room"
+    assert computed["unitStatuses"][0]["unit"] == 2
+
+
+def test_the_worst_units_are_listed() -> None:
+    world = World(inference(role("r"), replicas=70))
+    world.settle()
+    decide(world, 5)
+    listed = [item["unit"] for item in compute(world)["unitStatuses"]]
+    assert len(listed) == 64
+    assert 5 not in listed
+
+
+def test_degraded_only_after_it_has_served(world: World) -> None:
+    decide(world)
+    serve(world)
+    served = compute(world)
+    for name in [name for name in world.pods if "decode" in name]:
+        world.fail(name)
+    assert conditions(compute(world))["Degraded"] == ("False", "AsExpected")
+    degraded = compute(world, served)
+    assert conditions(degraded)["Degraded"] == ("True", "BelowMinimum")
+    assert conditions(compute(world, degraded))["Degraded"] == ("True", "BelowMinimum")
+
+
+def test_a_held_revision(world: World) -> None:
+    serve(world)
+    decide(world)
+    world.inference = inference(
+        role("prefill", replicas=2, size=2), role("decode", replicas=2, template=template(nodeSelector={"a": "b"}))
+    )
+    computed = compute(world, template_problem=Problem("TemplateRejected", "it is bad"))
+    assert conditions(computed)["Progressing"] == ("False", "RolloutHeld")
+    assert "the change of decode is held" in message(computed, "Progressing")
+    assert "it is bad" in message(computed, "Progressing")
+    assert [item["updated"] for item in computed["roles"]] == [2, 0]
+    assert conditions(computed)["Admitted"] == ("True", "Admitted")
+
+
+@pytest.mark.parametrize("reason", ["Unsupported", "TemplateRejected", "QuotaExceeded"])
+def test_a_problem_before_anything_exists(reason: str) -> None:
+    world = World(llama())
+    planned = stand_still(world.inference, world.observe())
+    assert not planned.actions
+    problem = Problem(reason, "words")
+    computed = status.compute(world.inference, world.observe(), planned, {}, NOW, problem=problem)
+    assert conditions(computed)["Admitted"] == ("False", reason)
+    assert conditions(computed)["Progressing"] == ("False", reason)
+    assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")
+    assert computed["summary"]["reason"] == "words"
+    assert computed["units"] == 0
+
+
+def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
+    decide(world)
+    serve(world)
+    computed = compute(world, problem=Problem("QuotaExceeded", "words"))
+    assert conditions(computed)["Admitted"] == ("True", "Admitted")
+    assert conditions(computed)["Progressing"] == ("False", "QuotaExceeded")
+
+
+def test_suspended() -> None:
+    world = World(llama(suspend=True))
+    world.settle()
+    computed = compute(world)
+    assert conditions(computed)["Admitted"] == ("False", "Suspended")
+    assert conditions(computed)["Available"] == ("False", "Suspended")
+    assert computed["units"] == 0
+
+
+def test_no_units_wanted() -> None:
+    world = World(llama(replicas=0))
+    world.settle()
+    assert conditions(compute(world))["Admitted"] == ("True", "Admitted")
+
+
+def test_preferred_levels_are_told_where_there_are_any(world: World) -> None:
+    root = world.objects["CompositePodGroup", "llama-0"]
+    condition = core.Condition("TopologySatisfied", "False", "Coarser", "rack was wanted, block was reached")
+    world.objects["CompositePodGroup", "llama-0"] = msgspec.structs.replace(
+        root, status=core.GroupStatus(conditions=(condition,))
+    )
+    computed = compute(world)
+    assert conditions(computed)["TopologySatisfied"] == ("False", "Coarser")
+
+
+def test_times_change_only_with_the_status(world: World) -> None:
+    first = compute(world)
+    decide(world, value="False", reason="Infeasible", text="no room")
+    second = compute(world, first, LATER)
+    assert {item["lastTransitionTime"] for item in second["conditions"]} == {NOW}
+    decide(world)
+    third = compute(world, second, LATER)
+    times = {item["type"]: item["lastTransitionTime"] for item in third["conditions"]}
+    assert times["Admitted"] == LATER
+    assert times["Available"] == NOW
+
+
+def test_written_only_when_it_differs(world: World) -> None:
+    one = compute(world)
+    assert not status.differ(one, compute(world, one, LATER))
+    stored = {**one, "conditions": list(reversed(one["conditions"]))}
+    assert not status.differ(stored, one)
+    decide(world)
+    assert status.differ(one, compute(world, one, LATER))
+
+
+def test_what_the_crd_knows_is_all_that_is_said(world: World) -> None:
+    from covey.api.status import DisaggregatedInferenceStatus  # noqa: PLC0415 - to compare with
+
+    decide(world)
+    serve(world)
+    computed = compute(world)
+    parsed = DisaggregatedInferenceStatus.model_validate(computed).as_object()
+    assert computed.keys() <= parsed.keys()
+
+
+def reasons(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, bool]]:
+    return [(note.reason, note.warning) for note in find_transitions(before, after)]
+
+
+def test_events_of_the_life_of_a_resource(world: World) -> None:
+    new = compute(world)
+    assert reasons({}, new) == []
+    decide(world, value="False", reason="Infeasible", text="no room")
+    refused = compute(world, new)
+    assert reasons(new, refused) == [("Infeasible", True)]
+    assert reasons(refused, refused) == []
+    decide(world)
+    admitted = compute(world, refused)
+    assert reasons(refused, admitted) == [("Admitted", False)]
+    serve(world)
+    served = compute(world, admitted)
+    assert reasons(admitted, served) == [("Scheduled", False), ("Available", False)]
+    world.fail(next(name for name in world.pods if "decode-0" in name))
+    world.fail(next(name for name in world.pods if "decode-1" in name))
+    assert ("Unavailable", True) in reasons(served, compute(world, served))
