@@ -53,7 +53,9 @@ def cluster(*racks: int, blocks: int = 1, gpus: int = 8) -> list[Object]:
 
 
 def pod_spec(gpus: int = 8, **more: Any) -> Object:
-    return {"containers": [{"name": "engine", "image": "e", "resources": {"requests": {GPU: str(gpus)}}}], **more}
+    devices = {GPU: str(gpus)}
+    resources = {"requests": devices, "limits": devices}  # a real API server wants both for devices
+    return {"containers": [{"name": "engine", "image": "e", "resources": resources}], **more}
 
 
 def role(name: str, replicas: int = 1, minimum: int = 1, size: int = 1, gpus: int = 8, **more: Any) -> Object:

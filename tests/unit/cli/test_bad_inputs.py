@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from cli_inputs import EXAMPLES, cluster, covey, inference, node, pod, role, write
 
 NODES = EXAMPLES / "offline/nodes.json"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cli_inputs import EXAMPLES, admitted, covey, plan, workload
 
+from cli_inputs import EXAMPLES, admitted, covey, plan, workload
 from covey import __version__
 from covey.cli import main
 from covey.cli.errors import InputError

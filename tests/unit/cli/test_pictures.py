@@ -7,11 +7,11 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from cli_inputs import EXAMPLES, covey
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from cli_inputs import EXAMPLES, covey
 from covey.cli.render.floor import Floor, Ground, Spot, build_floor, device_word, main_resource, natural
 from covey.cli.render.picture import print_picture
 from covey.cli.render.svg import render_svg
@@ -57,10 +57,10 @@ def test_a_small_floor_is_drawn_whole() -> None:
         "ns/llm  topology kueue · zone z · block b0 · 4 nodes",
         "╭ rack r0 ────── 6 free ╮ ╭ rack r1 ────── 4 free ╮",
         "│ n0-0-0 PPPPPPPP P0    │ │ n0-1-0 DDDD□□□□ D0 R0 │",
-        "│ n0-0-1 ▒▒□□□□□□       │ │ n0-1-1 ╳╳╳╳╳╳╳╳       │",
+        "│ n0-0-1 ▒▒□□□□□□       │ │ n0-1-1 ╳╳╳╳╳╳╳╳       │",  # noqa: RUF001 - drawn, not read
         "╰───────────────────────╯ ╰───────────────────────╯",
         "",
-        "P prefill   D decode   R router   ▒ others   □ free   ╳ closed   a cell is one GPU",
+        "P prefill   D decode   R router   ▒ others   □ free   ╳ closed   a cell is one GPU",  # noqa: RUF001 - drawn, not read
     ]
 
 

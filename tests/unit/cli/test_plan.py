@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonschema
 import pytest
-from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 
+from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 from covey.cli.planning import passes
 from covey.placement.planner import plan_minimum
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+
 from cli_inputs import (
     EXAMPLES,
     admitted,

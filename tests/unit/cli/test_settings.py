@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli_inputs import covey
 
+from cli_inputs import covey
 from covey.cli.errors import InputError
 from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
 from covey.operator.settings import Settings as OperatorSettings

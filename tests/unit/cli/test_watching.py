@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
 from rich.console import Console
 
+from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.cli.documents import convert
@@ -132,6 +132,11 @@ def test_surplus_that_waits_does_not_make_a_unit_wait() -> None:
     tree = world.tree()
     assert tree.state is State.READY
     assert at(tree, "0", "prefill", "1").state is State.WAITING
+    out = io.StringIO()
+    print_branch(tree, Console(file=out, width=200), whole=False)
+    assert "2 pods, such as llm-0-prefill-1-0  no place yet" in out.getvalue()
+    assert "decode" in out.getvalue()
+    assert "llm-0-decode-0-0" not in out.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ from covey.cli.errors import CommandError
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PIPED_WIDTH = 160
+#: Without a terminal lines are as long as they have to be: whoever reads them may grep.
+_ENDLESS = 100_000
+_PAGE = 160
 
 
 def open_console(*, no_color: bool) -> Console:
@@ -28,5 +30,10 @@ def open_console(*, no_color: bool) -> Console:
     plain = no_color or bool(os.environ.get("NO_COLOR"))
     console = Console(highlight=False, markup=False, emoji=False, no_color=plain)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
+        console.width = _ENDLESS
     return console
+
+
+def page_width(console: Console) -> int:
+    """The width to lay a page out for, where there is no terminal to fill."""
+    return min(console.width, _PAGE) if console.width == _ENDLESS else console.width

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
 from covey.cli.render.words import BAD, DIM, GOOD
-from covey.cli.watching.branch import Branch, State
+from covey.cli.watching.branch import Branch, State, troubled
 
 _MARKS = {
     State.READY: ("✓", GOOD),
@@ -16,29 +18,37 @@ _MARKS = {
     State.WAITING: ("○", "yellow"),
     State.FAILED: ("✗", BAD),
 }
-#: So many pods with the same state and reason are listed; more are counted.
-_PODS = 4
+#: So many pods of which the same is to be said are listed; more are counted.
+_PODS = 8
 
 
 def print_branch(branch: Branch, console: Console, *, whole: bool) -> None:
-    """Print the tree; without ``whole``, what is well is one line without children."""
+    """Print the tree; without ``whole``, what has nothing to say is one line without children."""
     tree = Tree(_label(branch), guide_style=DIM)
     _grow(tree, branch, whole=whole)
-    console.print(tree, soft_wrap=True)
+    console.print(tree)
 
 
 def _grow(tree: Tree, branch: Branch, *, whole: bool) -> None:
-    if branch.state is State.READY and not whole:
+    if not whole and not any(troubled(branch)):
         return
     alike: dict[tuple[str, str, str], list[Branch]] = {}
     for child in branch.children:
         key = (child.name, "", "") if child.kind != "pod" else ("", child.state.value, _general(child))
         alike.setdefault(key, []).append(child)
+    most = _PODS if whole else 1
     for group in alike.values():
-        for child in group if len(group) <= _PODS else group[:1]:
+        for child in group if len(group) <= most else ():
             _grow(tree.add(_label(child)), child, whole=whole)
-        if len(group) > _PODS:
-            tree.add(Text(f"and {len(group) - 1} more pods likewise", DIM))
+        if len(group) > most:
+            tree.add(_many(group))
+
+
+def _many(pods: Sequence[Branch]) -> Text:
+    """Pods of which the same is to be said."""
+    mark, style = _MARKS[pods[0].state]
+    text = Text(f"{mark} ", style).append(f"{len(pods)} pods, such as {pods[0].name}", DIM)
+    return text.append(f"  {pods[0].reason}", style) if pods[0].reason else text
 
 
 def _general(pod: Branch) -> str:

@@ -28,7 +28,7 @@ def print_objects(objects: Sequence[Object], console: Console) -> None:
     for body in tops:
         tree = Tree(_label(body), guide_style=DIM)
         _grow(tree, body, below)
-        console.print(tree, soft_wrap=True)
+        console.print(tree)
 
 
 def _grow(tree: Tree, body: Object, below: Mapping[tuple[str, str], Sequence[Object]]) -> None:

@@ -13,6 +13,7 @@ from itertools import groupby, zip_longest
 from rich.console import Console
 from rich.text import Text
 
+from covey.cli.render.console import page_width
 from covey.cli.render.floor import Box, Floor, NodeBox, Run
 from covey.cli.render.palette import bright
 
@@ -30,9 +31,10 @@ def print_picture(floor: Floor, console: Console) -> None:
     """Print the floor, as wide as the console allows."""
     pen = _Pen(floor, colour=console.color_system is not None and not console.no_color)
     console.print(Text(floor.title, "bold"), Text(f"  {floor.subtitle}", _DIM), sep="", soft_wrap=True)
+    width = page_width(console)
     drawn = sum(len(box.nodes) for box in _leaves(floor.boxes) if box.focus)
-    small = drawn > _MANY or console.width < pen.rack_width()
-    for line in _domains(pen, floor.boxes, console.width, small=small):
+    small = drawn > _MANY or width < pen.rack_width()
+    for line in _domains(pen, floor.boxes, width, small=small):
         console.print(line, soft_wrap=True)
     console.print()
     console.print(_legend(pen), soft_wrap=True)

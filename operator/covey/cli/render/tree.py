@@ -18,7 +18,7 @@ def print_tree(report: Report, console: Console) -> None:
     """A tree for each workload."""
     console.print(Text(words.topology_words(report.topology), words.DIM), soft_wrap=True)
     for workload in report.workloads:
-        console.print(_workload(workload), soft_wrap=True)
+        console.print(_workload(workload))
 
 
 def _workload(workload: WorkloadReport) -> Tree:

@@ -14,6 +14,7 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.compile.groups import role_template
 from covey.scheduler import podstate
 from covey.scheduler.index import Index
 from covey.scheduler.tree import Replica, Role, Unit
@@ -62,6 +63,8 @@ def grow(
     """
     uid = inference.metadata.uid
     index = Index()
+    declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
+    index.set_declared((inference.metadata.namespace, inference.metadata.name), declared)
     for group in groups:
         if _owned(group.metadata, uid):
             index.set_group(group)
@@ -79,7 +82,7 @@ def grow(
         "inference",
         f"{inference.metadata.namespace}/{inference.metadata.name}",
         _worst(units) if units else State.WAITING,
-        _own_reason(inference) or ("suspended" if inference.spec.suspend else ""),
+        "suspended" if inference.spec.suspend else _own_reason(inference, units),
         ready=ready,
         total=wanted,
         children=tuple(units),
@@ -91,10 +94,12 @@ def _owned(meta: core.Meta, uid: str) -> bool:
     return owner is not None and owner.uid == uid
 
 
-def _own_reason(inference: DisaggregatedInference) -> str:
-    """What the operator says of the whole, unless it is that all is well or what the units say themselves."""
+def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
+    """What the operator says of the whole; why it is not admitted only where no unit says it itself."""
+    told = {"True": {names.DEGRADED, names.PAUSED}, "False": {names.BACKEND_SUPPORTED, names.ADMITTED}}
+    if any(unit.children and unit.reason for unit in units):
+        told["False"].remove(names.ADMITTED)
     conditions = inference.status.conditions if inference.status else ()
-    told = {"True": (names.DEGRADED, names.PAUSED), "False": (names.BACKEND_SUPPORTED, names.ADMITTED)}
     found = [each for each in conditions if each.type in told.get(each.status, ())]
     return "; ".join(dict.fromkeys(f"{each.reason}: {each.message}" if each.message else each.reason for each in found))
 

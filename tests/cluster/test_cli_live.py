@@ -1,0 +1,117 @@
+"""`covey explain`, `status`, `top`, `version` and `plan --cluster` against a real control plane."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import cli_inputs
+from cli_inputs import GPU, inference, role, workload, write
+from localcluster import Cluster, eventually
+
+Run = Callable[..., Any]
+PATH = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+
+
+@pytest.fixture
+def run(cluster: Cluster, namespace: str) -> Run:
+    """`run("status", "llm") -> JSON`, of the test's namespace."""
+
+    def call(*arguments: object, status: int = 0, form: str = "json") -> Any:
+        result = cli_inputs.covey(*arguments, "-n", namespace, "--kubeconfig", cluster.kubeconfig, "-o", form)
+        assert result.exit_code == status, result.output
+        return json.loads(result.stdout) if form == "json" else result.stdout
+
+    return call
+
+
+@pytest.fixture
+def create(cluster: Cluster, namespace: str, covey: object) -> Callable[..., None]:
+    assert covey
+
+    def post(name: str, *roles: Any, **spec: Any) -> None:
+        cluster.api("POST", PATH.format(namespace), inference(name, *roles, **spec))
+
+    return post
+
+
+GANG = (role("prefill", 2, 1, size=2, topology={"required": "rack"}), role("decode", 1, 1))
+
+
+def complete(branch: Any) -> bool:
+    return branch["state"] == "ready" and branch["ready"] == branch["total"] and all(map(complete, branch["children"]))
+
+
+def reasons(branch: Any) -> str:
+    return " | ".join(filter(None, [branch["reason"], *map(reasons, branch["children"])]))
+
+
+def test_a_running_one_has_a_whole_tree_and_nothing_to_explain(run: Run, create: Any, nodes: Any) -> None:
+    names = nodes(racks=2, nodes=3)
+    create("llm", *GANG, topology={"required": "block"})
+    # The operator's own status follows a moment after the pods.
+    tree = eventually(lambda: found if complete(found := run("status", "llm")) and not reasons(found) else None, 60)
+    (unit,) = tree["children"]
+    assert {each["name"]: (each["ready"], each["total"]) for each in unit["children"]} == {
+        "prefill": (2, 2),
+        "decode": (1, 1),
+    }
+    assert "block" in unit["placement"]
+    pods = [pod for each in unit["children"] for replica in each["children"] for pod in replica["children"]]
+    assert len(pods) == 5
+    assert {pod["placement"] for pod in pods} <= set(names)
+    text = run("explain", "llm", form="tree")
+    assert "1/1 ready" in text
+    assert "prefill" not in text, "explain leaves out what is well"
+    assert "prefill" in run("status", "dinf/llm", form="tree")
+
+
+def test_one_that_does_not_fit_is_explained_as_the_scheduler_said(run: Run, create: Any, nodes: Any) -> None:
+    nodes(racks=2, nodes=1)
+    create("big", *GANG, topology={"required": "block"})
+    tree = eventually(lambda: found if "Infeasible" in reasons(found := run("explain", "big")) else None, 60)
+    assert tree["state"] == "waiting"
+    assert "prefill" in tree["children"][0]["reason"]
+    pods = [
+        pod for each in tree["children"][0]["children"] for replica in each["children"] for pod in replica["children"]
+    ]
+    assert {pod["reason"] for pod in pods} == {"no place yet"}
+    assert "Infeasible" in run("explain", "big", form="tree")
+
+
+def test_plan_counts_what_runs_and_knows_its_members(run: Run, create: Any, nodes: Any, tmp_path: Path) -> None:
+    nodes(racks=1, nodes=4)
+    create("llm", *GANG, topology={"required": "block"})
+    eventually(lambda: run("status", "llm")["state"] == "ready", 60)
+    same = write(tmp_path / "same.json", [inference("llm", *GANG, topology={"required": "block"})])
+    known = workload(run("plan", "-f", same, "--cluster"), "llm")
+    assert known["verdict"] == "Admitted"
+    placed = {pod["name"] for each in known["units"][0]["roles"] for one in each["instances"] for pod in one["pods"]}
+    live = run("status", "llm")["children"][0]
+    running = {pod["name"] for each in live["children"] for replica in each["children"] for pod in replica["children"]}
+    assert placed == {name for name in running if name in placed}
+    assert len(placed) >= 3
+    more = write(tmp_path / "more.json", [inference("more", role("w", 2, 2))])
+    assert workload(run("plan", "-f", more, "--cluster", status=3), "more")["verdict"] == "Infeasible"
+
+
+def test_top_counts_the_cluster(run: Run, create: Any, nodes: Any) -> None:
+    added = nodes(racks=1, nodes=3)
+    create("llm", role("w", 1, 1, gpus=2))
+    eventually(lambda: run("status", "llm")["state"] == "ready", 60)
+    report = run("top")
+    assert report["resource"] == GPU
+    whole = report["domains"][0]
+    assert (whole["nodes"], whole["capacity"], whole["used"], whole["stranded"]) == (len(added), 24, 2, 6)
+
+
+def test_version_names_the_server(run: Run) -> None:
+    assert run("version")["serverVersion"].startswith("v1.")
+
+
+def test_a_name_that_is_not_there(cluster: Cluster, namespace: str) -> None:
+    result = cli_inputs.covey("explain", "nobody", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
+    assert result.exit_code == 1
+    assert f"there is no DisaggregatedInference {namespace}/nobody" in result.stderr
