@@ -39,7 +39,7 @@ def placements(gang: Gang, inventory: Inventory, counts: tuple[int, ...]) -> Ite
 
     def extend(index: int, placed: Placed) -> Iterator[Placed]:
         if index == len(todo):
-            if levels_hold(gang, inventory, counts, placed):
+            if levels_hold(gang, inventory, placed):
                 yield dict(placed)
             return
         _, _, pod = todo[index]
@@ -54,7 +54,7 @@ def placements(gang: Gang, inventory: Inventory, counts: tuple[int, ...]) -> Ite
                 free[name][r] -= n
             on[name].append(pod)
             placed[pod.key] = name
-            if levels_hold(gang, inventory, counts, placed):
+            if levels_hold(gang, inventory, placed):
                 yield from extend(index + 1, placed)
             del placed[pod.key]
             on[name].pop()
@@ -64,7 +64,7 @@ def placements(gang: Gang, inventory: Inventory, counts: tuple[int, ...]) -> Ite
     yield from extend(0, {key: node for key, node in fixed.items() if node is not None})
 
 
-def levels_hold(gang: Gang, inventory: Inventory, counts: tuple[int, ...], placed: Placed) -> bool:
+def levels_hold(gang: Gang, inventory: Inventory, placed: Placed) -> bool:
     """Whether what is placed so far straddles no required level. All placed members of the gang count."""
     topology = inventory.topologies[gang.topology]
 
@@ -86,8 +86,11 @@ def levels_hold(gang: Gang, inventory: Inventory, counts: tuple[int, ...], place
     ):
         return False
     for i, role in enumerate(gang.roles):
-        coarse = role.follow_unit and gang.required and role.required and (
-            topology.depth(role.required) <= topology.depth(gang.required)
+        coarse = (
+            role.follow_unit
+            and gang.required
+            and role.required
+            and (topology.depth(role.required) <= topology.depth(gang.required))
         )
         if role.required and not coarse:
             for (j, _), ps in members.items():
@@ -140,7 +143,7 @@ def valid(
                     if free[name][r] < 0:
                         report(f"{name} is over-committed")
                         return False
-    if not levels_hold(gang, inventory, (), placed):
+    if not levels_hold(gang, inventory, placed):
         report("levels are straddled")
         return False
     return True

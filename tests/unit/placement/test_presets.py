@@ -1,0 +1,84 @@
+"""Presets: every one is found by its own labels, and the choice of a topology is never a guess."""
+
+from __future__ import annotations
+
+import pytest
+
+from covey.api import core
+from covey.placement.inventory import path_of
+from covey.placement.model import Topology
+from covey.placement.presets import PRESETS, choose, detect, topology_of
+from unit.placement.builders import make_node
+
+NAMES = {"region", "zone", "block", "subblock", "rack", "host"}
+
+
+def own_labels(preset: Topology) -> dict[str, str]:
+    return {key: f"{level.name}-1" for level in preset.levels for key in level.keys[:1]}
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_each_preset_is_detected_from_its_labels(preset: Topology) -> None:
+    assert detect([make_node("n", labels=own_labels(preset))]) == preset
+
+
+@pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
+def test_levels_have_the_common_names_from_broad_to_narrow(preset: Topology) -> None:
+    names = [level.name for level in preset.levels]
+    assert set(names) <= NAMES
+    order = ["region", "zone", "block", "subblock", "rack", "host"]
+    assert names == sorted(names, key=order.index)
+
+
+def test_the_labels_that_most_nodes_carry_win() -> None:
+    nodes = [make_node(f"k{i}", labels={"cloud.provider.com/topology-block": "b"}) for i in range(3)]
+    nodes += [make_node("c", labels={"nvidia.com/gpu.clique": "u.1"})]
+    found = detect(nodes)
+    assert found is not None
+    assert found.name == "kueue"
+
+
+def test_nodes_without_any_known_label_have_no_preset() -> None:
+    assert detect([core.Node(metadata=core.Meta(name="n", labels={"x": "y"}))]) is None
+    assert detect([]) is None
+
+
+def test_the_first_key_present_gives_the_value() -> None:
+    legacy = next(preset for preset in PRESETS if preset.name == "topograph-legacy")
+    labels = {"network.topology.nvidia.com/core": "c", "network.topology.nvidia.com/accelerator": "a"}
+    assert path_of(legacy, labels) == (None, "c", None, "a", None)
+    assert path_of(legacy, labels | {"network.topology.nvidia.com/spine": "s"})[1] == "s"
+
+
+def resource(name: str) -> core.ClusterTopology:
+    level = core.TopologyLevelSpec(name="rack", keys=("r",), optional=True)
+    return core.ClusterTopology(metadata=core.Meta(name=name), spec=core.ClusterTopologySpec(levels=(level,)))
+
+
+def test_a_cluster_topology_keeps_its_levels() -> None:
+    topology = topology_of(resource("mine"))
+    assert (topology.name, [(level.name, level.keys, level.optional) for level in topology.levels]) == (
+        "mine",
+        [("rack", ("r",), True)],
+    )
+
+
+def test_the_choice_is_the_named_the_default_the_only_one_or_the_detected() -> None:
+    one, two = topology_of(resource("one")), topology_of(resource("two"))
+    nodes = [make_node("n", labels={"nvidia.com/gpu.clique": "u.1"})]
+    assert choose("two", [one, two], [], nodes) == two
+    assert choose("kueue", [one], [], nodes).name == "kueue"
+    assert choose(None, [one, two], ["two"], nodes) == two
+    assert choose(None, {"one": one}, [], nodes) == one
+    assert choose(None, [], [], nodes).name == "nvidia-clique"
+    assert choose(None, [], [], []).name == "kubernetes"
+
+
+def test_an_unclear_choice_is_refused() -> None:
+    one, two = topology_of(resource("one")), topology_of(resource("two"))
+    with pytest.raises(LookupError, match="no ClusterTopology 'three'; there are: one, two"):
+        choose("three", [one, two], [], [])
+    with pytest.raises(LookupError, match="none marked default: one, two"):
+        choose(None, [one, two], [], [])
+    with pytest.raises(LookupError, match="several ClusterTopologies are marked default: one, two"):
+        choose(None, [one, two], ["one", "two"], [])

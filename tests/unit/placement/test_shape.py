@@ -1,0 +1,119 @@
+"""Shapes: like pods are one object, and what decides a node is all in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.api import constants, core
+from covey.placement.model import Shape
+from covey.placement.shape import conflict, exclusive, shape_of, unmodelled
+
+
+def anti_affinity(
+    *, key: str = constants.HOSTNAME_LABEL, namespace_selector: core.LabelSelector | None = None, **labels: str
+) -> core.Affinity:
+    term = core.PodAffinityTerm(
+        topology_key=key, label_selector=core.LabelSelector(match_labels=labels), namespace_selector=namespace_selector
+    )
+    return core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))
+
+
+def pinned(node: str, *, expressions: tuple[core.Requirement, ...] | None = None) -> core.Affinity:
+    field = core.Requirement(key="metadata.name", operator="In", values=(node,))
+    term = core.NodeSelectorTerm(match_fields=(field,), match_expressions=expressions)
+    return core.Affinity(node_affinity=core.NodeAffinity(required=core.NodeSelector(node_selector_terms=(term,))))
+
+
+def pod(name: str = "p", labels: dict[str, str] | None = None, namespace: str = "ns", **spec: Any) -> core.Pod:
+    spec.setdefault("containers", (core.Container(resources=core.Resources(requests={"cpu": "1"})),))
+    return core.Pod(metadata=core.Meta(name=name, namespace=namespace, labels=labels), spec=core.PodSpec(**spec))
+
+
+def test_like_pods_have_one_shape_whatever_they_are_called() -> None:
+    one = shape_of(pod("a", {"covey.dev/replica": "0", "app": "x"}))
+    other = shape_of(pod("b", {"covey.dev/replica": "1", "app": "y"}))
+    assert one is other
+
+
+def test_order_of_selectors_and_tolerations_does_not_matter() -> None:
+    first, second = core.Toleration(key="a"), core.Toleration(key="b")
+    one = shape_of(pod(node_selector={"x": "1", "y": "2"}, tolerations=(first, second)))
+    other = shape_of(pod(node_selector={"y": "2", "x": "1"}, tolerations=(second, first, second)))
+    assert one is other
+
+
+def test_the_pin_of_a_released_pod_is_no_part_of_its_shape() -> None:
+    plain = shape_of(pod())
+    assert shape_of(pod(affinity=pinned("n1"))) is plain
+    gated = pod(affinity=pinned("n1"), scheduling_gates=(core.SchedulingGate(name=constants.GATE_GANG),))
+    assert shape_of(gated).node_affinity is not None
+
+
+def test_what_stood_beside_the_pin_stays() -> None:
+    zone = core.Requirement(key="zone", operator="In", values=("a",))
+    shape = shape_of(pod(affinity=pinned("n1", expressions=(zone,))))
+    assert shape.node_affinity is not None
+    (term,) = shape.node_affinity.node_selector_terms
+    assert term.match_expressions == (zone,)
+    assert term.match_fields is None
+
+
+def test_anti_affinity_to_itself_keeps_two_pods_apart() -> None:
+    shape = shape_of(pod(labels={"app": "decode", "covey.dev/index": "3"}, affinity=anti_affinity(app="decode")))
+    assert exclusive(shape)
+    assert not exclusive(shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode"))))
+
+
+def test_anti_affinity_reaches_other_shapes_both_ways_but_not_other_namespaces() -> None:
+    decode = shape_of(pod(labels={"app": "decode"}, affinity=anti_affinity(app="decode")))
+    prefill = shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode")))
+    elsewhere = shape_of(pod(labels={"app": "decode"}, namespace="other", affinity=anti_affinity(app="decode")))
+    assert conflict(decode, prefill)
+    assert conflict(prefill, decode)
+    assert not conflict(prefill, elsewhere)
+
+
+def test_labels_are_kept_for_terms_of_other_pods_when_asked_for() -> None:
+    prefill = shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode")))
+    decode = pod(labels={"app": "decode", "x": "y"})
+    assert not conflict(prefill, shape_of(decode))
+    assert conflict(prefill, shape_of(decode, keep={"app"}))
+
+
+def test_shapes_with_anti_affinity_can_be_hashed_and_are_interned() -> None:
+    one = shape_of(pod("a", {"app": "x", "covey.dev/index": "0"}, affinity=anti_affinity(app="x")))
+    other = shape_of(pod("b", {"app": "x", "covey.dev/index": "1"}, affinity=anti_affinity(app="x")))
+    assert one is other
+    assert len({one, other}) == 1
+
+
+def port(number: int, ip: str = "", protocol: str = "TCP") -> Shape:
+    ports = (core.ContainerPort(container_port=1, host_port=number, host_ip=ip, protocol=protocol),)
+    return shape_of(pod(containers=(core.Container(ports=ports),)))
+
+
+def test_host_ports_clash_by_protocol_and_address() -> None:
+    assert exclusive(port(80))
+    assert conflict(port(80), port(80, "10.0.0.1"))
+    assert not conflict(port(80, "10.0.0.2"), port(80, "10.0.0.1"))
+    assert not conflict(port(80), port(80, protocol="UDP"))
+    assert not conflict(port(80), port(81))
+    assert not exclusive(shape_of(pod()))
+
+
+def test_what_the_planner_does_not_model_is_named() -> None:
+    assert unmodelled(pod(affinity=anti_affinity(app="x"))) == ()
+    assert unmodelled(pod(affinity=anti_affinity(key="topology.kubernetes.io/zone", app="x"))) == ("podAntiAffinity",)
+    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=core.LabelSelector(), app="x"))) == (
+        "podAntiAffinity",
+    )
+    required = (core.PodAffinityTerm(topology_key="zone"),)
+    near = core.Affinity(pod_affinity=core.PodAffinity(required=required))
+    assert unmodelled(pod(affinity=near)) == ("podAffinity",)
+    assert unmodelled(pod(topology_spread_constraints=(core.TopologySpread(),))) == ("topologySpreadConstraints",)
+    soft = core.TopologySpread(when_unsatisfiable="ScheduleAnyway")
+    assert unmodelled(pod(topology_spread_constraints=(soft,))) == ()
+    assert unmodelled(pod(volumes=(core.Volume(persistent_volume_claim={"claimName": "x"}),))) == (
+        "persistentVolumeClaim",
+    )
+    assert unmodelled(pod(resource_claims=({"name": "gpu"},))) == ("resourceClaims",)

@@ -1,0 +1,211 @@
+"""The known traps of the field: cases in which planners that place one child after another fail."""
+
+from __future__ import annotations
+
+import pytest
+
+from covey.api import core
+from covey.placement.inventory import Inventory
+from covey.placement.model import Gang, Plan, Refusal
+from covey.placement.planner import plan_minimum, plan_surplus
+from covey.placement.rounds import apply, plan_round
+from unit.placement.brute import valid
+from unit.placement.builders import make_gang, make_inventory, make_node, make_role, make_shape, place
+
+WHOLE = [8, 8, 8, 8, 8, 8]
+
+
+def admit(gang: Gang, inventory: Inventory) -> Gang:
+    """Place minimum and surplus, checking both."""
+    for plan in (plan_minimum, plan_surplus):
+        answer = plan(gang, inventory)
+        assert isinstance(answer, Plan)
+        assert valid(gang, inventory, answer.assignments)
+        gang = apply(answer, gang, inventory)
+    return gang
+
+
+def counts(gang: Gang) -> list[int]:
+    return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
+
+
+@pytest.mark.parametrize("sizes", [(2, 3, 2, 3, 2), (3, 3, 2, 2, 2), (2, 2, 2, 3, 3)])
+def test_groups_that_exactly_fill_two_racks_in_any_declared_order(sizes: tuple[int, ...]) -> None:
+    roles = [make_role(f"g{i}", 1, size=size, required="rack") for i, size in enumerate(sizes)]
+    gang = admit(make_gang(*roles, required="block"), make_inventory({"r1": WHOLE, "r2": WHOLE}))
+    assert counts(gang) == [1] * 5
+
+
+@pytest.mark.parametrize(("nodes", "expected"), [(1, None), (2, [1, 1]), (3, [2, 1]), (4, [2, 2]), (6, [4, 2])])
+def test_minimums_come_before_any_surplus(nodes: int, expected: list[int] | None) -> None:
+    """Desired 4 + 2, minimum 1 + 1; with one place to spare the emptier role gets it."""
+    inventory = make_inventory({"r1": [8] * nodes})
+    gang = make_gang(make_role("prefill", 4, 1), make_role("decode", 2, 1), required="block")
+    if expected is None:
+        assert isinstance(plan_minimum(gang, inventory), Refusal)
+    else:
+        assert counts(admit(gang, inventory)) == expected
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_one_role_never_takes_its_surplus_out_of_the_others_minimum(order: tuple[int, int]) -> None:
+    """m1 + m2 <= C < n1 + m2: greedy by declared order refuses this."""
+    roles = [make_role("wide", 5, 2), make_role("deep", 3, 2)]
+    gang = make_gang(*(roles[i] for i in order))
+    assert sum(counts(admit(gang, make_inventory({"r1": [8] * 4})))) == 4
+
+
+def test_the_bigger_sibling_may_be_declared_last() -> None:
+    inventory = make_inventory({"r1": [8] * 4, "r2": [8] * 6})
+    gang = make_gang(make_role("small", 1, size=4, required="rack"), make_role("big", 1, size=6, required="rack"))
+    assert counts(admit(gang, inventory)) == [1, 1]
+
+
+def test_single_gpu_pods_go_to_partial_racks_and_leave_the_whole_one_whole() -> None:
+    inventory = make_inventory({"r1": WHOLE, "r2": [1, 2, 1], "r3": [1, 1, 2]})
+    gang = admit(make_gang(make_role("router", 4, shape=make_shape(1)), required="block"), inventory)
+    nodes = {pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods}
+    assert not any(node and node.startswith("b-r1") for node in nodes)
+    assert len({node.split("-n")[0] for node in nodes if node}) == 1
+
+
+def test_the_same_rack_value_under_two_blocks_is_two_racks() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 2, "b2/r1": [8] * 2})
+    role = make_role("w", 1, size=3, required="rack")
+    assert isinstance(plan_minimum(make_gang(role), inventory), Refusal)
+    assert counts(admit(make_gang(make_role("w", 2, size=2, required="rack")), inventory)) == [2]
+
+
+def test_pods_lost_on_two_dead_nodes_at_once_come_back_inside_their_rack() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 6, "b1/r2": [8] * 6, "b2/r1": [8] * 12})
+    gang = make_gang(
+        make_role("w", 1, size=4, required="rack"), make_role("x", 2, size=2, required="rack"), required="block"
+    )
+    gang = admit(gang, inventory)
+    before = {pod.key: pod.node for role in gang.roles for r in role.replicas for pod in r.pods}
+    dead = {before["w-0-1"], before["w-0-2"]}
+    for node in dead:
+        assert node is not None
+        inventory.remove_node(node)
+    lost = {key for key, node in before.items() if node in dead}
+    for key in lost:
+        inventory.release(key)
+    hurt = place(
+        make_gang(
+            make_role("w", 1, size=4, required="rack"), make_role("x", 2, size=2, required="rack"), required="block"
+        ),
+        {},
+    )
+    hurt = place(hurt, {key: node for key, node in before.items() if key not in lost and node})
+    answer = plan_minimum(hurt, inventory)
+    assert isinstance(answer, Plan)
+    assert {a.pod for a in answer.assignments} == lost
+    home = inventory.path("dc", before["w-0-0"] or "")[:3]
+    assert all(a.path[:3] == home for a in answer.assignments if a.pod.startswith("w"))
+
+
+def test_a_replacement_without_room_in_its_domain_is_infeasible_with_the_reason() -> None:
+    inventory = make_inventory({"b1/r1": [8, 8], "b1/r2": [8] * 6})
+    gang = make_gang(make_role("w", 1, size=3, required="rack"))
+    inventory.hold("w-0-0", "b1-r1-n0", make_shape())
+    answer = plan_minimum(place(gang, {"w-0-0": "b1-r1-n0"}), inventory)
+    assert isinstance(answer, Refusal)
+    (reason,) = answer.reasons
+    assert (reason.role, reason.scope, reason.level, reason.best_domain) == ("w", "replica", "rack", ("z", "b1", "r1"))
+    assert "2 missing pods of replica 0 must join the others in rack z/b1/r1" in reason.message
+    assert (reason.resource, reason.short) == ("nvidia.com/gpu", "8")
+
+
+def test_when_a_domain_is_gone_the_replica_may_go_elsewhere() -> None:
+    inventory = make_inventory({"b1/r2": [8] * 6})
+    gang = place(make_gang(make_role("w", 1, size=3, required="rack")), {"w-0-0": "vanished"})
+    answer = plan_minimum(gang, inventory)
+    assert isinstance(answer, Plan)
+    assert {a.pod for a in answer.assignments} == {"w-0-1", "w-0-2"}
+
+
+def test_two_gangs_race_for_the_last_block() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 4, "b2/r1": [8] * 2})
+    first = make_gang(make_role("a", 1, size=4, required="rack"), required="block", name="first", created="1")
+    second = make_gang(make_role("b", 1, size=4, required="rack"), required="block", name="second", created="2")
+    outcomes = plan_round([second, first], inventory)
+    assert [outcome.gang.name for outcome in outcomes] == ["first", "second"]
+    assert isinstance(outcomes[0].plan, Plan)
+    assert isinstance(outcomes[1].plan, Refusal)
+
+
+def test_growth_stays_in_the_units_domain() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 3, "b2/r1": [8] * 9})
+    gang = place(make_gang(make_role("a", 4, 1), required="block"), {"a-0-0": "b1-r1-n0"})
+    inventory.hold("a-0-0", "b1-r1-n0", make_shape())
+    assert counts(admit(gang, inventory)) == [3]
+
+
+def test_a_role_that_does_not_follow_the_unit_may_lie_anywhere() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 4})
+    inventory.set_node(make_node("cpu", 0, labels={"zone": "z"}))
+    router = make_role(
+        "router", 1, shape=make_shape(0, node_selector=(("kubernetes.io/hostname", "cpu"),)), follow_unit=False
+    )
+    worker = make_role("w", 4)
+    gang = admit(make_gang(router, worker, required="block"), inventory)
+    assert gang.roles[0].replicas[0].pods[0].node == "cpu"
+    assert isinstance(
+        plan_minimum(make_gang(make_role("r", 1, shape=router.replicas[0].pods[0].shape), required="block"), inventory),
+        Refusal,
+    )
+
+
+def test_leader_and_worker_shapes_share_a_rack() -> None:
+    leader = make_shape(0, extra={"cpu": 60_000})
+    inventory = make_inventory({"r1": [8, 8], "r2": [8, 8, 0]})
+    gang = make_gang(make_role("w", 1, size=3, leader=leader, required="rack"))
+    assert counts(admit(gang, inventory)) == [1]
+    two = make_gang(make_role("w", 1, size=3, leader=make_shape(1), required="rack"))
+    assert isinstance(plan_minimum(two, make_inventory({"r1": [8, 8], "r2": [8, 8]})), Refusal)
+
+
+def test_anti_affinity_and_host_ports_on_the_host() -> None:
+    port = make_shape(1, host_ports=(("0.0.0.0", "TCP", 80),))
+    inventory = make_inventory({"r1": [8, 8]})
+    assert isinstance(plan_minimum(make_gang(make_role("w", 3, shape=port)), inventory), Refusal)
+    assert counts(
+        admit(make_gang(make_role("w", 2, shape=port), make_role("x", 14, shape=make_shape(1))), inventory)
+    ) == [2, 14]
+
+
+def test_shapes_that_share_a_host_port_are_exact_too() -> None:
+    inventory = make_inventory({"r1": [8, 8, 8]})
+    one = make_shape(1, host_ports=(("0.0.0.0", "TCP", 80),))
+    two = make_shape(2, host_ports=(("10.0.0.1", "TCP", 80),))
+    assert counts(admit(make_gang(make_role("a", 2, shape=one), make_role("b", 1, shape=two)), inventory)) == [2, 1]
+    inventory = make_inventory({"r1": [8, 8, 8]})
+    assert isinstance(
+        plan_minimum(make_gang(make_role("a", 2, shape=one), make_role("b", 2, shape=two)), inventory), Refusal
+    )
+
+
+def test_the_limit_of_pods_counts() -> None:
+    inventory = Inventory(make_inventory({}).topologies.values())
+    inventory.set_node(make_node("n", pods=3, labels={"zone": "z"}))
+    assert isinstance(plan_minimum(make_gang(make_role("w", 4, shape=make_shape(1))), inventory), Refusal)
+    assert isinstance(plan_minimum(make_gang(make_role("w", 3, shape=make_shape(1))), inventory), Plan)
+
+
+def test_several_kinds_of_device() -> None:
+    inventory = make_inventory({"r1": [8]})
+    inventory.set_node(
+        make_node("mig", 0, labels={"zone": "z", "block": "b", "rack": "r1"}, extra={"nvidia.com/mig-1g.5gb": 7})
+    )
+    slices = make_shape(0, extra={"nvidia.com/mig-1g.5gb": 1})
+    gang = admit(make_gang(make_role("big", 1), make_role("small", 7, shape=slices), required="rack"), inventory)
+    assert counts(gang) == [1, 7]
+
+
+def test_a_taint_closes_nodes_unless_it_is_tolerated() -> None:
+    inventory = make_inventory({"r1": [8]})
+    taint = core.Taint(key="nvidia.com/gpu", effect="NoSchedule")
+    inventory.set_node(make_node("t", labels={"zone": "z", "block": "b", "rack": "r1"}, taints=[taint]))
+    assert isinstance(plan_minimum(make_gang(make_role("w", 2)), inventory), Refusal)
+    tolerant = make_shape(8, tolerations=(core.Toleration(key="nvidia.com/gpu", operator="Exists"),))
+    assert counts(admit(make_gang(make_role("w", 2, shape=tolerant)), inventory)) == [2]
