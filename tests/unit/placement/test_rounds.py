@@ -1,0 +1,74 @@
+"""Rounds: priority, then age; every minimum before any surplus; reservations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from covey.placement.model import Gang, Plan, Refusal
+from covey.placement.rounds import Outcome, plan_round
+from unit.placement.builders import make_gang, make_inventory, make_role
+
+
+def named(gang: Gang) -> Gang:
+    """The gang with pod keys of its own."""
+    roles = tuple(
+        replace(
+            role,
+            replicas=tuple(
+                replace(r, pods=tuple(replace(p, key=f"{gang.name}/{p.key}") for p in r.pods)) for r in role.replicas
+            ),
+        )
+        for role in gang.roles
+    )
+    return replace(gang, roles=roles)
+
+
+def make(name: str, desired: int, minimum: int, **more: object) -> Gang:
+    return named(replace(make_gang(make_role("w", desired, minimum), required="block", name=name), **more))  # type: ignore[arg-type]
+
+
+def placed(outcomes: list[Outcome]) -> dict[str, int]:
+    return {outcome.gang.name: len(outcome.assignments) for outcome in outcomes}
+
+
+def test_all_minimums_of_a_priority_come_before_any_surplus_of_it() -> None:
+    gangs = [make("old", 4, 1, created="1"), make("young", 2, 2, created="2")]
+    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
+    assert placed(outcomes) == {"old": 2, "young": 2}
+
+
+def test_surplus_of_a_higher_priority_comes_before_minimums_of_a_lower() -> None:
+    gangs = [make("low", 2, 2, priority=1, created="1"), make("high", 4, 1, priority=2, created="2")]
+    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
+    assert placed(outcomes) == {"high": 4, "low": 0}
+    assert isinstance(outcomes[1].plan, Refusal)
+
+
+def test_a_minimum_that_does_not_fit_blocks_nobody() -> None:
+    gangs = [make("big", 9, 9, created="1"), make("small", 2, 1, created="2")]
+    outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
+    assert placed(outcomes) == {"big": 0, "small": 2}
+
+
+def test_a_reserved_domain_is_kept_for_the_gang_that_waits() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 3, "b2/r1": [8]})
+    waiting, late = make("waiting", 4, 4, created="1"), make("late", 3, 1, created="2")
+    outcomes = plan_round([waiting, late], inventory, reserved={("z", "b1"): waiting})
+    assert placed(outcomes) == {"waiting": 0, "late": 1}
+    assert {node for outcome in outcomes for node in outcome.assignments.values()} == {"b2-r1-n0"}
+
+
+def test_the_owner_of_a_reservation_and_its_elders_may_use_it() -> None:
+    inventory = make_inventory({"b1/r1": [8] * 6})
+    elder, waiting = make("elder", 3, 1, created="1"), make("waiting", 4, 4, created="2")
+    outcomes = plan_round([waiting, elder], inventory, reserved={("z", "b1"): waiting})
+    assert placed(outcomes) == {"elder": 1, "waiting": 4}
+
+
+def test_what_is_planned_is_held_at_once() -> None:
+    inventory = make_inventory({"r1": [8] * 2})
+    (outcome,) = plan_round([make("g", 2, 1)], inventory)
+    assert isinstance(outcome.plan, Plan)
+    assert {r.replica for r in outcome.plan.replicas} == {0, 1}
+    assert all(inventory.holder(pod) == node for pod, node in outcome.assignments.items())
+    assert inventory.trees["dc"].root.broken == 2
