@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from covey.api import core
-from covey.api.constants import ANNOTATION_RELEASE, GATE_GANG, TOPOLOGY_LABEL_PREFIX
+from covey.api.constants import GATE_GANG, TOPOLOGY_LABEL_PREFIX
 
 Operation = dict[str, Any]
 
@@ -43,11 +43,6 @@ def pin_patch(pod: core.Pod, node: str, domains: Mapping[str, str]) -> list[Oper
         *_entries("/metadata/labels", pod.metadata.labels, _labels(domains)),
         {"op": "remove", "path": f"/spec/schedulingGates/{index}"},
     ]
-
-
-def release_patch(pod: core.Pod, reason: str) -> list[Operation]:
-    """The patch that asks the operator to replace an unbound pod. The value is a ``RELEASE_…`` reason."""
-    return annotate_patch(pod, {ANNOTATION_RELEASE: reason})
 
 
 def annotate_patch(pod: core.Pod, annotations: Mapping[str, str]) -> list[Operation]:
@@ -80,14 +75,24 @@ def _affinity(affinity: core.Affinity | None, node: str) -> Iterator[Operation]:
     value: Any = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
     if affinity is None:
-        yield {"op": "add", "path": "/spec/affinity", "value": {"nodeAffinity": {_REQUIRED: value}}}
+        yield from _parent("/spec/affinity", {"nodeAffinity": {_REQUIRED: value}})
     elif affinity.node_affinity is None:
-        yield {"op": "add", "path": "/spec/affinity/nodeAffinity", "value": {_REQUIRED: value}}
+        yield from _parent("/spec/affinity/nodeAffinity", {_REQUIRED: value})
     elif affinity.node_affinity.required is None or not affinity.node_affinity.required.node_selector_terms:
-        yield {"op": "add", "path": path, "value": value}
+        yield from _parent(path, value)
     else:
         terms = affinity.node_affinity.required.node_selector_terms
         yield from _append(f"{path}/nodeSelectorTerms", terms, field)
+
+
+def _parent(path: str, value: Any) -> Iterator[Operation]:
+    """Add a missing parent.
+
+    The API server takes a test for null as a test for absence. Without it, what somebody else has added meanwhile
+    would be replaced.
+    """
+    yield {"op": "test", "path": path, "value": None}
+    yield {"op": "add", "path": path, "value": value}
 
 
 def _append(path: str, terms: Sequence[core.NodeSelectorTerm], field: Operation) -> Iterator[Operation]:
@@ -102,7 +107,7 @@ def _entries(path: str, present: Mapping[str, str] | None, entries: Mapping[str,
     if not entries:
         return
     if present is None:
-        yield {"op": "add", "path": path, "value": dict(entries)}
+        yield from _parent(path, dict(entries))
         return
     for key, value in entries.items():
         yield {"op": "add", "path": f"{path}/{escape(key)}", "value": value}

@@ -115,4 +115,6 @@ def _required_terms(pod: core.Pod) -> tuple[core.NodeSelectorTerm, ...]:
 
 def _named_nodes(pod: core.Pod) -> Iterator[core.Requirement]:
     for term in _required_terms(pod):
-        yield from (field for field in term.match_fields or () if field.key == "metadata.name")
+        yield from (
+            field for field in term.match_fields or () if field.key == "metadata.name" and field.operator == "In"
+        )

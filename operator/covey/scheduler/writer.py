@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import ANNOTATION_WAKE
+from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
 from covey.kube.errors import Invalid, KubeError, NotFound
 from covey.kube.resources import PODS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.scheduler import podstate
-from covey.scheduler.pin import annotate_patch, pin_patch, release_patch
+from covey.scheduler.pin import annotate_patch, pin_patch
 
 log = get_logger(__name__)
 
@@ -95,7 +95,7 @@ class PodWriter:
         self._released[uid] = None
         if len(self._released) > REMEMBERED:
             self._released.popitem(last=False)
-        done = await self._annotate(pod, release_patch(pod, reason))
+        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason})
         if not done:
             self._released.pop(uid, None)
         else:
@@ -105,7 +105,7 @@ class PodWriter:
 
     async def wake(self, pod: core.Pod, mark: str) -> bool:
         """Touch a pod that the guard refused, so that kube-scheduler looks at it again."""
-        return await self._annotate(pod, annotate_patch(pod, {ANNOTATION_WAKE: mark}))
+        return await self._annotate(pod, {ANNOTATION_WAKE: mark})
 
     async def read(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when this incarnation is gone."""
@@ -115,19 +115,27 @@ class PodWriter:
             return None
         return found if found.metadata.uid == pod.metadata.uid else None
 
-    async def _annotate(self, pod: core.Pod, operations: list[dict[str, object]]) -> bool:
-        """Send an annotation; a pod whose annotations were all removed meanwhile is read once more."""
+    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str]) -> bool:
+        """Set annotations; when annotations as such have come or gone meanwhile, the pod is read once more."""
+        meta = pod.metadata
         try:
-            async with self._slots:
-                await self._client.json_patch(
-                    PODS, pod.metadata.name, pod.metadata.namespace, operations, type=core.Pod
-                )
+            try:
+                await self._patch(pod, annotate_patch(pod, annotations))
+            except Invalid:
+                latest = await self.read(pod)
+                if latest is None:
+                    return False
+                await self._patch(latest, annotate_patch(latest, annotations))
         except (NotFound, Invalid):
             return False
         except KubeError as error:
-            log.warning("annotation failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
+            log.warning("annotation failed", namespace=meta.namespace, pod=meta.name, error=str(error))
             return False
         return True
+
+    async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]]) -> None:
+        async with self._slots:
+            await self._client.json_patch(PODS, pod.metadata.name, pod.metadata.namespace, operations, type=core.Pod)
 
     async def _look_again(self, pod: core.Pod, node: str) -> tuple[Pinned | None, core.Pod]:
         """Why a pin failed: a verdict, or None and the pod as it is now, to try again with."""

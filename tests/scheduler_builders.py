@@ -1,0 +1,200 @@
+"""Objects as the watches deliver them, for the unit tests of the scheduler process."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from covey.api import core
+from covey.scheduler.cache import Cache
+from covey.scheduler.tree import Unit, build_unit
+
+GATE = "scheduling.covey.dev/gang"
+START = "scheduling.covey.dev/start"
+RELEASE = "scheduling.covey.dev/release"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+OWNER = {"apiVersion": "v1", "kind": "Thing", "name": "owner", "uid": "owner", "controller": True}
+Json = dict[str, Any]
+
+
+def decode_pod(body: Mapping[str, Any]) -> core.Pod:
+    return msgspec.convert(body, core.Pod)
+
+
+def pin_terms(node: str) -> Json:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [{"matchFields": [field]}]}}}
+
+
+def pod(
+    name: str = "pod",
+    *,
+    group: str | None = None,
+    role: str = "",
+    replica: int | None = None,
+    index: int | None = None,
+    gates: Sequence[str] = (),
+    pin: str | None = None,
+    node: str | None = None,
+    uid: str | None = None,
+    gpus: int = 1,
+    phase: str = "Pending",
+    deleted: bool = False,
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    owner: Mapping[str, Any] | None = OWNER,
+    created: str = "2026-01-01T00:00:00Z",
+    conditions: Sequence[Mapping[str, str]] = (),
+    spec: Mapping[str, Any] | None = None,
+) -> core.Pod:
+    """A pod; with ``group`` it claims to be a member."""
+    marks = dict(labels or {})
+    for key, value in (("role", role or None), ("replica", replica), ("index", index)):
+        if value is not None:
+            marks[f"covey.dev/{key}"] = str(value)
+    if group:
+        marks["scheduling.covey.dev/pod-group"] = group
+    amounts = {"cpu": "100m"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    body: Json = {
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": uid or f"uid-{name}",
+            "creationTimestamp": created,
+            "labels": marks,
+            "annotations": dict(annotations or {}),
+            "ownerReferences": [dict(owner)] if owner and group else [],
+        },
+        "spec": {
+            "schedulingGates": [{"name": gate} for gate in gates],
+            "containers": [{"name": "main", "resources": {"requests": amounts}}],
+            **({"nodeName": node} if node else {}),
+            **({"affinity": pin_terms(pin)} if pin else {}),
+            **dict(spec or {}),
+        },
+        "status": {"phase": phase, "conditions": list(conditions)},
+    }
+    if deleted:
+        body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return decode_pod(body)
+
+
+def node(
+    name: str, *, gpus: int = 8, ready: bool = True, labels: Mapping[str, str] | None = None, **spec: Any
+) -> core.Node:
+    """A node."""
+    body = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": dict(labels or {})},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+    return msgspec.convert(body, core.Node)
+
+
+def group(
+    name: str,
+    *,
+    composite: bool = False,
+    parent: str | None = None,
+    minimum: int | None = None,
+    desired: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    constraints: Mapping[str, Any] | None = None,
+    owner: Mapping[str, Any] = OWNER,
+    status: Mapping[str, Any] | None = None,
+    **spec: Any,
+) -> core.Group:
+    """A PodGroup or, with ``composite``, a CompositePodGroup; without a minimum it is outside the gang."""
+    counted, wanted = ("minGroupCount", "desiredGroupCount") if composite else ("minCount", "desiredCount")
+    body: Json = {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "CompositePodGroup" if composite else "PodGroup",
+        "metadata": {
+            "name": name,
+            "namespace": "ns",
+            "uid": f"uid-{name}",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": dict(labels or {}),
+            "ownerReferences": [dict(owner)],
+        },
+        "spec": {
+            "schedulingPolicy": {"gang": {counted: minimum}} if minimum else {"basic": {}},
+            "schedulingConstraints": dict(constraints or {}),
+            **({"parentCompositePodGroupName": parent} if parent else {}),
+            **({wanted: desired} if desired is not None else {}),
+            **spec,
+        },
+        "status": dict(status or {}),
+    }
+    return msgspec.convert(body, core.Group)
+
+
+def role_groups(name: str, *, replicas: int, minimum: int, size: int, root: str = "root") -> list[core.Group]:
+    """The groups of one role, as the operator makes them."""
+    labels = {"covey.dev/role": name}
+    top = f"{root}-{name}"
+    if size == 1:
+        return [group(top, parent=root, minimum=minimum, desired=replicas, labels=labels)]
+    found = [group(top, composite=True, parent=root, minimum=minimum, desired=replicas, labels=labels)]
+    for replica in range(replicas):
+        marks = labels | {"covey.dev/replica": str(replica)}
+        found.append(group(f"{top}-{replica}", parent=top, minimum=size, desired=size, labels=marks))
+    return found
+
+
+def member(role: str, replica: int, index: int = 0, *, size: int = 1, root: str = "root", **state: Any) -> core.Pod:
+    """A pod of such a role."""
+    leaf = f"{root}-{role}" + (f"-{replica}" if size > 1 else "")
+    name = state.pop("name", f"{root}-{role}-{replica}-{index}")
+    return pod(name, group=leaf, role=role, replica=replica, index=index, **state)
+
+
+def unit(root: core.Group, groups: Sequence[core.Group], pods: Sequence[core.Pod]) -> Unit:
+    """The unit of these objects."""
+    return build_unit(
+        root,
+        lambda parent: [g for g in groups if g.spec.parent_composite_pod_group_name == parent.metadata.name],
+        lambda leaf: [p for p in pods if p.metadata.label("scheduling.covey.dev/pod-group") == leaf.metadata.name],
+    )
+
+
+_counter = itertools.count()
+
+
+def cache(*objects: core.Node | core.Group | core.Pod) -> Cache:
+    """A cache that was told of these objects; it has no API server behind it."""
+    made = Cache(None)  # type: ignore[arg-type] # nothing is watched
+    for each in objects:
+        put(made, each)
+    return made
+
+
+def put(made: Cache, each: core.Node | core.Group | core.Pod) -> None:
+    """Tell a cache of an object, as its watch would."""
+    if isinstance(each, core.Node):
+        made.nodes.store[each.metadata.key] = each
+        made._on_node("ADDED", each, None)
+    elif isinstance(each, core.Group):
+        made._on_group("ADDED", each, None)
+    else:
+        previous = made.pods.store.get(each.metadata.key)
+        made.pods.store[each.metadata.key] = each
+        made._on_pod("MODIFIED" if previous else "ADDED", each, previous)
+
+
+def drop(made: Cache, each: core.Node | core.Group | core.Pod) -> None:
+    """Tell a cache that an object is gone."""
+    if isinstance(each, core.Node):
+        del made.nodes.store[each.metadata.key]
+        made._on_node("DELETED", each, None)
+    elif isinstance(each, core.Group):
+        made._on_group("DELETED", each, None)
+    else:
+        del made.pods.store[each.metadata.key]
+        made._on_pod("DELETED", each, None)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import core
+from covey.scheduler.tree import Unit, minimum_replicas
+from scheduler_builders import GATE, START, cache, drop, group, member, pod, put, role_groups
+
+ROOT = group("root", composite=True, minimum=2, desired=2, labels={"covey.dev/unit": "3"})
+GROUPS = [
+    ROOT,
+    *role_groups("prefill", replicas=2, minimum=1, size=2),
+    *role_groups("decode", replicas=3, minimum=2, size=1),
+]
+PODS = [member("prefill", replica, index, size=2) for replica in range(2) for index in range(2)] + [
+    member("decode", replica) for replica in range(3)
+]
+
+
+def outline(unit: Unit) -> object:
+    return [
+        (
+            role.name,
+            role.minimum,
+            role.desired,
+            [(r.number, r.size, [p.metadata.name for p in r.pods]) for r in role.replicas],
+        )
+        for role in unit.roles
+    ]
+
+
+EXPECTED = [
+    ("decode", 2, 3, [(n, 1, [f"root-decode-{n}-0"]) for n in range(3)]),
+    ("prefill", 1, 2, [(n, 2, [f"root-prefill-{n}-0", f"root-prefill-{n}-1"]) for n in range(2)]),
+]
+
+
+@settings(deadline=None, max_examples=50)
+@given(order=st.permutations([*GROUPS, *PODS]))
+def test_the_order_of_events_does_not_matter(order: list[core.Group | core.Pod]) -> None:
+    made = cache(*order)
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    assert unit.index == 3
+    assert outline(unit) == EXPECTED
+    assert made.index.roots() == [("ns", "root")]
+    assert {g.metadata.name for g in made.index.groups(("ns", "root"))} == {g.metadata.name for g in GROUPS}
+
+
+@settings(deadline=None, max_examples=50)
+@given(order=st.permutations([*GROUPS, *PODS]))
+def test_everything_can_go_again(order: list[core.Group | core.Pod]) -> None:
+    made = cache(*GROUPS, *PODS)
+    made.index.unit(("ns", "root"))
+    for each in order:
+        drop(made, each)
+    assert made.index.unit(("ns", "root")) is None
+    assert not made.index.roots()
+    assert not list(made.index.pods())
+
+
+def test_listeners_hear_of_the_unit_that_changed() -> None:
+    from covey.scheduler.cache import Listener  # noqa: PLC0415 - beside its only use
+
+    made = cache(*GROUPS)
+    heard: list[object] = []
+    statuses: list[object] = []
+    made.subscribe(Listener(unit=heard.append, status=statuses.append))
+    put(made, PODS[0])
+    assert heard == [("ns", "root")]
+    put(made, pod("stranger"))
+    assert heard == [("ns", "root")]
+    made._on_group("MODIFIED", ROOT, ROOT)
+    assert statuses == [("ns", "root")]
+    assert heard == [("ns", "root")]
+
+
+def test_foreign_pods_and_groups_are_no_members() -> None:
+    stranger = {"uid": "somebody", "controller": True}
+    made = cache(*GROUPS, *PODS[1:])
+    put(made, member("prefill", 0, 0, size=2, owner=stranger))
+    put(made, group("extra", parent="root", minimum=1, owner=stranger | {"kind": "Thing", "name": "x"}))
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    assert [role.name for role in unit.roles] == ["decode", "prefill"]
+    assert [p.metadata.name for p in unit.roles[1].replicas[0].pods] == ["root-prefill-0-1"]
+
+
+def test_one_pod_stands_for_a_place_the_bound_one() -> None:
+    made = cache(*GROUPS, member("decode", 0, name="new"), member("decode", 0, name="old", node="n1"))
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    assert [p.metadata.name for p in unit.roles[0].replicas[0].pods] == ["old"]
+
+
+def test_the_minimum_is_what_is_placed_then_the_lowest_numbers() -> None:
+    made = cache(
+        *GROUPS, *PODS[:4], member("decode", 0), member("decode", 1), member("decode", 2, pin="n1", gates=(START,))
+    )
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    placed = minimum_replicas(unit.roles[0], lambda found: found.spec.affinity is not None)
+    assert [replica.number for replica in placed] == [2, 0]
+
+
+def test_a_pod_group_alone_is_a_unit_of_one_role() -> None:
+    lone = group("lone", minimum=2, desired=3)
+    made = cache(lone, *(pod(f"p{n}", group="lone", gates=(GATE,)) for n in range(3)))
+    unit = made.index.unit(("ns", "lone"))
+    assert unit is not None
+    assert [(role.name, role.minimum, role.desired, len(role.replicas)) for role in unit.roles] == [("lone", 2, 3, 3)]
+    assert unit.minimum_met(lambda _pod: True)
+
+
+def test_a_leaf_that_wants_one_domain_is_one_replica() -> None:
+    rack = {"topology": [{"level": "rack", "mode": "Required", "scope": "Group"}]}
+    root = group("root", composite=True, minimum=1)
+    leaf = group("leaf", parent="root", minimum=2, constraints=rack)
+    made = cache(root, leaf, pod("a", group="leaf"), pod("b", group="leaf"))
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    assert [(r.size, len(r.pods)) for r in unit.roles[0].replicas] == [(2, 2)]
+    assert unit.roles[0].minimum == 1
+
+
+def test_what_covey_does_not_plan_is_said() -> None:
+    root = group("root", composite=True, minimum=1)
+    made = cache(root, group("a", parent="root", minimum=1), group("b", parent="root", minimum=1))
+    unit = made.index.unit(("ns", "root"))
+    assert unit is not None
+    assert "minGroupCount is 1" in (unit.problem or "")
+    deep = cache(
+        root,
+        group("a", composite=True, parent="root", minimum=1),
+        group("b", composite=True, parent="a", minimum=1),
+    ).index.unit(("ns", "root"))
+    assert deep is not None
+    assert "composite children" in (deep.problem or "")
