@@ -66,6 +66,12 @@ def test_a_running_one_has_a_whole_tree_and_nothing_to_explain(run: Run, create:
     assert "1/1 ready" in text
     assert "prefill" not in text, "explain leaves out what is well"
     assert "prefill" in run("status", "dinf/llm", form="tree")
+    (one,) = run("status")["items"]
+    assert one["name"] == tree["name"]
+    assert {one["name"]} <= {each["name"] for each in run("status", "-A")["items"]}
+    for form in ("picture", "svg"):
+        drawn = run("status", "llm", form=form)
+        assert all(pod["placement"][-9:] in drawn for pod in pods), "long names keep their end"
 
 
 def test_one_that_does_not_fit_is_explained_as_the_scheduler_said(run: Run, create: Any, nodes: Any) -> None:

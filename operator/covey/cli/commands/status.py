@@ -5,21 +5,56 @@ from __future__ import annotations
 import click
 
 from covey.cli import options
-from covey.cli.commands.explain import look, show
+from covey.cli.data import echo_json, echo_yaml
+from covey.cli.errors import CommandError
+from covey.cli.render.floor import Floor
+from covey.cli.watching.look import View, look
+from covey.cli.watching.places import floor_now
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All there are, in every namespace.")
 @options.cluster
-@options.output(("tree", "json", "yaml"), "tree")
+@options.output(("tree", "picture", "json", "yaml", "svg"), "tree")
 @options.no_color
 def status(
-    name: str,
+    name: str | None,
+    everywhere: bool,  # noqa: FBT001 - a flag
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
     form: str,
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
-    """The live tree of one DisaggregatedInference: what is ready, where it lies, what it waits for."""
-    show(look(name, namespace, context, kubeconfig), form, no_color=no_color, whole=True)
+    """The live tree of one DisaggregatedInference, or of all: what is ready, where it lies, what it waits for."""
+    view = look(name, namespace, context, kubeconfig, everywhere=everywhere)
+    trees = view.trees()
+    if form == "json":
+        echo_json(trees[0] if name else {"items": trees})
+    elif form == "yaml":
+        echo_yaml(trees)
+    elif form == "svg":
+        from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
+
+        click.echo(render_svg(_floor(view)), nl=False)
+    else:
+        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.render.live import print_branch  # noqa: PLC0415 - the same
+        from covey.cli.render.picture import print_picture  # noqa: PLC0415 - the same
+
+        console = open_console(no_color=no_color)
+        if form == "picture":
+            print_picture(_floor(view), console)
+            return
+        for tree in trees:
+            print_branch(tree, console, whole=True)
+        if not trees:
+            click.echo("No DisaggregatedInference found.", err=True)
+
+
+def _floor(view: View) -> Floor:
+    try:
+        return floor_now(view.inferences, view.facts)
+    except LookupError as error:
+        raise CommandError(f"{error.args[0]}; mark one as default") from None
