@@ -200,7 +200,7 @@ def test_pods_of_a_node_that_is_gone_are_replaced(served: Workbench, nodes: Call
     # Pod garbage collection of the controller-manager deletes the pod; a kubelet would confirm it.
     eventually(
         lambda: uid_of(pod) not in uids(served.pods()) and len(served.pods()) == 7,
-        timeout=90,
+        timeout=150,
         describe="the pod of the lost node is replaced",
     )
     assert uids(before) <= uids(served.pods())
