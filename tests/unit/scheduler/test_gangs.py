@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from covey.api import core
+from covey.placement.model import Gang, Level, Topology
+from covey.placement.shape import shape_of
+from covey.scheduler import gangs
+from covey.scheduler.gangs import Surroundings, UnplannableError, build_gang
+from covey.scheduler.tree import Unit
+from scheduler_builders import GATE, START, group, member, role_groups, unit
+
+TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack", "old-rack")), Level("host", ("host",))))
+
+
+def build(found: Unit, **around: Any) -> Gang:
+    return build_gang(found, TOPOLOGY, shape_of, Surroundings(**around))
+
+
+def tree(pods: list[core.Pod], *, root: core.Group | None = None, size: int = 2) -> Unit:
+    top = root or group("root", composite=True, minimum=1, labels={"covey.dev/unit": "2"})
+    return unit(top, role_groups("decode", replicas=3, minimum=2, size=size), pods)
+
+
+def gated(replica: int, index: int, **state: Any) -> core.Pod:
+    return member("decode", replica, index, size=2, **({"gates": (GATE,)} | state))
+
+
+def test_places_are_facts() -> None:
+    pods = [
+        gated(0, 0, gates=(), node="n1"),
+        gated(0, 1, gates=(START,), pin="n2"),
+        gated(1, 0),
+        gated(1, 1),
+        gated(2, 0),
+    ]
+    gang = build(tree(pods), assumed={pods[2].metadata.uid: "n3"}, created="2025", priority=7)
+    [decode] = gang.roles
+    assert [[pod.node for pod in replica.pods] for replica in decode.replicas] == [["n1", "n2"], ["n3", None]]
+    assert (decode.minimum, decode.desired, gang.unit, gang.created, gang.priority) == (2, 3, 2, "2025", 7)
+    assert [[pod.index for pod in replica.pods] for replica in decode.replicas] == [[0, 1], [0, 1]]
+
+
+def test_what_is_missing_is_said() -> None:
+    found = tree([gated(0, 0), gated(0, 1), gated(1, 0)])
+    assert gangs.missing(found, build(found)) == "decode: 1 of 2 pods of replica 1 exist"
+    held = tree([gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1, gates=(GATE, "example.com/q"))])
+    assert "example.com/q" in (gangs.missing(held, build(held)) or "")
+    none = tree([])
+    assert gangs.missing(none, build(none)) == "decode: 0 of 2 pods of replica 0 exist"
+    whole = tree([gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1)])
+    assert gangs.missing(whole, build(whole)) is None
+
+
+def test_groups_that_do_not_exist_yet_are_missing() -> None:
+    found = unit(group("root", composite=True, minimum=2), role_groups("decode", replicas=1, minimum=1, size=1), [])
+    assert gangs.missing(found, build(found)) == "1 of the unit's groups do not exist yet"
+
+
+def test_what_the_planner_must_do() -> None:
+    waiting = [gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1)]
+    assert gangs.wants_minimum(build(tree(waiting)))
+    placed = [gated(r, i, gates=(), node="n") for r in range(2) for i in range(2)]
+    assert not gangs.wants_minimum(build(tree(placed)))
+    assert not gangs.wants_surplus(build(tree(placed)))
+    assert gangs.wants_surplus(build(tree([*placed, gated(2, 0), gated(2, 1)])))
+    assert not gangs.wants_surplus(build(tree([*placed, gated(2, 0)])))
+
+
+def constrained(*topology: dict[str, str], **more: Any) -> core.Group:
+    return group("root", composite=True, minimum=1, constraints={"topology": list(topology), **more})
+
+
+def test_levels_are_names_or_keys_and_the_narrowest_counts() -> None:
+    root = constrained({"level": "block"}, {"key": "old-rack"}, {"level": "host", "mode": "Preferred"})
+    gang = build(tree([], root=root))
+    assert (gang.required, gang.preferred) == ("rack", "host")
+
+
+def test_a_replicas_level_comes_from_its_own_group() -> None:
+    rack = {"topology": [{"level": "rack"}]}
+    labels = {"covey.dev/role": "decode"}
+    groups = [
+        group("root-decode", composite=True, parent="root", minimum=1, labels=labels),
+        group(
+            "root-decode-0",
+            parent="root-decode",
+            minimum=2,
+            labels=labels | {"covey.dev/replica": "0"},
+            constraints=rack,
+        ),
+    ]
+    found = unit(group("root", composite=True, minimum=1), groups, [gated(0, 0), gated(0, 1)])
+    assert [(role.required, role.follow_unit) for role in build(found).roles] == [("rack", True)]
+
+
+def test_rules_between_roles_and_units_are_carried() -> None:
+    root = constrained(
+        proximity=[{"roles": ["a", "b"], "level": "rack", "mode": "Required"}],
+        spread={"level": "block", "mode": "Required", "maxPerDomain": 2},
+    )
+    gang = build(tree([], root=root), occupied={("b1",): 2})
+    assert gang.proximity[0].required
+    assert gang.spread is not None
+    assert (gang.spread.level, gang.spread.max_per_domain, gang.spread.occupied) == ("block", 2, {("b1",): 2})
+
+
+@pytest.mark.parametrize("topology", [{"level": "spine"}, {"key": "no.such/label"}])
+def test_an_unknown_level_is_refused_with_its_name(topology: dict[str, str]) -> None:
+    with pytest.raises(UnplannableError) as refused:
+        build(tree([], root=constrained(topology)))
+    assert refused.value.reason == "InvalidTopology"
+    assert next(iter(topology.values())) in refused.value.message

@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from covey.api import core
+from covey.placement.model import Level, Path, Topology
+from covey.scheduler.status import Decision, observed, statuses
+from covey.scheduler.tree import Unit
+from scheduler_builders import GATE, START, group, member, role_groups, unit
+
+TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
+PATHS: dict[str, Path] = {"n1": ("b1", "r1"), "n2": ("b1", "r1"), "n3": ("b1", "r2"), "n4": ("b2", None)}
+NOW = "2026-02-02T00:00:00Z"
+
+
+def tree(places: dict[tuple[int, int], dict[str, Any]], root: core.Group | None = None) -> Unit:
+    pods = [member("decode", replica, index, size=2, **state) for (replica, index), state in places.items()]
+    return unit(
+        root or group("root", composite=True, minimum=1), role_groups("decode", replicas=2, minimum=1, size=2), pods
+    )
+
+
+def status(found: Unit, decision: Decision | None = None, name: str = "root") -> dict[str, Any]:
+    wanted = statuses(found, decision or Decision(topology=TOPOLOGY), lambda node: PATHS.get(node, ()), NOW)
+    return next(each for group_, each in wanted if group_.metadata.name == name)
+
+
+def condition(of: dict[str, Any], kind: str) -> dict[str, Any]:
+    return next(each for each in of["conditions"] if each["type"] == kind)
+
+
+def test_admitted_is_what_is_written_on_the_pods() -> None:
+    half = status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"gates": (GATE,)}}))
+    assert condition(half, "Admitted")["status"] == "False"
+    whole = status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"pin": "n2", "gates": (START,)}}))
+    assert condition(whole, "Admitted")["status"] == "True"
+    assert condition(whole, "Scheduled")["status"] == "False"
+    bound = status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}))
+    assert condition(bound, "Scheduled")["status"] == "True"
+
+
+def test_why_not() -> None:
+    gated = {(0, 0): {"gates": (GATE,)}, (0, 1): {"gates": (GATE,)}}
+    assert condition(status(tree(gated)), "Admitted")["reason"] == "Waiting"
+    refused = status(tree(gated), Decision("Infeasible", "8 GPUs are missing"))
+    assert condition(refused, "Admitted")["message"] == "8 GPUs are missing"
+    below = status(tree({(0, 0): {"node": "n1"}, (0, 1): {"gates": (GATE,)}}))
+    assert condition(below, "Admitted")["reason"] == "BelowMinimum"
+
+
+def test_the_domains_that_hold_all_pods_are_named() -> None:
+    assert status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}))["placement"] == [
+        {"level": "block", "path": ["b1"]},
+        {"level": "rack", "path": ["b1", "r1"]},
+    ]
+    assert status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}))["placement"] == [
+        {"level": "block", "path": ["b1"]}
+    ]
+    assert "placement" not in status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n4"}}))
+    assert "placement" not in status(tree({}))
+
+
+def test_every_group_is_counted() -> None:
+    found = tree({(0, 0): {"node": "n1"}, (0, 1): {"pin": "n2"}, (1, 0): {"gates": (GATE,)}})
+    assert (status(found)["admitted"], status(found)["scheduled"]) == (1, 0)
+    assert (status(found, name="root-decode")["admitted"], status(found, name="root-decode")["scheduled"]) == (1, 0)
+    leaf = status(found, name="root-decode-0")
+    assert (leaf["admitted"], leaf["scheduled"]) == (2, 1)
+    assert condition(status(found, name="root-decode-1"), "Admitted")["status"] == "False"
+
+
+def preferring(level: str) -> core.Group:
+    return group("root", composite=True, minimum=1, constraints={"topology": [{"level": level, "mode": "Preferred"}]})
+
+
+def test_preferences_are_told_by_the_pods_themselves() -> None:
+    near = tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}, preferring("rack"))
+    assert condition(status(near), "TopologySatisfied")["status"] == "True"
+    far = tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}, preferring("rack"))
+    assert condition(status(far), "TopologySatisfied")["status"] == "False"
+    assert all(each["type"] != "TopologySatisfied" for each in status(tree({}))["conditions"])
+
+
+def test_times_change_with_the_answer_only() -> None:
+    old = {"type": "Admitted", "status": "False", "reason": "Waiting", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+    root = group("root", composite=True, minimum=1, status={"conditions": [old]})
+    gated = {(0, 0): {"gates": (GATE,)}, (0, 1): {"gates": (GATE,)}}
+    refused = status(tree(gated, root), Decision("Infeasible", "no room"))
+    assert condition(refused, "Admitted")["lastTransitionTime"] == "2020-01-01T00:00:00Z"
+    admitted = status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"pin": "n1"}}, root))
+    assert condition(admitted, "Admitted")["lastTransitionTime"] == NOW
+
+
+def test_what_was_written_is_recognised() -> None:
+    excluded = core.ExcludedNode(node="n9", reason="volume", until=NOW)
+    decision = Decision(
+        topology=TOPOLOGY,
+        excluded=(excluded,),
+        reservation=core.Reservation(path=("b1", None), since=NOW, level="rack"),
+    )
+    places = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}
+    written = status(tree(places), decision)
+    stored = msgspec.structs.replace(tree(places).root, status=msgspec.convert(written, core.GroupStatus))
+    assert observed(stored) == written
+    later = statuses(tree(places, stored), decision, lambda node: PATHS.get(node, ()), "2030-01-01T00:00:00Z")
+    assert later[0][1] == written
