@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,11 @@ import jsonschema
 import pytest
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
+from covey.api import core
 from covey.cli.planning import passes
+from covey.cli.planning.facts import read_facts
+from covey.cli.planning.request import read_manifests, workloads_of
+from covey.cli.planning.run import plan_all
 from covey.placement.planner import plan_minimum
 
 SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
@@ -124,6 +129,12 @@ def test_every_unit_is_a_gang_of_its_own(files: Any) -> None:
     assert [unit["admitted"] for unit in found["units"]] == [True, False]
     assert found["verdict"] == "Infeasible"
     assert {each["unit"] for each in found["reasons"]} == {1}
+
+
+def test_units_are_taken_by_number(files: Any) -> None:
+    units = workload(plan(*files(cluster(3), inference("llm", role("w"), replicas=12))), "llm")["units"]
+    assert [unit["index"] for unit in units] == list(range(12))
+    assert [unit["index"] for unit in units if unit["admitted"]] == [0, 1, 2]
 
 
 def test_priority_goes_before_document_order_and_age_before_that(files: Any) -> None:
@@ -241,3 +252,19 @@ def test_a_topology_may_be_given_and_a_level_nobody_carries_is_infeasible(files:
     result = covey("plan", *files(nodes, gang), *given, "-o", "json")
     assert result.exit_code == 3
     assert "row" in workload(json.loads(result.stdout), "llm")["reasons"][0]["message"]
+
+
+def test_what_is_kept_for_a_waiting_gang_is_closed_to_those_behind_it(files: Any) -> None:
+    arguments = files(cluster(2, 2), inference("llm", role("w", 4, 1)))
+    manifests = read_manifests([str(arguments[1])], None)
+    facts = read_facts([str(arguments[3])], (), ())
+    waiting = core.Group(
+        metadata=core.Meta(name="big-0", namespace="default", creation_timestamp="2020-01-01T00:00:00Z"),
+        kind="CompositePodGroup",
+        status=core.GroupStatus(reservation=core.Reservation(path=(None, "b0", "r0"), since="")),
+    )
+    for kept, expected in (((waiting,), 2), ((), 4)):
+        known = replace(facts, groups=kept)
+        found, _ = workloads_of(manifests, known)
+        report = plan_all(found, known, lambda: 0.0).report
+        assert report.workloads[0].units[0].roles[0].admitted == expected
