@@ -107,7 +107,7 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: int, *, small: bool) -> lis
             lines += [Text(), *_summaries(pen, list(group))]
             continue
         for box in group:
-            heading = Text(box.title, "bold").append(f"  {_free_of(pen, box)}", _DIM)
+            heading = Text().append(box.title, "bold").append(f"  {_free_of(pen, box)}", _DIM)
             lines += [Text(), heading, *_domains(pen, box.boxes, width, small=small)]
     return lines
 
@@ -149,7 +149,7 @@ def _small_racks(pen: _Pen, racks: Sequence[Box]) -> list[Text]:
     wide = max((len(_shorten(rack.name, _NAME)) for rack in racks), default=0)
     lines = []
     for rack in racks:
-        line = Text(f"  {_shorten(rack.name, _NAME).ljust(wide)} ", "bold" if rack.ours else _DIM)
+        line = Text().append(f"  {_shorten(rack.name, _NAME).ljust(wide)} ", "bold" if rack.ours else _DIM)
         for node in rack.nodes:
             line.append_text(pen.one_cell(node))
         lines.append(line.append(f"  {_free_of(pen, rack)}", _DIM))
@@ -163,7 +163,7 @@ def _summaries(pen: _Pen, boxes: Sequence[Box]) -> list[Text]:
     for box in boxes:
         parts = _leaves(box.boxes)
         bars = "".join(_bar(part.cells - part.free, part.cells) for part in parts[:_PARTS])
-        line = Text(box.title.ljust(wide), "bold").append(f"  {bars}", _DIM)
+        line = Text().append(box.title.ljust(wide), "bold").append(f"  {bars}", _DIM)
         of = f"{len(parts):,} {parts[0].level}s, {len(box.all_nodes()):,} nodes" if parts[0].level else ""
         lines.append(line.append(f"  {_free_of(pen, box)}  {of}", _DIM))
     return lines

@@ -22,7 +22,7 @@ def print_tree(report: Report, console: Console) -> None:
 
 
 def _workload(workload: WorkloadReport) -> Tree:
-    label = Text(f"{workload.namespace}/{workload.name}  ", "bold")
+    label = Text().append(f"{workload.namespace}/{workload.name}  ", "bold")
     label.append(words.headline(workload), words.verdict_style(workload.verdict))
     tree = Tree(label.append(f"  {workload.elapsed_ms:g} ms", words.DIM), guide_style=words.DIM)
     for unit in workload.units:
