@@ -376,3 +376,24 @@ def test_a_bad_call_is_no_crash(scheduler: Process) -> None:
         post(scheduler, "/barrier/bind", {"PodName": 3})
     with urllib.request.urlopen(f"{scheduler.url}/readyz", timeout=10) as answer:
         assert answer.status == 200
+
+
+def test_pins_beside_a_pod_that_never_comes_back_are_given_up(bench: Bench, nodes: AddNodes) -> None:
+    nodes(nodes=2)
+    tree = bench.unit("alone", Role("decode", size=2))
+    pods = pinned(tree)
+    bench.delete(pods[0]["metadata"]["name"])
+    left = pods[1]["metadata"]["name"]
+    eventually(lambda: bench.get(left)["metadata"].get("annotations", {}).get(RELEASE) == "Conflict")
+
+
+def test_a_clean_end_does_not_wait_for_held_calls(bench: Bench, nodes: AddNodes, scheduler: Process) -> None:
+    nodes(nodes=2)
+    tree = bench.unit("stop", Role("decode", size=2))
+    pods = pinned(tree)
+    call = Call(scheduler, pods[0])
+    wait_held(scheduler, 1)
+    assert scheduler.stop() == 0
+    assert call.wait()
+    scheduler.start()
+    assert [each.wait() for each in [Call(scheduler, pod) for pod in pods]] == ["", ""]

@@ -412,3 +412,22 @@ def test_whole_replicas_at_every_moment(bench: Bench, nodes: AddNodes, cluster: 
                 if any(node_of(pod) for pod in mine):
                     roles = {role_of(pod) for pod in mine if pin_of(pod)}
                     assert roles == {"prefill", "decode"}
+
+
+def test_a_replica_without_the_lease_guards_and_binds(
+    bench: Bench, nodes: AddNodes, cluster: Cluster, processes: Processes
+) -> None:
+    processes.extender.kill()
+    processes.kube_scheduler.kill()
+    nodes(nodes=2)
+    names = ("covey-scheduler-4", "covey-scheduler-5")
+    leader = cluster.start_covey("scheduler", "--leader-elect=true", name=names[0])
+    eventually(lambda: "leading" in leader.log_text())
+    other = cluster.start_covey("scheduler", "--leader-elect=true", name=names[1])
+    try:
+        cluster.start_scheduler(scheduler_config(other), name="kube-scheduler-2")
+        bench.unit("twin", Role("decode", size=2)).wait_bound()
+        assert "gang released" in other.log_text()
+        assert "gang released" not in leader.log_text()
+    finally:
+        cluster.forget("kube-scheduler-2", *names)

@@ -70,6 +70,7 @@ class Process:
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
+        self._serves = False
 
     async def run(self) -> int:
         """Run until a signal, a lost lease, or a failure of a part."""
@@ -124,6 +125,7 @@ class Process:
             _settle_memory()
             runner = await serve(extender.application(), settings)
             stack.push_async_callback(runner.cleanup)
+            self._serves = True
             log.info("synced", nodes=len(cache.nodes.store), pods=len(cache.pods.store), address=settings.bind_address)
             tasks.create_task(waker.run())
             tasks.create_task(self._lead(leader))
@@ -139,8 +141,8 @@ class Process:
             tasks.create_task(leader.run())
 
     def _ready(self) -> tuple[bool, str]:
-        """Synced; behind a Service also leading, so that one barrier serves."""
-        if self._cache is None or not self._cache.synced:
+        """Synced and listening; behind a Service also leading, so that one barrier serves."""
+        if self._cache is None or not self._cache.synced or not self._serves:
             return False, "not synced"
         service = self._settings.endpoint_mode is EndpointMode.SERVICE
         if service and self._elector is not None and not self._elector.is_leader:

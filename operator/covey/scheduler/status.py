@@ -7,7 +7,7 @@ when, and the first pass of admission tells why not. A condition's transition ti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from covey.api.constants import (
     TOPOLOGY_SATISFIED,
 )
 from covey.placement.model import Path, Topology
+from covey.placement.shape import unmodelled
 from covey.scheduler import podstate
 from covey.scheduler.tree import Replica, Role, Unit, replica_met
 
@@ -92,9 +93,12 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
     admitted = unit.minimum_met(placed)
     bound = unit.minimum_met(podstate.bound)
     said = [
-        Said(ADMITTED, admitted, REASON_ADMITTED, _tally(unit, placed, "have their places"))
-        if admitted
-        else Said(ADMITTED, admitted, *_why_not(unit, decision)),
+        _with_warning(
+            unit,
+            Said(ADMITTED, admitted, REASON_ADMITTED, _tally(unit, placed, "have their places"))
+            if admitted
+            else Said(ADMITTED, admitted, *_why_not(unit, decision)),
+        ),
         Said(
             SCHEDULED,
             bound,
@@ -150,6 +154,14 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     if any(podstate.bound(pod) for pod in unit.pods()):
         return REASON_BELOW_MINIMUM, _tally(unit, placed, "have their places")
     return REASON_WAITING, "waits to be planned"
+
+
+def _with_warning(unit: Unit, said: Said) -> Said:
+    """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
+    names = sorted({name for pod in unit.pods() for name in unmodelled(pod)})
+    if not names:
+        return said
+    return replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
 
 
 def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:

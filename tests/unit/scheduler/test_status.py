@@ -106,3 +106,9 @@ def test_what_was_written_is_recognised() -> None:
     assert observed(stored) == written
     later = statuses(tree(places, stored), decision, lambda node: PATHS.get(node, ()), "2030-01-01T00:00:00Z")
     assert later[0][1] == written
+
+
+def test_what_the_planner_does_not_model_is_said() -> None:
+    claim = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]}
+    said = condition(status(tree({(0, 0): {"pin": "n1", "spec": claim}, (0, 1): {"gates": (GATE,)}})), "Admitted")
+    assert said["message"].endswith("does not model: persistentVolumeClaim")
