@@ -60,7 +60,7 @@ class Cover(Generic[Child]):
         self.offers = offers
         self._strides = _strides(need)
         self.volume = int(np.prod([n + 1 for n in need], dtype=np.int64))
-        start: dict[int, Any] = {0: np.full(self.volume, NO_WAY, dtype=object if _wide(offers) else np.int64)}
+        start: dict[int, Array] = {0: np.full(self.volume, NO_WAY, dtype=np.int64)}
         start[0][0] = 0
         self.layers = [start]
         for offer in offers:
@@ -110,7 +110,7 @@ class Cover(Generic[Child]):
                     return inner, tuple(point)
         raise AssertionError("a price without an offer")
 
-    def _with(self, before: dict[int, Any], offer: Offer[Child], budget: Budget) -> dict[int, Any]:
+    def _with(self, before: dict[int, Array], offer: Offer[Child], budget: Budget) -> dict[int, Array]:
         after = dict(before)
         for inner, (points, prices) in sorted(offer.points.items()):
             if not len(points.rows):
@@ -133,15 +133,12 @@ def _strides(need: Vector) -> tuple[int, ...]:
     return tuple(np.cumprod((1, *(n + 1 for n in need[:0:-1])))[::-1].tolist())
 
 
-def _wide(offers: Sequence[Offer[Any]]) -> bool:
-    """Whether the prices together need more than 61 bits."""
-    total = sum(max((int(p.max()) for _, p in offer.points.values() if len(p)), default=0) for offer in offers)
-    return total >= NO_WAY or any(p.dtype == object for offer in offers for _, p in offer.points.values())
-
-
 def clip(points: Sequence[Vector], need: Vector) -> list[Vector]:
     """The points cut at a need, without those that another covers, in order; the zero point is dropped."""
     cut = sorted({tuple(map(min, point, need)) for point in points}, reverse=True)
     if len(cut) > 1:
-        cut = [p for i, p in enumerate(cut) if not any(all(a <= b for a, b in zip(p, q, strict=True)) for q in cut[:i])]
+        rows = np.array(cut)
+        covered: Array = np.asarray((rows[:, None, :] <= rows[None, :, :]).all(axis=2))
+        np.fill_diagonal(covered, val=False)
+        cut = [point for point, inside in zip(cut, covered.any(axis=1).tolist(), strict=True) if not inside]
     return [point for point in cut if any(point)]

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 class DomainTree:
     """All domains of one topology; the root (empty path) holds every node."""
 
-    __slots__ = ("by_path", "root", "topology")
+    __slots__ = ("by_path", "counts", "root", "topology")
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.root = DomainNode((), None)
         self.by_path: dict[Path, DomainNode] = {(): self.root}
+        #: How many domains each depth has, the root not counted.
+        self.counts = [0] * len(topology.levels)
 
     def domain(self, path: Path) -> DomainNode:
         """The domain of a path, made when it is new."""
@@ -33,6 +35,7 @@ class DomainTree:
             parent = self.domain(path[:-1])
             found = self.by_path[path] = DomainNode(path, parent)
             parent.children[path[-1]] = found
+            self.counts[found.depth] += 1
         return found
 
     def drop_empty(self, domain: DomainNode) -> None:
@@ -41,6 +44,7 @@ class DomainTree:
         if parent is not None and not domain.nodes:
             del parent.children[domain.path[-1]]
             del self.by_path[domain.path]
+            self.counts[domain.depth] -= 1
             self.drop_empty(parent)
 
     def at(self, depth: int) -> Iterator[DomainNode]:

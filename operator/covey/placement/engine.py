@@ -156,6 +156,7 @@ class Engine:
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
+        self.points_size = 0
         #: What the fullest surplus of a table is, by how roles may grow.
         self.fullest: dict[Hashable, dict[int, Any]] = {}
         #: The last price worked out in a candidate domain, and for what.

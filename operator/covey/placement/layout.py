@@ -26,8 +26,10 @@ from covey.placement.tables import Budget, Table, Vector
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096
-#: Lists of points that are remembered.
-_POINTS: Final = 4096
+#: Bits of a price.
+_PRICE_BITS: Final = 60
+#: Cells of the lists of points that are remembered.
+_POINTS: Final = 2_000_000
 
 Place = DomainNode | NodeState
 
@@ -50,14 +52,23 @@ class Prices:
         self._scarce = tuple(sorted(names - ORDINARY)) or (CPU,)
         self.used = frozenset(used)
         whole = max(1, sum(max(engine.tree.root.free.get(name, 0), 0) for name in self._scarce))
-        self._tight_bits = whole.bit_length() + 1
-        self._count_bits = pods.bit_length() + 1
-        #: Depths whose domains are counted, broad to narrow.
-        self._rank = {depth: index for index, depth in enumerate(counted)}
-        #: Below this many bits lies what is not the number of domains.
-        self.number_shift = self._tight_bits + len(self._rank) * self._count_bits
+        #: Where the number of a depth's domains stands in a price, and the number of those broken into.
+        self._number: dict[int, int] = {}
+        self._broken: dict[int, int] = {}
+        bits = {depth: min(pods, engine.tree.counts[depth]).bit_length() for depth in counted}
+        taken = 2 * sum(bits.values())
+        #: Tightness is told as exactly as there are bits left for it.
+        self._coarse = max(0, whole.bit_length() - (_PRICE_BITS - taken))
+        position = max(whole.bit_length() - self._coarse, 1)
+        for places in (self._broken, self._number):
+            self.number_shift = position
+            for depth in reversed(counted):
+                places[depth] = 1 << position
+                position += bits[depth]
         #: Prices are comparable only when they are packed alike.
-        self.packing = (self._tight_bits, self._count_bits)
+        self.packing = (self._coarse, tuple(self._broken.items()), tuple(self._number.items()))
+        self._finest = counted[-1] if counted else None
+        self._node_broken = 1 << whole.bit_length()
 
     def free(self, place: Place) -> int:
         """What is free of the gang's scarce resources (its devices, else cpu)."""
@@ -68,18 +79,16 @@ class Prices:
 
     def domain(self, domain: DomainNode) -> int:
         """The price of putting anything into a domain."""
-        rank = self._rank.get(domain.depth)
-        if rank is None or domain.path in self.used:
+        number = self._number.get(domain.depth)
+        if number is None or domain.path in self.used:
             return 0
-        place = (len(self._rank) - 1 - rank) * self._count_bits
-        price = 1 << self.number_shift + place
-        if domain.broken == 0:
-            price += 1 << self._tight_bits + place
-        return price + self.free(domain) if place == 0 else price  # tightness is of the finest domains
+        price = number + self._broken[domain.depth] if domain.broken == 0 else number
+        # Tightness is that of the finest domains alone.
+        return price + (self.free(domain) >> self._coarse) if domain.depth == self._finest else price
 
     def node(self, node: NodeState) -> int:
         """The price of putting anything onto a node."""
-        return ((node.in_use == 0) << self._tight_bits) + self.free(node)
+        return (self._node_broken if node.in_use == 0 else 0) + self.free(node)
 
 
 class Layout:
@@ -222,7 +231,7 @@ class Layout:
                 priced = self._price_list(child, table, mask, need, own)
             if priced is None:
                 flat = self._flat(child, table, need)
-                priced = (flat, np.full(len(flat.rows), own, dtype=np.int64 if own < NO_WAY else object))
+                priced = (flat, np.full(len(flat.rows), own, dtype=np.int64))
             points[mask] = priced
         return Offer(child, points)
 
@@ -233,10 +242,11 @@ class Layout:
         found = self.engine.points.get(key)
         if found is None:
             found = Points(clip(table.points, need), need)
-            if len(self.engine.points) > _POINTS:
+            self.engine.points_size += found.rest.size
+            if self.engine.points_size > _POINTS:
                 self.engine.points.clear()
-            if found.rest.size <= _PRICE_CELLS:
-                self.engine.points[key] = found
+                self.engine.points_size = found.rest.size
+            self.engine.points[key] = found
         return found
 
     def _price_list(

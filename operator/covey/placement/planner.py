@@ -33,7 +33,9 @@ from covey.placement.solve import Choice, Solution
 from covey.placement.tables import Budget, SearchLimit
 
 #: Table cells that may be computed for a gang beyond what is exact at any size.
-LIMIT = 50_000_000
+LIMIT = 20_000_000
+#: Table cells after which a placement of everything desired is looked for the short way.
+QUICK = 60_000_000
 #: Up to so many shapes or replica classes the answer is exact whatever it costs.
 EXACT = 3
 #: Up to so many nodes shapes alone decide that.
@@ -84,7 +86,7 @@ class _Planner:
         everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
         budget = self._budget(needed)
         try:
-            nodes = None if self._wishes() else self._laid_out(everything, self._required)
+            nodes = None if self._wishes() else self._at_once(everything)
             if nodes is None:
                 least = self._solution(needed, self._required, self._required, budget)
                 if not least.feasible():
@@ -123,13 +125,27 @@ class _Planner:
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
 
-    def _laid_out(self, everything: Sequence[Demand], aims: Aims) -> dict[str, str] | None:
-        """The nodes of a gang without wishes, minimum and surplus in one look; None when this look does not settle it."""
+    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | None:
+        """The nodes of a gang without wishes, minimum and surplus in one look; None when this look does not settle it.
+
+        A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
+        """
+        budget = self._budget(everything)
+        if budget.left > QUICK:
+            try:
+                return self._laid_out(everything, Budget(QUICK))
+            except SearchLimit:
+                nodes = self._search().everything(everything)
+                if nodes is not None:
+                    return nodes
         try:
-            solution = self._solution(everything, aims, aims, self._budget(everything))
-            return self._fullest_nodes(solution, everything) if solution.choices else None
+            return self._laid_out(everything, budget)
         except SearchLimit:
             return None
+
+    def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | None:
+        solution = self._solution(everything, self._required, self._required, budget)
+        return self._fullest_nodes(solution, everything) if solution.choices else None
 
     def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""

@@ -60,9 +60,22 @@ class Search:
             return None
         if not possible:
             return no_common_domain(self._gang)
-        ranked = sorted(possible.values(), key=lambda d: (-len(d.nodes), [natural(value) for value in d.path]))
+        return self._in_some(possible.values(), needed)
+
+    def everything(self, demands: Sequence[Demand]) -> dict[str, str] | None:
+        """Nodes for all demands, surplus too, if that is easily done."""
+        try:
+            solution = self._solution(self._gang, demands, None)
+        except SearchLimit:
+            return None
+        followers = [scope for scope in solution.candidates() if solution.problem.admits(scope)]
+        return self._in_some(followers, demands) if solution.problem.structure.scope == self._aims.unit else None
+
+    def _in_some(self, candidates: Collection[DomainNode], demands: Sequence[Demand]) -> dict[str, str] | None:
+        """Place everything in one of the candidates, the largest tried first."""
+        ranked = sorted(candidates, key=lambda d: (-len(d.nodes), [natural(value) for value in d.path]))
         for scope in ranked[:_CANDIDATES]:
-            nodes = self._within(scope.path, needed)
+            nodes = self._within(scope.path, demands)
             if nodes is not None:
                 return nodes
         return None
