@@ -140,5 +140,6 @@ def clip(points: Sequence[Vector], need: Vector) -> list[Vector]:
         rows = np.array(cut)
         covered: Array = np.asarray((rows[:, None, :] <= rows[None, :, :]).all(axis=2))
         np.fill_diagonal(covered, val=False)
-        cut = [point for point, inside in zip(cut, covered.any(axis=1).tolist(), strict=True) if not inside]
+        inside: list[bool] = np.asarray(covered.any(axis=1)).tolist()
+        cut = [point for point, dominated in zip(cut, inside, strict=True) if not dominated]
     return [point for point in cut if any(point)]

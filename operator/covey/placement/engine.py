@@ -106,7 +106,7 @@ class Frame:
         if found is None:
             parts = [self._times(by_number[number], count, budget) for number, count in sorted(counts.items())]
             while len(parts) > 1:  # pairwise, so that one changed child redoes only a few sums
-                pairs = [self._add(one, other, budget) for one, other in zip(parts[::2], parts[1::2], strict=False)]
+                pairs = [self.add(one, other, budget) for one, other in zip(parts[::2], parts[1::2], strict=False)]
                 parts = pairs + parts[len(pairs) * 2 :]
             found = self._totals[key] = parts[0] if parts else self.zero
         return found
@@ -115,13 +115,14 @@ class Frame:
         total, power = self.zero, entry
         while count:
             if count & 1:
-                total = self._add(total, power, budget)
+                total = self.add(total, power, budget)
             count >>= 1
             if count:
-                power = self._add(power, power, budget)
+                power = self.add(power, power, budget)
         return total
 
-    def _add(self, one: Entry, other: Entry, budget: Budget) -> Entry:
+    def add(self, one: Entry, other: Entry, budget: Budget) -> Entry:
+        """What two children hold together."""
         if one is self.zero:
             return other
         if other is self.zero:

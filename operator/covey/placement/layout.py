@@ -12,10 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
+from math import prod
 from typing import Any, Final
 
 import numpy as np
 
+from covey.placement.chain import Chain
 from covey.placement.cover import NO_WAY, Cover, Offer, Points, clip
 from covey.placement.domains import DomainNode
 from covey.placement.engine import Engine, Entry, View
@@ -28,6 +30,8 @@ from covey.placement.tables import Budget, Table, Vector
 _PRICE_CELLS: Final = 4096
 #: Bits of a price.
 _PRICE_BITS: Final = 60
+#: Points times cells beyond which a demand is shared out without prices.
+_COVER_CELLS: Final = 8_000_000
 #: Cells of the lists of points that are remembered.
 _POINTS: Final = 2_000_000
 
@@ -99,7 +103,7 @@ class Layout:
         self.view = view
         self.prices = prices
         self._deepest = counted[-1] if counted else engine.structure.scope
-        self._covers: dict[tuple[Path, Vector], Cover[Place]] = {}
+        self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place]] = {}
 
     def price(self, scope: DomainNode, target: Vector) -> int:
         """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
@@ -196,13 +200,20 @@ class Layout:
     def _groups_at(self, depth: int) -> int:
         return sum(1 << group for group, at in enumerate(self.engine.structure.groups) if at == depth)
 
-    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place]:
+    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place]:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
             children = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
-            offers = [self._offer(child, entry, need) for child, entry in self._cheapest(children, sum(need))]
-            found = self._covers[key] = Cover(need, offers, self.engine.budget)
+            children = self._cheapest(children, sum(need))
+            points = sum(len(table.points) for _, entry in children for table in entry.tables.values())
+            if points * prod(n + 1 for n in need) > _COVER_CELLS:
+                frame = self.engine.frames[domain.depth + 1]
+                found = Chain(need, children, frame, self.engine.budget)
+            else:
+                offers = [self._offer(child, entry, need) for child, entry in children]
+                found = Cover(need, offers, self.engine.budget)
+            self._covers[key] = found
         return found
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Place, Entry]]:
@@ -265,6 +276,8 @@ class Layout:
         if demand is not None:
             needs = needs + np.array(self.engine.demand(child.depth + 1, demand))
         cover = self._cover(child, below)
+        if isinstance(cover, Chain):
+            return None
         inner = cover.prices(needs, mask & ~self._groups_at(child.depth))
         prices = np.where(inside, inner, NO_WAY)
         keep = (prices < NO_WAY) & cells.any(axis=1)
