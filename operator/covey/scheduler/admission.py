@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import RELEASE_CONFLICT
+from covey.api.constants import REASON_UNKNOWN, RELEASE_CONFLICT
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability import metrics
 from covey.observability.logging import get_logger
@@ -43,6 +43,8 @@ log = get_logger(__name__)
 GATHER: Final = 0.01
 #: Fewer nodes than this are planned on the loop itself: a thread would cost more than it saves.
 INLINE_NODES: Final = 200
+#: What a unit's status says when the planner itself failed on it.
+FAILED: Final = "the planner failed on this gang; the scheduler's log has the details"
 
 
 class Admission:
@@ -116,7 +118,12 @@ class Admission:
         self._retry(self._helped(rooms))
         metrics.GANGS_WAITING.set(sum(entry.want in {Want.MINIMUM, Want.PODS} for entry in self._entries.values()))
         for want, root in self._due():
-            await self._plan(root, want)
+            try:
+                await self._plan(root, want)
+            except Exception:
+                log.exception("planning failed", namespace=root[0], root=root[1])
+                failed = replace(self._entries[root].decision, reason=REASON_UNKNOWN, message=FAILED)
+                self._enter(root, replace(self._entries[root], decision=failed, refused=True))
 
     def _assess(self, root: Key) -> None:
         unit = self._cache.index.unit(root)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -90,9 +90,7 @@ async def test_a_release_is_sent_once_and_again_after_a_failure() -> None:
     assert len(client.sent) == 2
 
 
-async def decide(
-    patches: Sequence[KubeError | None], free: Callable[[], int] | None = None
-) -> tuple[Any, dict[Pinned, int]]:
+async def decide(patches: Sequence[KubeError | None]) -> tuple[Any, dict[Pinned, int]]:
     pods = [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(len(patches))]
     made = cache(node("n1"))
     for each in pods:
