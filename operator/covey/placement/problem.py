@@ -65,8 +65,8 @@ class Problem:
     view: View
     #: The one candidate when placed members fix it.
     anchor: Path | None
-    #: Broader domains that placed members fix.
-    outer: tuple[Path, ...]
+    #: Groups that a candidate meets as a whole: their depth, and the domain that placed members fix.
+    wide: tuple[tuple[int, Path | None], ...]
     #: The class of each demand that is not fixed; fixed ones are missing here.
     kinds: dict[tuple[int, int], int] = field(default_factory=dict)
     items: dict[int, list[Item]] = field(default_factory=dict)
@@ -74,13 +74,20 @@ class Problem:
 
     def admits(self, scope: DomainNode) -> bool:
         """Whether a candidate contains all domains that are fixed already."""
-        if self.anchor is None and not self.outer and not self.view.mandatory:
+        if self.anchor is None and not self.view.mandatory:
             return True
-        return (
-            all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
-            and all(scope.path[: len(path)] == path for path in self.outer)
-            and (self.anchor is None or self.anchor == scope.path)
-        )
+        inside = all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
+        return inside and (self.anchor is None or self.anchor == scope.path)
+
+    def barred(self, scope: DomainNode) -> list[int]:
+        """The classes that may not use a candidate, because a group of theirs does not lie there."""
+        path = scope.path
+        unmet = {
+            group
+            for group, (depth, anchor) in enumerate(self.wide)
+            if (depth >= 0 and path[depth] is None) or (anchor is not None and path[: len(anchor)] != anchor)
+        }
+        return [i for i, kind in enumerate(self.structure.classes) if kind.wide & unmet] if unmet else []
 
     def base(self, demands: Collection[Demand]) -> Vector:
         """How many replicas of each class these demands are."""
@@ -117,17 +124,16 @@ def build(
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
     groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
-    outer = tuple(group.anchor for group in groups if group.depth <= scope and group.anchor is not None)
     anchor = within if within is not None else _unit_anchor(gang, inventory, scope) if scope >= 0 else None
-    broad = [group for group in groups if group.depth <= scope]  # met by the candidate as a whole
-    builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], broad)
+    wide = [group for group in groups if group.depth <= scope]
+    builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
     for demand in demands:
         own = aims if demand.minimum else loose
         level = own.roles[demand.role]
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
         builder.add(demand, level)
-    return builder.problem(anchor, outer, aims, forbidden)
+    return builder.problem(anchor, aims, forbidden)
 
 
 def _groups(
@@ -167,20 +173,24 @@ def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
     return common_domain(placed_paths(gang, inventory, followers(gang)), depth)
 
 
+#: Levels, groups and wide groups of a class.
+_Sets = tuple[frozenset[int], frozenset[int], frozenset[int]]
+
+
 class _Builder:
     """Collects streams, classes and fixed demands."""
 
     def __init__(
-        self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group], broad: Sequence[_Group]
+        self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group], wide: Sequence[_Group]
     ) -> None:
         self._gang = gang
         self._inventory = inventory
         self._scope = scope
         self._groups = groups
-        self._broad = broad
+        self._wide = wide
         self._streams: dict[tuple[Shape, bool], int] = {}
         self._caps: list[int] = []
-        self._demands: list[tuple[Demand, int, frozenset[int], frozenset[int], Path | None]] = []
+        self._demands: list[tuple[Demand, int, _Sets, Path | None]] = []
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int) -> None:
@@ -197,23 +207,23 @@ class _Builder:
                 region = None
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1
-        broad = (group.depth for group in self._broad if number in group.members)
-        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups), *broad})
-        self._demands.append((demand, depth, levels, frozenset(groups), region))
+        wide = frozenset(i for i, group in enumerate(self._wide) if number in group.members)
+        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups)})
+        self._demands.append((demand, depth, (levels, frozenset(groups), wide), region))
 
-    def problem(self, anchor: Path | None, outer: tuple[Path, ...], aims: Aims, forbidden: Collection[Path]) -> Problem:
+    def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
         """The finished question."""
-        classes: dict[tuple[Vector, int, frozenset[int], frozenset[int], bool], int] = {}
+        classes: dict[tuple[Vector, int, _Sets, bool], int] = {}
         caps: list[int] = []
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
         fixed: dict[Path, list[Item]] = {}
         mandatory: dict[Path, Vector] = {}
         ordered = sorted(self._demands, key=lambda d: (not d[0].minimum, d[0].role, d[0].replica.replica))
-        for demand, depth, levels, groups, region in ordered:
+        for demand, depth, sets, region in ordered:
             pods = self._pods(demand)
             vector = tuple(map(len, pods))
-            kind = classes.setdefault((vector, depth, levels, groups, region is not None), len(classes))
+            kind = classes.setdefault((vector, depth, sets, region is not None), len(classes))
             if kind == len(caps):
                 caps.append(0)
             item = Item(demand.role, demand.replica.replica, kind, pods)
@@ -230,8 +240,8 @@ class _Builder:
             bottom=self._bottom(aims),
             streams=tuple(Stream(s, cap, f) for (s, f), cap in zip(self._streams, self._caps, strict=True)),
             classes=tuple(
-                ReplicaClass(vector, depth, levels, groups, cap)
-                for (vector, depth, levels, groups, _), cap in zip(classes, caps, strict=True)
+                ReplicaClass(vector, depth, *sets, cap)
+                for (vector, depth, sets, _), cap in zip(classes, caps, strict=True)
             ),
             groups=tuple(group.depth for group in self._groups),
         )
@@ -245,7 +255,7 @@ class _Builder:
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
         )
-        return Problem(structure, view, anchor, outer, kinds, items, fixed)
+        return Problem(structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed)
 
     def _stream(self, role: int, shape: Shape) -> int:
         key = (shape, self._gang.roles[role].follow_unit if self._tell_apart else True)
@@ -264,7 +274,7 @@ class _Builder:
         topology = self._inventory.topologies[self._gang.topology]
         host = host_depth(topology)
         finest = len(topology.levels) - 1 if host is None else host - 1
-        asked = [depth for _, depth, _, _, _ in self._demands] + [group.depth for group in self._groups]
+        asked = [depth for _, depth, _, _ in self._demands] + [group.depth for group in self._groups]
         if aims.spread and self._gang.spread is not None:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])

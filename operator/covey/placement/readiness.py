@@ -77,11 +77,16 @@ def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
 
 def _absent_levels(gang: Gang, inventory: Inventory) -> list[Reason]:
     tree = inventory.trees[gang.topology]
-    known = {level.name for level in tree.topology.levels}
+    depths = {level.name: depth for depth, level in enumerate(tree.topology.levels)}
+    implied = {  # a level no finer than the unit's adds nothing to it
+        role.name
+        for role in gang.roles
+        if role.follow_unit and depths.get(role.required or "", 0) <= depths.get(gang.required or "", -1)
+    }
     return [
         _reason(role, f"{where} requires the level {level}, which no node carries", level)
         for role, where, level, required in _levels(gang, needed=True)
-        if required and level in known and next(tree.at(tree.topology.depth(level)), None) is None
+        if required and role not in implied and level in depths and next(tree.at(depths[level]), None) is None
     ]
 
 

@@ -65,10 +65,9 @@ class Solution:
         if not self.problem.admits(scope):
             return None
         table = self.engine.final(scope, self.problem.view)
-        if table is None or None not in scope.path:
+        barred = self.problem.barred(scope) if self.problem.wide else []
+        if table is None or not barred:
             return table
-        lacking = {depth for depth, value in enumerate(scope.path) if value is None}
-        barred = [i for i, kind in enumerate(self.problem.structure.classes) if kind.levels & lacking]
         return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
 
     def candidates(self) -> list[DomainNode]:

@@ -27,13 +27,15 @@ class ReplicaClass:
 
     ``pods`` counts the pods of each stream in one replica. A replica does not straddle domains of ``depth``;
     at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths that its nodes must
-    carry. ``groups`` are indices into the structure's. ``cap`` is how many replicas are of interest.
+    carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that a whole
+    candidate meets or not. ``cap`` is how many replicas are of interest.
     """
 
     pods: tuple[int, ...]
     depth: int
     levels: frozenset[int]
     groups: frozenset[int]
+    wide: frozenset[int]
     cap: int
 
 
