@@ -87,6 +87,8 @@ class _Planner:
         budget = self._budget(needed)
         try:
             nodes = None if self._wishes() else self._at_once(everything)
+            if isinstance(nodes, Solution):
+                return explain(gang, self._inventory, nodes, needed, self._forbidden)
             if nodes is None:
                 least = self._solution(needed, self._required, self._required, budget)
                 if not least.feasible():
@@ -125,10 +127,10 @@ class _Planner:
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
 
-    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | None:
-        """The nodes of a gang without wishes, minimum and surplus in one look; None when this look does not settle it.
+    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+        """The nodes of a gang without wishes, minimum and surplus in one look.
 
-        A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
+        Or the solution that shows that not even the minimum fits; or None when this look does not settle it. A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
         """
         budget = self._budget(everything)
         if budget.left > QUICK:
@@ -143,9 +145,9 @@ class _Planner:
         except SearchLimit:
             return None
 
-    def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | None:
+    def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:
         solution = self._solution(everything, self._required, self._required, budget)
-        return self._fullest_nodes(solution, everything) if solution.choices else None
+        return self._fullest_nodes(solution, everything) if solution.choices else solution
 
     def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from covey.api import core
+from covey.placement import layout
 from covey.placement.inventory import Inventory
-from covey.placement.model import Gang, Plan, Refusal
+from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.rounds import apply, plan_round
 from unit.placement.brute import valid
@@ -209,3 +210,37 @@ def test_a_taint_closes_nodes_unless_it_is_tolerated() -> None:
     assert isinstance(plan_minimum(make_gang(make_role("w", 2)), inventory), Refusal)
     tolerant = make_shape(8, tolerations=(core.Toleration(key="nvidia.com/gpu", operator="Exists"),))
     assert counts(admit(make_gang(make_role("w", 2, shape=tolerant)), inventory)) == [2]
+
+
+def test_a_placed_partner_outside_the_unit_bars_only_those_that_must_be_near_it() -> None:
+    """Found by random instances: the domain of a rule's placed member must not close the rest of the cluster."""
+    inventory = make_inventory({"b1/r1": [8], "b2/r1": [8, 8]})
+    inventory.hold("c-0-0", "b1-r1-n0", make_shape())
+    rule = Proximity(("b", "c"), "block", required=True)
+    roles = (make_role("a", 1, 0), make_role("b", 1, 0), make_role("c", 1, follow_unit=False))
+    gang = place(make_gang(*roles, required="block", proximity=(rule,)), {"c-0-0": "b1-r1-n0"})
+    assert counts(admit(gang, inventory)) == [1, 0, 1]
+
+
+def test_a_finer_rule_does_not_waive_a_coarser_level() -> None:
+    """Found by random instances: a replica kept in one rack by a rule must still lie in a block when that is required."""
+    inventory = Inventory(make_inventory({}).topologies.values())
+    inventory.set_node(make_node("bare", labels={"zone": "z", "rack": "r1"}))
+    inventory.set_node(make_node("far", 0, labels={"zone": "z", "block": "b1", "rack": "r1"}))
+    rule = Proximity(("a", "b"), "rack", required=True)
+    gang = make_gang(make_role("a", 1, required="block"), make_role("b", 1, 0), required="zone", proximity=(rule,))
+    assert isinstance(plan_minimum(gang, inventory), Refusal)
+
+
+def test_large_demands_are_shared_out_without_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "_COVER_CELLS", 0)
+    inventory = make_inventory({"b1/r1": [8, 4, 2], "b1/r2": [8, 8, 1], "b2/r1": [4, 4, 4]})
+    rule = Proximity(("a",), "rack", required=True)
+    roles = (
+        make_role("a", 3, 2, shape=make_shape(2)),
+        make_role("b", 2, 1, size=2, shape=make_shape(4), required="rack"),
+    )
+    gang = admit(
+        make_gang(*roles, make_role("c", 3, 1, shape=make_shape(1)), required="block", proximity=(rule,)), inventory
+    )
+    assert counts(gang) == [3, 2, 3]
