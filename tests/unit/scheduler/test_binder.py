@@ -1,0 +1,141 @@
+"""The last check before a gang goes, and what becomes of Bindings: with the API server's answers given."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from covey.api import core
+from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
+from covey.scheduler.binder import ATTEMPTS, NOT_SYNCED, Binder
+from covey.scheduler.cache import Cache
+from covey.scheduler.wire import BindArgs
+from scheduler_builders import GATE, cache, group, member, node, pod, put, role_groups
+
+GROUPS = [
+    group("root", composite=True, minimum=1, timeoutSeconds=60),
+    *role_groups("decode", replicas=1, minimum=1, size=2),
+]
+
+
+class Api:
+    """Answers to Bindings in order, then success; and the pod as it is read afterwards."""
+
+    def __init__(self, *answers: KubeError, read: core.Pod | None = None) -> None:
+        self.answers = list(answers)
+        self.found = read
+        self.bound: list[tuple[str, str, str]] = []
+        self.released: dict[str, str] = {}
+
+    async def bind(self, _namespace: str, name: str, uid: str, place: str) -> None:
+        if self.answers:
+            raise self.answers.pop(0)
+        self.bound.append((name, uid, place))
+
+    async def read(self, _pod: core.Pod) -> core.Pod | None:
+        return self.found
+
+    async def release(self, found: core.Pod, reason: str) -> bool:
+        self.released[found.metadata.name] = reason
+        return True
+
+
+def binder(made: Cache, api: Api, *, synced: bool = True) -> Binder:
+    async def at_once(_seconds: float) -> None:
+        await asyncio.sleep(0)
+
+    if synced:
+        for reflector in made.reflectors:
+            reflector.synced.set()
+    both: Any = api
+    return Binder(made, both, both, sleep=at_once)
+
+
+def args(found: core.Pod, place: str) -> BindArgs:
+    return BindArgs(found.metadata.name, "ns", place, found.metadata.uid)
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+PINNED = [member("decode", 0, index, size=2, pin=f"n{index}") for index in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "reason"),
+    [
+        ([node("n1", unschedulable=True)], "NodeLost"),
+        ([node("n1", ready=False)], "NodeLost"),
+        ([node("n1", taints=[{"key": "bad", "effect": "NoExecute"}])], "NodeLost"),
+        ([pod("thief", node="n1", gpus=8)], "CapacityTaken"),
+        ([node("n1", gpus=0)], "CapacityTaken"),
+    ],
+)
+async def test_every_node_is_checked_again_before_anybody_goes(spoilt: list[Any], reason: str) -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    api = Api()
+    asked = binder(made, api)
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    for each in spoilt:
+        put(made, each)
+    answers = await asyncio.gather(held, asked.bind(args(PINNED[1], "n1")))
+    await settle()
+    assert all("planned again" in answer for answer in answers)
+    assert api.bound == []
+    assert api.released == {PINNED[1].metadata.name: reason}
+    assert len(asked.waiting) == 0
+
+
+async def test_a_whole_gang_goes_with_its_uids() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    api = Api()
+    asked = binder(made, api)
+    answers = await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
+    assert answers == ["", ""]
+    assert sorted(api.bound) == [
+        (each.metadata.name, each.metadata.uid, f"n{number}") for number, each in enumerate(PINNED)
+    ]
+
+
+STRANGER = pod("s", gpus=1)
+
+
+@pytest.mark.parametrize(
+    ("api", "word"),
+    [
+        (Api(Unreachable(), Unreachable(), read=STRANGER), ""),
+        (Api(Conflict(409), read=pod("s", node="n0")), ""),
+        (Api(Conflict(409), read=pod("s", node="n1")), "refused"),
+        (Api(Conflict(409), read=STRANGER), "refused"),
+        (Api(Conflict(409), read=None), "gone"),
+        (Api(NotFound(404)), "gone"),
+        (Api(*[Unreachable()] * ATTEMPTS, read=STRANGER), "did not take"),
+    ],
+)
+async def test_a_binding_that_failed_is_looked_into(api: Api, word: str) -> None:
+    made = cache(node("n0"), STRANGER)
+    answer = await binder(made, api).bind(args(STRANGER, "n0"))
+    assert (answer == "") if not word else (word in answer)
+    left = made.capacity.room.free("n0")["nvidia.com/gpu"]
+    assert left == (8 if word else 7)
+
+
+async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *(member("decode", 0, i, size=2, gates=(GATE,)) for i in range(2)))
+    api = Api(read=PINNED[0])
+    asked = binder(made, api)
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert not held.done()
+    for each in PINNED:
+        put(made, each)
+    assert await asyncio.gather(held, asked.bind(args(PINNED[1], "n1"))) == ["", ""]
+
+
+async def test_nothing_is_bound_from_a_cache_that_is_not_synced() -> None:
+    assert await binder(cache(STRANGER), Api(), synced=False).bind(args(STRANGER, "n0")) == NOT_SYNCED
