@@ -153,6 +153,25 @@ def test_a_recording_has_every_change_in_order(cluster: Cluster, namespace: str)
     assert seen == [*(("ADDED", f"n{number}") for number in range(5)), ("DELETED", "n0")]
 
 
+def test_a_recording_goes_on_where_its_watch_was_ended(cluster: Cluster, namespace: str) -> None:
+    maps = f"/api/v1/namespaces/{namespace}/configmaps"
+    with cluster.record(f"{maps}?labelSelector=mine") as recording:
+        for number in range(6):
+            cluster.api("POST", maps, {"metadata": {"name": f"n{number}", "labels": {"mine": ""}}})
+            if number % 2:
+                recording.disconnect()
+        recording.wait(lambda events: len(events) == 6)
+    assert [item["metadata"]["name"] for _, item in recording.events] == [f"n{number}" for number in range(6)]
+
+
+def test_a_recording_that_cannot_go_on_has_a_gap(cluster: Cluster, namespace: str) -> None:
+    with cluster.record(f"/api/v1/namespaces/{namespace}/configmaps?labelSelector=mine") as recording:
+        recording._version = "none"
+        recording.disconnect()
+        with pytest.raises(RuntimeError, match="gap"):
+            recording.wait(bool)
+
+
 def test_deletion_follows_owners_of_covey_kinds(cluster: Cluster, namespace: str) -> None:
     groups = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{namespace}/podgroups"
     owner = cluster.api("POST", groups, {
