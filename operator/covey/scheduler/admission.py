@@ -59,7 +59,7 @@ class Admission:
         reservations: Reservations,
         recorder: EventRecorder,
         *,
-        changed: Callable[[Key], None],
+        decided: Callable[[Key], None],
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -67,7 +67,7 @@ class Admission:
         self._queueing = queueing
         self._reservations = reservations
         self._recorder = recorder
-        self._changed = changed
+        self._decided = decided
         self._entries: dict[Key, Entry] = {}
         self._dirty: set[Key] = set()
         self._rooms: set[str] = set()
@@ -144,7 +144,7 @@ class Admission:
         before = self._entries.get(root)
         self._entries[root] = entry
         if before is None or before.decision != entry.decision:
-            self._changed(root)
+            self._decided(root)
 
     def _alarm(self, root: Key, entry: Entry) -> None:
         """Look again when time alone can change something: a wait ends, an exclusion runs out, a wait was too long."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.api import core
-from covey.api.constants import MANAGER_SCHEDULER, SCHEDULING_API
+from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
@@ -24,8 +24,11 @@ from covey.scheduler.status import Decision, observed, statuses
 from covey.scheduler.times import rfc3339
 from covey.scheduler.tree import Key
 
-#: Seconds that a unit's events are gathered before its status is computed.
-GATHER: Final = 0.1
+#: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
+#: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
+GATHER: Final = 0.5
+#: The same while there is nothing to tell but that a new unit is waiting to be planned.
+SETTLE: Final = 3.0
 WORKERS: Final = 8
 
 
@@ -49,8 +52,13 @@ class StatusWriter:
         cache.subscribe(Listener(unit=self.changed, status=self.changed))
 
     def changed(self, root: Key) -> None:
-        """Something about a unit, or the decision about it, has changed."""
-        self._queue.add_after(root, GATHER)
+        """Something about a unit has changed."""
+        self._queue.add_after(root, GATHER if root in self._written else SETTLE)
+
+    def decided(self, root: Key) -> None:
+        """The decision about a unit has changed."""
+        news = self._decision(root).reason != REASON_WAITING
+        self._queue.add_after(root, GATHER if news or root in self._written else SETTLE)
 
     async def run(self) -> None:
         """Write for ever."""

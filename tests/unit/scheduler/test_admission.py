@@ -47,7 +47,7 @@ class Loop:
         reservations = Reservations(made, reserve_after=300.0)
         committer = Committer(made, writer)
         self.admission = Admission(
-            made, committer, writer, queueing, reservations, recorder, changed=lambda _root: None
+            made, committer, writer, queueing, reservations, recorder, decided=lambda _root: None
         )
         self.admission._everything()
 
