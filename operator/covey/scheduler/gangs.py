@@ -67,9 +67,11 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
     constraints = unit.root.spec.scheduling_constraints or core.SchedulingConstraints()
     required, preferred = _levels(unit.root, topology)
     meta = unit.root.metadata
+    reference = unit.root.spec.workload_ref
     return Gang(
         namespace=meta.namespace,
-        name=meta.name,
+        # Units of one age are taken by number; by their roots' names llm-10 would come before llm-2.
+        name=(reference.workload_name if reference else "") or meta.name,
         unit=unit.index,
         roles=tuple(_role(unit, role, topology, shape, around) for role in unit.roles),
         topology=topology.name,

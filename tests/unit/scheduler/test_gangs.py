@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from covey.api import core
@@ -41,6 +42,16 @@ def test_places_are_facts() -> None:
     assert [[pod.node for pod in replica.pods] for replica in decode.replicas] == [["n1", "n2"], ["n3", None]]
     assert (decode.minimum, decode.desired, gang.unit, gang.created, gang.priority) == (2, 3, 2, "2025", 7)
     assert [[pod.index for pod in replica.pods] for replica in decode.replicas] == [[0, 1], [0, 1]]
+
+
+def test_units_of_one_workload_are_taken_by_number() -> None:
+    def numbered(number: int) -> Gang:
+        found = group(f"llm-{number}", composite=True, minimum=1, labels={"covey.dev/unit": str(number)})
+        spec = msgspec.structs.replace(found.spec, workload_ref=core.WorkloadReference(workload_name="llm"))
+        return build(tree([], root=msgspec.structs.replace(found, spec=spec)), created="2025")
+
+    gangs_by_age = sorted(map(numbered, (10, 2, 1)), key=lambda gang: gang.order)
+    assert [gang.unit for gang in gangs_by_age] == [1, 2, 10]
 
 
 def test_what_is_missing_is_said() -> None:

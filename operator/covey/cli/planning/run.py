@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -99,11 +99,9 @@ def _hold(inventory: Inventory, pods: Sequence[core.Pod]) -> None:
 
 def _gang(workload: Workload, unit: Unit, topology: Topology, priority: int) -> Gang:
     try:
-        gang = gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
+        return gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
-    # Units of one age are taken by number; by their roots' names llm-10 would come before llm-2.
-    return replace(gang, name=workload.name)
 
 
 def _priority(workload: Workload, classes: Mapping[str, core.PriorityClass]) -> int:
