@@ -240,14 +240,21 @@ class Cluster(ControlPlane):
             nodes: Nodes to add first.
             arguments: More flags of both processes.
             leader_elect: Elect leaders as in production, which makes every restart after a crash slower.
-                kube-scheduler then has the rights of Covey's scheduler, whose pod it shares.
+                kube-scheduler then runs as a service account, too.
         """
         if nodes is not None:
             self.add_nodes(nodes)
         flags = (f"--leader-elect={str(leader_elect).lower()}", *arguments)
         _, scheduler = self.launch(self._covey("operator", flags), self._covey("scheduler", flags))
-        kubeconfig = self.service_account_kubeconfig(NAMESPACE, "covey-scheduler") if leader_elect else None
+        kubeconfig = self.kube_scheduler_kubeconfig() if leader_elect else None
         self.start_scheduler(programs.scheduler_config(scheduler, leader_elect=leader_elect), kubeconfig=kubeconfig)
+
+    def kube_scheduler_kubeconfig(self) -> Path:
+        """A kubeconfig file for a dedicated kube-scheduler that takes part in leader election."""
+        account = "covey-kube-scheduler"
+        path = self.service_account_kubeconfig(NAMESPACE, account)
+        self.apply(access.kube_scheduler_rights(NAMESPACE, account))
+        return path
 
     def stop_all(self) -> None:
         """Stop and forget what ``start_all`` and ``start_covey`` have started, and kube-scheduler."""
