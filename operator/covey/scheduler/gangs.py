@@ -183,7 +183,9 @@ def _known(level: str, topology: Topology) -> str:
     except KeyError:
         names = ", ".join(each.name for each in topology.levels)
         raise UnplannableError(
-            REASON_INVALID_TOPOLOGY, f"topology {topology.name} has no level {level}; it has {names}"
+            REASON_INVALID_TOPOLOGY,
+            f"topology {topology.name} has no level {level} but {names}: use one of these, label the nodes for"
+            f" {level}, or name a ClusterTopology that has it in spec.topology.name",
         ) from None
     return level
 
