@@ -67,7 +67,8 @@ def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: Add
     }
     # The two pods bound last belong to the one surplus replica: by then each role of both had its minimum.
     assert len(set(order[:8])) == 4
-    assert all(serving.condition("Available", name)["status"] == "True" for name in ("first", "second"))
+    for name in ("first", "second"):
+        serving.await_condition("Available", "True", "Available", name)
     # Whoever has no room for its surplus says so, and is not called anything worse.
     said = "the minimum is Ready; prefill 1/2: 1 replica beyond the minimum waits for room"
     eventually(lambda: list(serving.states().values()).count(said) == 1, describe=lambda: str(serving.states()))

@@ -24,6 +24,7 @@ from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator import podstate
+from covey.operator.newborn import Newborns
 from covey.operator.objects import APPLIED, CONTROLLER_REVISIONS, ControllerRevision, Inference, Owned
 from covey.operator.observe import (
     Grave,
@@ -39,6 +40,8 @@ Key = tuple[str, str]
 T = TypeVar("T", bound=Described)
 
 _INDEX = "inference"
+#: Seconds that bursts of events are gathered before the resource is looked at.
+_GATHER = 0.03
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
 
@@ -87,7 +90,8 @@ class Caches:
         client: to the API server.
         namespaces: where to look; empty means everywhere.
         enqueue: called with the key of a resource that has to be looked at.
-        enqueue_soon: likewise, for what comes in bursts.
+        enqueue_after: likewise, so many seconds later.
+        clock: monotonic, seconds.
     """
 
     def __init__(
@@ -95,11 +99,13 @@ class Caches:
         client: Client,
         namespaces: Sequence[str],
         enqueue: Callable[[Key], None],
-        enqueue_soon: Callable[[Key], None],
+        enqueue_after: Callable[[Key, float], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
         self._enqueue = enqueue
-        self._enqueue_soon = enqueue_soon
+        self._enqueue_after = enqueue_after
         self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         self.objects = {
@@ -109,6 +115,7 @@ class Caches:
         self.topologies = Watched(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, ())
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
+        self._newborns = Newborns(clock)
         self._subscribe()
 
     async def run(self) -> None:
@@ -141,7 +148,10 @@ class Caches:
         """The snapshot of one resource."""
         key = (owner.namespace, owner.name)
         sizes = _sizes(spec, revisions)
-        pods = [pod for pod in self.pods.of(key) if is_ours(pod.metadata, owner)]
+        pods = [pod for pod in chain(self.pods.of(key), self._newborns.of(key)) if is_ours(pod.metadata, owner)]
+        if (patience := self._newborns.patience(key)) is not None:
+            # Should the watch never show them, nothing else would bring this resource back.
+            self._enqueue_after(key, patience)
         placed, strays = place_pods(pods, spec, sizes)
         objects = {
             (kind, owned.metadata.name): owned
@@ -155,6 +165,14 @@ class Caches:
         """The revisions that the API server keeps of a resource."""
         found = self.revisions.of((owner.namespace, owner.name))
         return read_revisions(item for item in found if is_ours(item.metadata, owner))
+
+    def welcome(self, key: Key, pod: core.Pod) -> None:
+        """A pod that this process has just created: it counts as seen, unless the watch was faster."""
+        uid = pod.metadata.uid
+        shown = self.pods.get(pod.metadata.key)
+        buried = {grave.uid for grave in self._graves.get(key, {}).values()}
+        if (shown is None or shown.metadata.uid != uid) and uid not in buried:
+            self._newborns.add(key, pod)
 
     def condemn(self, key: Key, uids: Iterable[str]) -> None:
         """Pods that are about to be deleted: when they are no longer seen, they are gone."""
@@ -177,6 +195,7 @@ class Caches:
         """The resource is gone."""
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
+        self._newborns.forget(key)
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.topologies]
@@ -196,6 +215,8 @@ class Caches:
             self._enqueue(item.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        for key in _owner_key(pod):
+            self._newborns.shown(key, pod.metadata.uid)
         now = _owner_key(pod) if kind != DELETED else ()
         # The label may only have been edited away: the resource that had the pod has to know.
         for key in _owner_key(before) if before else ():
@@ -205,6 +226,9 @@ class Caches:
         for key in now:
             self._unearth(key, pod)
             self._enqueue_soon(key)
+
+    def _enqueue_soon(self, key: Key) -> None:
+        self._enqueue_after(key, _GATHER)
 
     def _bury(self, key: Key, pod: core.Pod) -> None:
         slot = labelled_slot(pod.metadata)

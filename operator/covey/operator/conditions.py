@@ -16,7 +16,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile.revision import Revision
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
-from covey.operator.units import Phase, Unit
+from covey.operator.units import REASON_SURPLUS, Phase, Unit
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -57,6 +57,12 @@ def find_conditions(situation: Situation) -> list[dict[str, Any]]:
 
 Finding = tuple[Truth, str, str]
 
+_SUSPENDED: Finding = (
+    "False",
+    names.REASON_SUSPENDED,
+    "suspended: no pods, and no place in the queue; set spec.suspend to false to start it",
+)
+
 
 def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     yield names.BACKEND_SUPPORTED, _supported(situation)
@@ -80,31 +86,37 @@ def _supported(situation: Situation) -> Finding:
 def _admitted(situation: Situation) -> Finding:
     units, spec = situation.units, situation.inference.spec
     if spec.suspend:
-        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
+        return _SUSPENDED
     waiting = [unit for unit in units if not unit.is_admitted]
     if not waiting and not situation.missing:
         what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
         return "True", names.REASON_ADMITTED, what if units else "no units are wanted"
     if situation.problem is not None:
         return "False", situation.problem.reason, situation.problem.message
+    # Who was refused comes before who has only not been looked at: that passes by itself.
+    waiting.sort(key=lambda unit: (unit.reason == names.REASON_WAITING, unit.number))
     worst = waiting[0] if waiting else Unit(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
     if len(waiting) < len(units):
         count = f"{len(units) - len(waiting)}/{spec.replicas} units are admitted"
-        return "False", names.REASON_PARTIALLY_ADMITTED, f"{count}; unit {worst.number}: {worst.message}"
-    prefix = f"unit {worst.number}: " if len(units) > 1 else ""
-    return "False", worst.reason, prefix + worst.message
+        reason = names.REASON_PARTIALLY_ADMITTED if worst.reason != names.REASON_WAITING else worst.reason
+        return "False", reason, f"{count}; unit {worst.number}: {worst.message}"
+    return "False", worst.reason, _of_unit(situation, worst)
 
 
 def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Finding:
     if situation.inference.spec.suspend:
-        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
+        return _SUSPENDED
     wanted = situation.inference.spec.replicas
     short = [unit for unit in situation.units if not getattr(unit, attribute)]
     if not short and not situation.missing:
         return "True", reason, f"{wanted}/{wanted} units {text}"
     count = f"{len(situation.units) - len(short)}/{wanted} units {text}"
-    message = next((unit.message for unit in short), "")
-    return "False", short[0].reason if short else names.REASON_WAITING, f"{count}: {message}" if message else count
+    if not short:
+        cause = situation.problem.reason if situation.problem is not None else names.REASON_WAITING
+        return "False", cause, f"{count}; the condition Admitted says why"
+    first = next((unit for unit in short if unit.is_admitted), short[0])
+    why = f": {_of_unit(situation, first)}" if first.is_admitted else "; the condition Admitted says why"
+    return "False", first.reason, count + why
 
 
 def _progressing(situation: Situation) -> Finding:
@@ -113,31 +125,43 @@ def _progressing(situation: Situation) -> Finding:
     if situation.plan.held:
         return _held(situation)
     if situation.inference.spec.suspend:
-        return "False", names.REASON_SUSPENDED, "spec.suspend is true"
-    if situation.plan.actions or any(unit.phase is not Phase.READY for unit in situation.units):
-        message = next((unit.message for unit in situation.units if unit.phase is not Phase.READY), "")
-        return "True", REASON_STARTING, message or "objects are being created or replaced"
+        return _SUSPENDED
+    going = [unit for unit in situation.units if unit.phase is not Phase.READY]
+    first = next((unit for unit in going if unit.is_admitted), None)
+    if first is not None:
+        reason = REASON_SURPLUS if first.phase is Phase.PARTIAL else REASON_STARTING
+        return "True", reason, _of_unit(situation, first)
+    if going:
+        return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
+    if situation.plan.actions:
+        return "True", REASON_STARTING, "objects are being created or replaced"
     return "False", REASON_COMPLETE, "everything that is wanted runs"
+
+
+def _of_unit(situation: Situation, unit: Unit) -> str:
+    """What there is to say about a unit; which one, where there are several."""
+    return f"unit {unit.number}: {unit.message}" if len(situation.units) > 1 else unit.message
 
 
 def _held(situation: Situation) -> Finding:
     wanted, kept = Revision.of(situation.inference.spec), situation.plan.revision
     changed = ", ".join(name for name, role in wanted.roles.items() if kept.roles[name].hash != role.hash)
     message = (
-        f"the change of {changed} is held: this version does not replace running pods; they, and pods created from "
-        f"now on, keep revision {kept.hash}. To apply it, suspend the resource until its pods are gone, or delete "
-        "and create it again"
+        f"the change of {changed} is held, because this version does not replace running pods (pods created from now "
+        f"on keep revision {kept.hash}): to apply it, suspend the resource until its pods are gone and resume it, or "
+        "delete and create it again"
     )
     if situation.template_problem is not None:
-        message += f". The new template would be refused: {situation.template_problem.message}"
+        message += f"; the new template would be refused: {situation.template_problem.message}"
     return "False", REASON_ROLLOUT_HELD, message
 
 
 def _degraded(situation: Situation) -> Finding:
     lost = [unit for unit in situation.units if not unit.is_available]
     if situation.was_available and lost and not situation.inference.spec.suspend:
-        return "True", names.REASON_BELOW_MINIMUM, f"unit {lost[0].number}: {lost[0].message}"
-    return "False", "AsExpected", ""
+        message = f"it has served and is below its minimum; {_of_unit(situation, lost[0])}"
+        return "True", names.REASON_BELOW_MINIMUM, message
+    return "False", "AsExpected", "no unit that has served is below its minimum"
 
 
 def _topology(found: Sequence[core.Condition]) -> Finding:

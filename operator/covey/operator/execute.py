@@ -42,13 +42,17 @@ class Executor:
         client: to the API server.
         owner: the resource.
         observed: the snapshot that the plan was made from.
+        created: told of every pod that was created.
         width: requests under way at once.
     """
 
-    def __init__(self, client: Client, owner: Owner, observed: Observed, *, width: int = 64) -> None:
+    def __init__(
+        self, client: Client, owner: Owner, observed: Observed, created: Callable[[core.Pod], None], *, width: int = 64
+    ) -> None:
         self._client = client
         self._owner = owner
         self._observed = observed
+        self._created = created
         self._width = width
         self._surveyed: dict[str, dict[str, Named]] = {}
         self._uids = {key: owned.metadata.uid for key, owned in observed.objects.items()}
@@ -178,7 +182,7 @@ class Executor:
         for _ in range(_GENERATIONS):
             body = factory.build(item.slot, predecessor, restarts=item.restarts)
             try:
-                await self._client.create(resources.PODS, body, type=core.Pod)
+                created = await self._client.create(resources.PODS, body, type=core.Pod)
             except AlreadyExists:
                 taken_by = await self._occupant(item, body["metadata"]["name"])
                 if taken_by is None:
@@ -190,6 +194,7 @@ class Executor:
                     raise
                 raise Blocked(problem) from error
             else:
+                self._created(created)
                 return
         raise Retryable(1.0, f"no free name for pod {hostname(item.slot)}")
 
@@ -204,4 +209,5 @@ class Executor:
         if podstate.is_dead(found) or podstate.is_released(found):
             await self._label(found.metadata, {names.LABEL_ADDRESS: None})
             return found.metadata.uid
+        self._created(found)
         return None

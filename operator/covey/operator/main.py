@@ -34,8 +34,6 @@ from covey.operator.shell import Shell
 _log = get_logger(__name__)
 
 COMPONENT: Final = "covey-operator"
-#: Seconds that bursts of pod events are gathered before the resource is looked at.
-_GATHER: Final = 0.03
 #: Seconds for reconciles under way, and for kopf, once the process shall end.
 _DRAIN: Final = 4.0
 #: Connections beside those of reconciles: watches, lease, events.
@@ -80,7 +78,7 @@ class OperatorProcess:
     async def _serve(self, client: Client, connection: Connection) -> int:
         settings = self._settings
         queue: WorkQueue[Key] = WorkQueue("inference")
-        self._caches = Caches(client, settings.namespaces, queue.add, lambda key: queue.add_after(key, _GATHER))
+        self._caches = Caches(client, settings.namespaces, queue.add, queue.add_after)
         recorder = EventRecorder(client, COMPONENT, self._identity)
         elector = LeaseElector(client, COMPONENT, settings.leader_elect_namespace, self._identity)
         endpoints = serve_health(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +13,11 @@ from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 REASON_NAME_TAKEN: Final = "NameTaken"
 #: The API server refused something else than a pod.
 REASON_REFUSED: Final = "RequestRefused"
+
+
+_PREAMBLE: Final = re.compile(
+    r"^(Pod in version \S+ cannot be handled as a Pod: |Pod \"[^\"]*\" is invalid: |pods \"[^\"]*\" is forbidden: )"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +45,17 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
     """
     if isinstance(error, Forbidden):
         if "exceeded quota" in error.message:
-            return Problem(names.REASON_QUOTA_EXCEEDED, error.message, retry=True)
+            message = f"{_said(error)}; raise the quota, or ask for less"
+            return Problem(names.REASON_QUOTA_EXCEEDED, message, retry=True)
         ours = "cannot create resource" in error.message or "being terminated" in error.message
-        return None if ours else Problem(names.REASON_TEMPLATE_REJECTED, error.message, retry=True)
+        return None if ours else Problem(names.REASON_TEMPLATE_REJECTED, _said(error), retry=True)
     if isinstance(error, BadRequest) and "does not support dry run" in error.message:
         return None
     if isinstance(error, BadRequest | Invalid):
-        return Problem(names.REASON_TEMPLATE_REJECTED, error.message)
+        return Problem(names.REASON_TEMPLATE_REJECTED, _said(error))
     return None
+
+
+def _said(error: ApiError) -> str:
+    """The API server's words without the name of a pod that nobody has ever seen."""
+    return _PREAMBLE.sub("", error.message)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -164,9 +165,11 @@ class Reconciler:
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
         )
-        self._caches.condemn((owner.namespace, owner.name), (item.pod.metadata.uid for item in actions.delete_pods))
+        key = (owner.namespace, owner.name)
+        self._caches.condemn(key, (item.pod.metadata.uid for item in actions.delete_pods))
+        executor = Executor(self._client, owner, observed, partial(self._caches.welcome, key), width=self._width)
         try:
-            await Executor(self._client, owner, observed, width=self._width).run(actions)
+            await executor.run(actions)
         except Blocked as blocked:
             return blocked.problem
         except (BadRequest, Forbidden, Invalid) as refused:

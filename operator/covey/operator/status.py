@@ -12,7 +12,7 @@ from covey.api.status import DisaggregatedInferenceStatus
 from covey.compile.identity import Slot
 from covey.compile.revision import Revision
 from covey.operator import podstate
-from covey.operator.conditions import Situation, find_conditions, with_times
+from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
@@ -100,7 +100,8 @@ def _roots(observed: Observed) -> list[str]:
 
 
 def _roles(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> list[Status]:
-    units = len(plan.layout.units)
+    # What is wanted, also while something keeps it from being created.
+    units = 0 if inference.spec.suspend else inference.spec.replicas
     marks = _marks(observed)
     wanted = {name: role.hash for name, role in Revision.of(inference.spec).roles.items()}
     rows: list[Status] = []
@@ -168,8 +169,8 @@ def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequenc
 def _reason(conditions: Sequence[Status]) -> str:
     """The first thing that a person should know."""
     found = {item["type"]: item for item in conditions}
-    for kind, good in ((names.ADMITTED, "True"), (names.AVAILABLE, "True"), (names.PROGRESSING, "False")):
-        item = found[kind]
-        if item["status"] != good or item["reason"] == "RolloutHeld":
+    progressing = found[names.PROGRESSING]
+    for item in (found[names.ADMITTED], found[names.AVAILABLE]):
+        if item["status"] != "True":
             return str(item["message"])
-    return ""
+    return "" if progressing["reason"] == REASON_COMPLETE else str(progressing["message"])

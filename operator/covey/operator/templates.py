@@ -54,7 +54,9 @@ class TemplateCheck:
             if found is None or found.reason == names.REASON_QUOTA_EXCEEDED:
                 # Quota is counted when pods are really created.
                 return None
-            return Problem(found.reason, f"role {role}: {found.message}", retry=found.retry)
+            then = "it is tried again" if found.retry else "correct its template"
+            message = f"the API server refuses the pods of role {role}: {found.message}; {then}"
+            return Problem(found.reason, message, retry=found.retry)
         except ApiError as error:
             if "failed calling webhook" in error.message:
                 return None

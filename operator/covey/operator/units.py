@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -14,6 +15,10 @@ from covey.compile.identity import group_name
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.scale import ReplicaState
+
+#: Reason of a unit whose minimum serves and that wants more.
+REASON_SURPLUS: Final = "SurplusWaiting"
+_UNSEEN: Final = "the scheduler process has not looked at it yet; if this stays, see whether covey scheduler runs"
 
 
 class Phase(StrEnum):
@@ -74,18 +79,33 @@ def _progress(
     roles = inference.spec.roles
     admitted = core.condition(status.conditions, names.ADMITTED)
     if admitted is None:
-        return Phase.PENDING, names.REASON_WAITING, "the scheduler process has not looked at it yet"
+        return Phase.PENDING, names.REASON_WAITING, _UNSEEN
     if admitted.status != "True":
         return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
     bound = {role.name: sum(state.is_bound for state in states.get(role.name, {}).values()) for role in roles}
     if short := _short(roles, bound, minimum=True):
-        return Phase.ADMITTED, "NotBound", f"bound so far: {short} of the minimum"
+        return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
     ready = {role.name: sum(state.is_ready for state in states.get(role.name, {}).values()) for role in roles}
     if short := _short(roles, ready, minimum=True):
-        return Phase.SCHEDULED, "NotReady", f"ready so far: {short} of the minimum"
-    if short := _short(roles, ready, minimum=False):
-        return Phase.PARTIAL, "SurplusWaiting", f"the minimum runs; ready so far: {short}"
-    return Phase.READY, "Ready", ""
+        return Phase.SCHEDULED, "NotReady", f"bound; Ready are {short} of the minimum: see its pods"
+    surplus = [_surplus(role, states.get(role.name, {})) for role in roles if ready[role.name] < role.replicas]
+    if surplus:
+        return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
+    return Phase.READY, "Ready", "every replica is Ready"
+
+
+def _surplus(role: Role, states: Mapping[int, ReplicaState]) -> str:
+    """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room``."""
+    ready = sum(state.is_ready for state in states.values())
+    waiting = role.replicas - sum(state.is_admitted for state in states.values())
+    starting = role.replicas - ready - waiting
+    texts = []
+    if starting > 0:
+        texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
+    if waiting > 0:
+        what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
+        texts.append(f"{what} for room")
+    return f"{role.name} {ready}/{role.replicas}: {', '.join(texts)}"
 
 
 def _short(roles: tuple[Role, ...], counts: Mapping[str, int], *, minimum: bool) -> str:

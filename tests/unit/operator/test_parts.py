@@ -13,7 +13,7 @@ from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.objects import ControllerRevision, Owned
 from covey.operator.observe import read_revisions
-from covey.operator.problem import of_pod_refusal
+from covey.operator.problem import Problem, of_pod_refusal
 from covey.operator.validate import find_levels, find_unsupported
 from unit.compile.inferences import inference, role
 
@@ -64,26 +64,28 @@ def test_a_field_that_is_no_longer_wanted_is_drift(group: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "retry"),
+    ("error", "said"),
     [
-        (Invalid(422, "Invalid", 'Pod "x" is invalid: spec.containers'), names.REASON_TEMPLATE_REJECTED, False),
         (
-            BadRequest(400, "BadRequest", 'strict decoding error: unknown field "spec.x"'),
-            names.REASON_TEMPLATE_REJECTED,
-            False,
+            Invalid(422, "Invalid", 'Pod "x" is invalid: spec.containers'),
+            Problem("TemplateRejected", "spec.containers"),
         ),
-        (Forbidden(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: few'), names.REASON_QUOTA_EXCEEDED, True),
+        (
+            BadRequest(400, "BadRequest", 'Pod in version "v1" cannot be handled as a Pod: unknown field "spec.x"'),
+            Problem("TemplateRejected", 'unknown field "spec.x"'),
+        ),
+        (
+            Forbidden(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: few'),
+            Problem("QuotaExceeded", "exceeded quota: few; raise the quota, or ask for less", retry=True),
+        ),
         (
             Forbidden(403, "Forbidden", "no PriorityClass with name high was found"),
-            names.REASON_TEMPLATE_REJECTED,
-            True,
+            Problem("TemplateRejected", "no PriorityClass with name high was found", retry=True),
         ),
     ],
 )
-def test_refusals_that_a_person_has_to_know_of(error: ApiError, reason: str, retry: bool) -> None:  # noqa: FBT001 - a column
-    problem = of_pod_refusal(error)
-    assert problem is not None
-    assert (problem.reason, problem.message, problem.retry) == (reason, error.message, retry)
+def test_refusals_that_a_person_has_to_know_of(error: ApiError, said: Problem) -> None:
+    assert of_pod_refusal(error) == said
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def test_waiting(world: World) -> None:
         "Admitted": ("False", "Waiting"),
         "Scheduled": ("False", "Waiting"),
         "Available": ("False", "Waiting"),
-        "Progressing": ("True", "Starting"),
+        "Progressing": ("True", "Waiting"),
         "Degraded": ("False", "AsExpected"),
     }
     assert computed["observedGeneration"] == 1
@@ -135,6 +135,39 @@ def test_partially_admitted() -> None:
     assert computed["unitStatuses"][0]["unit"] == 2
 
 
+def test_units_that_nobody_has_looked_at_are_no_warning() -> None:
+    world = World(llama(replicas=3))
+    world.settle()
+    before = compute(world)
+    decide(world, 0)
+    waiting = compute(world, before)
+    assert conditions(waiting)["Admitted"] == ("False", "Waiting")
+    assert message(waiting, "Admitted").startswith("1/3 units are admitted; unit 1: the scheduler process has not")
+    assert reasons(before, waiting) == []
+    decide(world, 2, value="False", reason="Infeasible", text="no room")
+    refused = compute(world, waiting)
+    assert message(refused, "Admitted") == "1/3 units are admitted; unit 2: no room"
+    assert reasons(waiting, refused) == [("PartiallyAdmitted", True)]
+
+
+def test_surplus_that_has_no_room_is_told_from_surplus_that_starts() -> None:
+    world = World(inference(role("prefill", replicas=4, size=2), role("decode")))
+    world.settle()
+    decide(world)
+    serve(world, role="decode")
+    for name in list(world.pods):
+        if "prefill-0" in name:
+            world.bind(name)
+            world.ready(name)
+        if "prefill-1" in name:
+            world.pin(name)
+    computed = compute(world)
+    text = "the minimum is Ready; prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room"
+    assert computed["summary"]["reason"] == text
+    assert conditions(computed)["Progressing"] == ("True", "SurplusWaiting")
+    assert conditions(computed)["Available"] == ("True", "Available")
+
+
 def test_the_worst_units_are_listed() -> None:
     world = World(inference(role("r"), replicas=70))
     world.settle()
@@ -181,6 +214,7 @@ def test_a_problem_before_anything_exists(reason: str) -> None:
     assert conditions(computed)["Progressing"] == ("False", reason)
     assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")
     assert computed["summary"]["reason"] == "words"
+    assert computed["summary"]["ready"] == "prefill 0/2 decode 0/2"
     assert computed["units"] == 0
 
 
@@ -190,6 +224,7 @@ def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
     computed = compute(world, problem=Problem("QuotaExceeded", "words"))
     assert conditions(computed)["Admitted"] == ("True", "Admitted")
     assert conditions(computed)["Progressing"] == ("False", "QuotaExceeded")
+    assert computed["summary"]["reason"] == "words"
 
 
 def test_suspended() -> None:
@@ -236,6 +271,27 @@ def test_written_only_when_it_differs(world: World) -> None:
     assert not status.differ(stored, one)
     decide(world)
     assert status.differ(one, compute(world, one, LATER))
+
+
+def test_no_message_is_empty(world: World) -> None:
+    def empty(computed: dict[str, Any]) -> list[str]:
+        silent = [item["type"] for item in computed["conditions"] if not item["message"]]
+        return silent + [str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"]]
+
+    assert empty(compute(world)) == []
+    decide(world)
+    assert empty(compute(world)) == []
+    serve(world, ready=False)
+    assert empty(compute(world)) == []
+    serve(world)
+    assert empty(compute(world)) == []
+
+
+def test_the_reason_is_told_once(world: World) -> None:
+    decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
+    computed = compute(world)
+    assert [item["type"] for item in computed["conditions"] if "no rack" in item["message"]] == ["Admitted"]
+    assert message(computed, "Available") == "0/1 units have their minimum Ready; the condition Admitted says why"
 
 
 def test_what_the_crd_knows_is_all_that_is_said(world: World) -> None:
