@@ -3,6 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Callable
+from urllib.request import urlopen
 
 import pytest
 
@@ -76,6 +77,24 @@ def test_start_scripts_find_their_leader(bench: Workbench) -> None:
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
     assert worker["spec"]["subdomain"] == "llm-prefill"
+
+
+def test_nothing_is_created_twice(bench: Workbench, operator: Process) -> None:
+    """The watch is behind the answers to so many creations; what it has not shown yet is not asked for again."""
+    refused = already_exists(operator)
+    bench.create(role("prefill", replicas=100, size=4), name="big")
+    bench.await_pods(400)
+    bench.create(role("other"), name="marker")
+    bench.await_pods(1, inference="marker")
+    assert already_exists(operator) == refused
+
+
+def already_exists(operator: Process) -> float:
+    """How many creations of pods the API server has answered with AlreadyExists."""
+    with urlopen(operator.metrics_url) as page:
+        lines = page.read().decode().splitlines()
+    name = 'covey_kube_requests_total{code="409",resource="pods",verb="create"}'
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
 def test_one_delete_removes_all(bench: Workbench) -> None:

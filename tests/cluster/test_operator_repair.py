@@ -190,6 +190,8 @@ def covey_labels(pod: Object) -> Object:
     return {key: value for key, value in pod["metadata"]["labels"].items() if "covey.dev/" in key}
 
 
+# The controller-manager's pod garbage collection takes 45 to 80 seconds, and no flag of it changes that.
+@pytest.mark.slow
 def test_pods_of_a_node_that_is_gone_are_replaced(served: Workbench, nodes: Callable[..., list[str]]) -> None:
     before = served.pods()
     (node, *_) = nodes(blocks=1, racks=1, nodes=1)
