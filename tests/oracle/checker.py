@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from covey.placement.model import Domain, Path, Plan, PodRequest, ReplicaRequest, RoleRequest
+from covey.placement.model import Domain, Path, Plan, PodRequest, ReplicaRequest, RoleRequest, Topology
 from oracle import facts
 from oracle.case import Case
 
@@ -207,6 +207,11 @@ class Scope:
     #: Depth of the level that holds anyway; -1 when there is none.
     base: int = -1
 
+    def ladder(self, topology: Topology, depth: int) -> range:
+        """The wanted levels that are at least as fine as ``depth``; none when the level is not wanted."""
+        finest = topology.depth(self.level)
+        return range(depth, finest + 1) if depth > self.base else range(0)
+
     def reaches(self, case: Case, depth: int) -> bool:
         return all(_together_at(case, group, depth) for group in self.groups)
 
@@ -253,10 +258,14 @@ def _preference_reports(case: Case, after: Case, plan: Plan) -> Iterator[str]:
         if (report.level, report.reached, report.achieved) != (scope.level, reached, reached == scope.level):
             yield f"{report} is reported, {reached} is reached"
     if spread is not None and not spread.required:
+        chosen = {(role.name, replica.replica) for role in case.gang.roles for replica in facts.minimum_of(role)}
         paths = [
             facts.path_of(after.topology, after.node[pod.node])
-            for pod in facts.pods_of(facts.followers(after.gang))
-            if pod.node is not None
+            for role in facts.followers(after.gang)
+            for replica in role.replicas
+            if (role.name, replica.replica) in chosen
+            for pod in replica.pods
+            if pod.node in after.node
         ]
         apart = not any(crowded(after, path) for path in paths)
         if reports["spread"].achieved != apart or reports["spread"].level != spread.level:
@@ -270,7 +279,7 @@ def _preference_reports(case: Case, after: Case, plan: Plan) -> Iterator[str]:
 class Score:
     """How good a layout is, as far as the objective orders preferences and surplus; greater is better."""
 
-    #: Per level, finest first: how many scopes (unit, roles) that want it have it.
+    #: Per level, finest first: how many scopes (unit, roles) that want it have it or a finer one.
     preferred: tuple[int, ...]
     #: Fill ratios of the roles in ascending order: leximin.
     fill: tuple[Fraction, ...]
@@ -282,7 +291,7 @@ def score(before: Case, after: Case) -> Score:
     """The score of a layout; ``before`` says which replicas count as the minimum."""
     wanted = [scope for scope in scopes(before, after) if not scope.name.startswith("proximity")]
     preferred = tuple(
-        sum(scope.base < depth <= after.topology.depth(scope.level) and scope.reaches(after, depth) for scope in wanted)
+        sum(any(scope.reaches(after, finer) for finer in scope.ladder(after.topology, depth)) for scope in wanted)
         for depth in reversed(range(len(after.topology.levels)))
     )
     admitted = tuple(sum(replica.placed for replica in role.replicas) for role in after.gang.roles)

@@ -56,7 +56,7 @@ class Term:
     most: int
 
 
-def solve(case: Case, *, surplus: bool = True, effort: float = 10.0) -> Best:
+def solve(case: Case, *, surplus: bool = True, effort: float = 2.0) -> Best:
     """Whether the minimum has a place; and, with ``surplus``, the best score that minimum and surplus can have.
 
     ``effort`` bounds each solve in the solver's deterministic seconds.
@@ -214,16 +214,21 @@ class _Programme:
     # objective
 
     def _preferences(self) -> list[Term]:
-        """One term a level, finest first: how many scopes have it."""
-        terms = []
-        wanted = [scope for scope in scopes(self.case, self.case) if not scope.name.startswith("proximity")]
-        for depth in reversed(range(len(self.case.topology.levels))):
-            reached = [
-                self._reach(scope.name, depth)
-                for scope in wanted
-                if scope.base < depth <= self.case.topology.depth(scope.level)
-            ]
-            terms.append(Term(sum(reached), len(reached)))
+        """One term a level, finest first: how many scopes have it or a finer one."""
+        case, terms = self.case, []
+        wanted = [scope for scope in scopes(case, case) if not scope.name.startswith("proximity")]
+        reached = {
+            (scope.name, depth): self._reach(scope.name, depth)
+            for scope in wanted
+            for depth in scope.ladder(case.topology, scope.base + 1)
+        }
+        for depth in reversed(range(len(case.topology.levels))):
+            have = []
+            for scope in wanted:
+                if ladder := scope.ladder(case.topology, depth):
+                    have.append(self.model.new_bool_var(""))
+                    self.model.add(have[-1] <= sum(reached[scope.name, finer] for finer in ladder))
+            terms.append(Term(sum(have), len(have)))
         return terms
 
     def _reach(self, scope: str, depth: int) -> cp_model.IntVar:

@@ -211,7 +211,7 @@ def shape(gpus: int = 0, cpu: int = 1, memory: int = 1, **rules: object) -> Shap
 
 def alone(app: str) -> dict[str, object]:
     """The rules of a shape whose pods keep away from each other, and from all others of the app, on a host."""
-    selector = core.LabelSelector(match_labels={"app": app})
+    selector = core.LabelSelector(match_expressions=(core.Requirement("app", "In", (app,)),))
     term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
     return {"anti_affinity": (term,), "labels": (("app", app),), "namespace": "default"}
 
@@ -248,7 +248,7 @@ def _shape(draw: Draw, *, masks: bool, extras: bool) -> Shape:
     if extras and draw.chance(25):
         rules |= alone(draw.pick(("a", "b")))
     elif extras and draw.chance(20):
-        rules["host_ports"] = ((draw.pick(("", "10.0.0.1", "10.0.0.2")), "TCP", draw.integer(80, 81)),)
+        rules["host_ports"] = ((draw.pick(("0.0.0.0", "10.0.0.1", "10.0.0.2")), "TCP", draw.integer(80, 81)),)
     return shape(gpus, cpu, draw.pick((1, 16, 64, 100)), **rules)
 
 

@@ -168,7 +168,7 @@ def test_a_node_that_may_be_used(found: core.Node, wants: object) -> None:
 
 # --- what pods forbid each other, and what members pin
 
-PORT = replace(shape(1), host_ports=(("", "TCP", 80),))
+PORT = replace(shape(1), host_ports=(("0.0.0.0", "TCP", 80),))
 BOUND_TO = replace(shape(1), host_ports=(("10.0.0.1", "TCP", 80),))
 LONELY = shape(1, **alone("a"))
 
@@ -179,7 +179,7 @@ LONELY = shape(1, **alone("a"))
         (PORT, PORT, False),
         (PORT, BOUND_TO, False),
         (BOUND_TO, replace(shape(1), host_ports=(("10.0.0.2", "TCP", 80),)), True),
-        (PORT, replace(shape(1), host_ports=(("", "UDP", 80),)), True),
+        (PORT, replace(shape(1), host_ports=(("0.0.0.0", "UDP", 80),)), True),
         (LONELY, LONELY, False),
         (LONELY, replace(LONELY, requests=shape(2).requests), False),
         (LONELY, shape(1, **alone("b")), True),

@@ -1,0 +1,63 @@
+"""Thousands of random cases: the planner against the solver and the checker."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+
+import pytest
+from hypothesis import given
+
+from oracle import instances
+from oracle.case import Case
+from oracle.exploring import PROFILE
+from oracle.judge import Judgement, judge
+
+#: Size, number of cases, cases in a chunk.
+SWEEP = {
+    "small": (instances.SMALL, 1800, 150),
+    "medium": (instances.MEDIUM, 500, 50),
+    "large": (instances.LARGE, 60, 15),
+}
+#: The share of cases on which the solver may give up.
+UNDECIDED = {"small": 0.02, "medium": 0.02, "large": 0.2}
+CHUNKS = [(name, start) for name, (_, count, step) in SWEEP.items() for start in range(0, count, step)]
+
+
+@cache
+def judged(name: str, start: int) -> dict[int, Judgement]:
+    """The judgements of a chunk, by seed."""
+    size, _, step = SWEEP[name]
+    return {seed: judge(instances.seeded(seed, size)) for seed in range(start, start + step)}
+
+
+@pytest.mark.parametrize(("name", "start"), CHUNKS)
+def test_the_planner_never_does_worse_than_the_solver(name: str, start: int) -> None:
+    found = judged(name, start)
+    wrong = [f"{name} {seed}: {text}" for seed, one in found.items() for text in one.complaints]
+    assert not wrong, "\n".join(wrong)
+    # The comparison means something: both answers occur, and the solver is sure of nearly all.
+    seen = Counter(one.feasible for one in found.values())
+    undecided = seen[None] + sum(one.feasible is True and not one.proven for one in found.values())
+    assert min(seen[True], seen[False]) >= len(found) / 10, seen
+    assert undecided <= len(found) * UNDECIDED[name]
+
+
+@pytest.mark.parametrize(("name", "start"), CHUNKS)
+def test_every_refusal_says_why_and_proves_it(name: str, start: int) -> None:
+    untold = [f"{name} {seed}: {text}" for seed, one in judged(name, start).items() for text in one.untold]
+    assert not untold, "\n".join(untold)
+
+
+@PROFILE
+@given(case=instances.cases(instances.TINY))
+def test_tiny_cases(case: Case) -> None:
+    found = judge(case)
+    assert not found.complaints + found.untold
+
+
+@PROFILE
+@given(case=instances.cases(instances.SMALL))
+def test_small_cases(case: Case) -> None:
+    found = judge(case)
+    assert not found.complaints + found.untold
