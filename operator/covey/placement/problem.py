@@ -132,8 +132,15 @@ def build(
         level = own.roles[demand.role]
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
-        builder.add(demand, level)
+        builder.add(demand, level, _never_without(gang, inventory.topologies[gang.topology], demand.role))
     return builder.problem(anchor, aims, forbidden)
+
+
+def _never_without(gang: Gang, topology: Topology, role: int) -> set[int]:
+    """The depths of the levels that a role's nodes must have, whatever finer level is aimed at."""
+    asked = gang.roles[role]
+    levels = (asked.required, gang.required if asked.follow_unit else None)
+    return {topology.depth(level) for level in levels if level is not None}
 
 
 def _groups(
@@ -193,8 +200,8 @@ class _Builder:
         self._demands: list[tuple[Demand, int, _Sets, Path | None]] = []
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
-    def add(self, demand: Demand, level: int) -> None:
-        """Take in a demand whose replica must not straddle domains of depth ``level``."""
+    def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
+        """Take in a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
         number = (demand.role, demand.replica.replica)
         groups = {i for i, group in enumerate(self._groups) if number in group.members}
         depth = max([self._scope, level, *(self._groups[i].depth for i in groups)])
@@ -208,7 +215,7 @@ class _Builder:
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1
         wide = frozenset(i for i, group in enumerate(self._wide) if number in group.members)
-        levels = frozenset({level, depth, *(self._groups[i].depth for i in groups)})
+        levels = frozenset({level, depth, *never_without, *(self._groups[i].depth for i in groups)})
         self._demands.append((demand, depth, (levels, frozenset(groups), wide), region))
 
     def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
