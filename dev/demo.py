@@ -156,7 +156,8 @@ def act_e(stage: Stage) -> None:
     stage.kubectl("get", "dinf", "-o", "wide")
     stage.kubectl("delete", "dinf", "--all")
     stage.until("everything is gone", lambda: not stage.pods("llama") and not stage.pods("mistral"))
-    stage.kubectl("get", "covey,pods")
+    left = [*stage.items("covey,services,pods", "-l", "covey.dev/inference")]
+    say(f"{len(left)} objects are left of either.")
 
 
 def summary(stage: Stage) -> None:
