@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from covey.placement.inventory import Inventory
@@ -31,19 +32,31 @@ def exclusions(
         levels: levels that are required of every node.
         forbidden: domains reserved for others.
     """
-    counts = Counter(_static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels))))
-    for name in gang.excluded_nodes:
-        counts[EXCLUDED] += name in inventory.nodes
-    for path in forbidden:
-        domain = inventory.trees[gang.topology].by_path.get(path)
-        counts[RESERVED] += len(domain.nodes) if domain else 0
-    counts[POD_LIMIT] += inventory.full
+    known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
+    counts, out = Counter(known.counts), set(known.names)
+    later = {EXCLUDED: [name for name in gang.excluded_nodes if name in inventory.nodes]}
+    domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
+    later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
+    if inventory.full:
+        later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]
+    for cause, names in later.items():
+        fresh = set(names) - out  # a node is out once, by its first cause
+        counts[cause] += len(fresh)
+        out |= fresh
     return tuple(Exclusion(cause, n) for cause, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])) if n)
 
 
-def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> Counter[str]:
+@dataclass(frozen=True, slots=True)
+class _Static:
+    """Nodes that are out for what they are, and how many by cause."""
+
+    counts: Counter[str]
+    names: frozenset[str]
+
+
+def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
     """The causes that only change with the nodes themselves; counted once until one does."""
-    memo: dict[Hashable, tuple[int, Counter[str]]] = inventory.memo.setdefault("exclusions", {})
+    memo: dict[Hashable, tuple[int, _Static]] = inventory.memo.setdefault("exclusions", {})
     key = (topology, shapes, levels)
     known = memo.get(key)
     if known is None or known[0] != inventory.facts:
@@ -53,16 +66,16 @@ def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], leve
     return known[1]
 
 
-def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> Counter[str]:
+def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
     depths = [(level, inventory.topologies[topology].depth(level)) for level in levels]
-    counts: Counter[str] = Counter()
+    found: dict[str, str] = {}
     for name, state in inventory.nodes.items():
         causes = [state.static_cause(shape) for shape in shapes]
         if causes and None not in causes:
-            counts[causes[0] or ""] += 1
+            found[name] = causes[0] or ""
             continue
         path = inventory.path(topology, name)
         lacking = next((level for level, depth in depths if path[depth] is None), None)
         if lacking is not None:
-            counts[f"no level {lacking}"] += 1
-    return counts
+            found[name] = f"no level {lacking}"
+    return _Static(Counter(found.values()), frozenset(found))

@@ -3,23 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import prod
+from typing import Final
 
 from covey.placement.domains import DomainNode
+from covey.placement.fill import Growth, fill_key, fullest
 from covey.placement.model import Gang
 from covey.placement.request import Demand, admitted_counts
 from covey.placement.solve import Solution
+from covey.placement.tables import Table, Vector
+
+#: Choices of sets and of single replicas that are compared one against all; beyond, they are taken one by one.
+_CHOICES: Final = 1 << 18
+
+_Sets = dict[str, list[Demand]]
+_Chosen = tuple[list[Demand], list[DomainNode]]
+#: How good a choice is (fill, replicas of each role, which sets), and the choice.
+_Rated = tuple[tuple[Vector, Vector, tuple[bool, ...]], list[Demand]]
 
 
-def choose_sets(gang: Gang, solution: Solution, demands: Sequence[Demand]) -> tuple[list[Demand], list[DomainNode]]:
-    """Which demands to admit, and the candidates that hold them all.
+def choose_sets(gang: Gang, solution: Solution, demands: Sequence[Demand]) -> _Chosen:
+    """Which demands to admit, and the candidates that hold them all: the leximin over what can be reached.
 
-    One replica, or one whole set, at a time, for the role that is least filled; a set that does not fit is left out
-    and blocks nothing else. What is left out cannot fit later, as room only shrinks.
+    When there is too much to compare: one replica, or one whole set, at a time.
     """
-    sets: dict[str, list[Demand]] = {}
+    sets: _Sets = {}
     for demand in demands:
         if demand.replica.together is not None:
             sets.setdefault(demand.replica.together, []).append(demand)
+    singles = [[d for d in demands if d.role == i and d.replica.together is None] for i in range(len(gang.roles))]
+    tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
+    found = [(scope, table) for scope, table in tables if table is not None]
+    different = len({table.number for _, table in found})
+    if different * 2 ** len(sets) * prod(len(own) + 1 for own in singles) > _CHOICES:
+        return _one_by_one(gang, solution, demands, sets)
+    known: dict[int, _Rated | None] = {}
+    for _, table in found:
+        if table.number not in known:
+            known[table.number] = _best(gang, solution, sets, singles, table)
+    rated = max((each for each in known.values() if each is not None), key=lambda each: each[0], default=None)
+    if rated is None:
+        return [], []
+    return rated[1], [scope for scope, _ in found if solution.fits(scope, rated[1])]
+
+
+def _best(
+    gang: Gang, solution: Solution, sets: _Sets, singles: Sequence[Sequence[Demand]], table: Table
+) -> _Rated | None:
+    """Of every choice of sets, each with the single replicas that fill best beside it, the best filled."""
+    choices = product((True, False), repeat=len(sets))
+    rated = (_beside(gang, solution, sets, taken, singles, table) for taken in choices)
+    return max((each for each in rated if each is not None), key=lambda each: each[0], default=None)
+
+
+def _beside(
+    gang: Gang,
+    solution: Solution,
+    sets: _Sets,
+    taken: tuple[bool, ...],
+    singles: Sequence[Sequence[Demand]],
+    table: Table,
+) -> _Rated | None:
+    """Exactly these sets, and the single replicas that fill best beside them; None when the sets do not fit."""
+    chosen = [demand for held, take in zip(sets.values(), taken, strict=True) if take for demand in held]
+    admitted = admitted_counts(gang)
+    for demand in chosen:
+        admitted[demand.role] += 1
+    kinds = solution.problem.kinds
+    growths = [
+        Growth(tuple(kinds[d.role, d.replica.replica] for d in own), n, role.desired)
+        for own, n, role in zip(singles, admitted, gang.roles, strict=True)
+    ]
+    counts = fullest(table, solution.order, solution.problem.base(chosen), growths)
+    if counts is None:
+        return None
+    chosen += [demand for own, n in zip(singles, counts, strict=True) for demand in own[:n]]
+    after = tuple(a + n for a, n in zip(admitted, counts, strict=True))
+    return (fill_key(counts, growths), after, taken), chosen
+
+
+def _one_by_one(gang: Gang, solution: Solution, demands: Sequence[Demand], sets: _Sets) -> _Chosen:
+    """One replica, or one whole set, at a time, for the role that is least filled.
+
+    A set that does not fit is left out and blocks nothing else: it cannot fit later, as room only shrinks.
+    """
     admitted = admitted_counts(gang)
     waiting = [[d for d in demands if d.role == role] for role in range(len(gang.roles))]
     scopes = [scope for scope in solution.candidates() if solution.fits(scope, [])]

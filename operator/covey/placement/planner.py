@@ -7,7 +7,7 @@ proximity; fewest domains; least fragmentation; a fixed order. Each is decided e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from covey.placement.inventory import Inventory
@@ -15,7 +15,7 @@ from covey.placement.marks import choose_sets
 from covey.placement.model import Gang, Path, Plan, Refusal, Topology
 from covey.placement.outcome import finished
 from covey.placement.problem import Aims, build, depth_of, required_aims
-from covey.placement.readiness import unknown_refusal, unready
+from covey.placement.readiness import incomplete_refusal, unknown_refusal, unready
 from covey.placement.reasons import explain
 from covey.placement.request import (
     Demand,
@@ -100,7 +100,10 @@ class _Planner:
                 return found or unknown_refusal(gang, self._inventory)
             nodes = found
         missing = {pod.key for demand in needed for pod in demand.missing}
-        return finished(gang, self._inventory, {pod: node for pod, node in nodes.items() if pod in missing})
+        placed = {pod: node for pod, node in nodes.items() if pod in missing and node in self._inventory.nodes}
+        if len(placed) < len(missing):  # never an admission that lacks anything
+            return incomplete_refusal(len(missing) - len(placed))
+        return finished(gang, self._inventory, placed)
 
     def surplus(self) -> Plan:
         gang = self._gang
@@ -116,7 +119,17 @@ class _Planner:
                 nodes = self._fullest_nodes(solution, demands)
         except SearchLimit:
             nodes = self._search().surplus()
-        return finished(gang, self._inventory, nodes)
+        return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
+
+    def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:
+        """Whether every replica, and every ``together`` set, has all of its nodes or none."""
+        wholes: dict[tuple[int, int] | str, set[bool]] = {}
+        for demand in demands:
+            mark = demand.replica.together
+            found = wholes.setdefault((demand.role, demand.replica.replica) if mark is None else mark, set())
+            found |= {nodes.get(pod.key) in self._inventory.nodes for pod in demand.missing}
+        count = sum(pod.key in nodes for demand in demands for pod in demand.missing)
+        return count == len(nodes) and all(len(found) <= 1 for found in wholes.values())
 
     def _search(self) -> Search:
         return Search(self._gang, self._inventory, self._required, self._forbidden, self._limit)

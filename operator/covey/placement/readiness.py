@@ -26,6 +26,12 @@ def unknown_refusal(gang: Gang, inventory: Inventory) -> Refusal:
     return Refusal(Verdict.UNKNOWN, (_reason("", message),))
 
 
+def incomplete_refusal(missing: int) -> Refusal:
+    """The honest answer when the plan that was found leaves pods out: a fault of the planner, never a plan."""
+    message = f"the plan that was found leaves {missing} pod{'s' * (missing > 1)} without a node, which is a fault of the planner"
+    return Refusal(Verdict.UNKNOWN, (_reason("", message),))
+
+
 def no_common_domain(gang: Gang) -> Refusal:
     """The refusal of a gang any two of whose roles fit somewhere, but in no domain every two."""
     message = f"any two roles fit into some {gang.required or 'part of the cluster'}, but into none every two of them"
@@ -60,6 +66,7 @@ def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
             role,
             f"{where} asks for the level {level!r}; the topology {topology.name!r} has: {', '.join(names) or 'none'}",
             level,
+            _minimum(gang, role),
         )
         for role, where, level, _ in _levels(gang)
         if level not in names
@@ -69,7 +76,12 @@ def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
     pairs: list[tuple[str, str, str | None, str | None]] = [("", "the unit", gang.required, gang.preferred)]
     pairs += [(role.name, f"role {role.name}", role.required, role.preferred) for role in gang.roles]
     return [
-        _reason(role, f"{where} prefers {preferred}, which is broader than {required}, which it requires", preferred)
+        _reason(
+            role,
+            f"{where} prefers {preferred}, which is broader than {required}, which it requires",
+            preferred,
+            _minimum(gang, role),
+        )
         for role, where, required, preferred in pairs
         if required is not None and preferred is not None and topology.depth(preferred) < topology.depth(required)
     ]
@@ -84,7 +96,7 @@ def _absent_levels(gang: Gang, inventory: Inventory) -> list[Reason]:
         if role.follow_unit and depths.get(role.required or "", 0) <= depths.get(gang.required or "", -1)
     }
     return [
-        _reason(role, f"{where} requires the level {level}, which no node carries", level)
+        _reason(role, f"{where} requires the level {level}, which no node carries", level, _minimum(gang, role))
         for role, where, level, required in _levels(gang, needed=True)
         if required and role not in implied and level in depths and next(tree.at(depths[level]), None) is None
     ]
@@ -98,16 +110,25 @@ def _missing(gang: Gang) -> list[Reason]:
             return f"{len(role.replicas)} of {role.minimum} replicas exist"
         return None
 
-    return [_reason(role.name, f"{role.name}: {text}") for role in gang.roles if (text := short(role))]
+    return [
+        _reason(role.name, f"{role.name}: {text}", required=role.minimum)
+        for role in gang.roles
+        if (text := short(role))
+    ]
 
 
-def _reason(role: str, message: str, level: str | None = None) -> Reason:
+def _minimum(gang: Gang, name: str) -> int:
+    """The minimum of a role by name; 0 where the whole unit is meant."""
+    return next((role.minimum for role in gang.roles if role.name == name), 0)
+
+
+def _reason(role: str, message: str, level: str | None = None, required: int = 0) -> Reason:
     return Reason(
         role=role,
         scope="unit",
         level=level,
         best_domain=(),
-        required=0,
+        required=required,
         satisfied=0,
         resource=None,
         requested=None,

@@ -6,30 +6,28 @@ beside the other minimums, and where the most; then, in the best domain, what is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
-from math import prod
 from typing import Final
 
 from covey.placement import resources
+from covey.placement.bounds import bounds
 from covey.placement.domains import DomainNode
 from covey.placement.exclusions import exclusions
 from covey.placement.fill import Growth, fill_key, fullest
 from covey.placement.inventory import Inventory, NodeState
-from covey.placement.layout import natural
-from covey.placement.model import Bound, Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict
-from covey.placement.request import Demand
+from covey.placement.layout import Item, natural
+from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict
+from covey.placement.request import Demand, minimum_demands, minimum_of, minimum_replicas
 from covey.placement.shortage import Bench, Shortage
 from covey.placement.solve import Solution
 from covey.placement.tables import Budget, Table, Vector
 
-#: Vectors of the minimum that are listed one against all in a certificate.
-_LISTED: Final = 4096
 #: Domains in which a missing replica is tried for the nearest fix.
 _TRIED: Final = 8
-#: Missing replicas that are counted one by one.
+#: Missing replicas that are counted one by one at least, and pods tried on nodes up to which more are.
 _COUNTED: Final = 3
+_STEPS: Final = 5_000
 _ENOUGH: Final = 1 << 60
 
 
@@ -39,7 +37,7 @@ def explain(
     """The refusal of a gang whose minimum fits nowhere; one reason for each role that is to blame."""
     solution.engine.budget = Budget(_ENOUGH)  # the verdict stands; only the words are still to be found
     case = _Case(gang, inventory, solution, needed, forbidden)
-    return Refusal(Verdict.INFEASIBLE, tuple(case.reasons()), case.certificate())
+    return Refusal(Verdict.INFEASIBLE, case.told(), bounds(gang, solution, case.kinds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +70,20 @@ class _Case:
             for i in range(len(gang.roles))
         ]
         self._roles = [i for i, demands in enumerate(self._open) if demands]
-        self._kinds = [tuple(problem.kinds[d.role, d.replica.replica] for d in demands) for demands in self._open]
+        self.kinds = [tuple(problem.kinds[d.role, d.replica.replica] for d in demands) for demands in self._open]
         self._classes = len(problem.structure.classes)
         tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
         self._tables = [(scope, table) for scope, table in tables if table is not None]
         self._tables.sort(key=lambda pair: [natural(value) for value in pair[0].path])
         self._most_memo: dict[tuple[int, int, Vector], int] = {}
+        self._own: dict[str, list[Shape]] = {}
+        for pod in (pod for role in gang.roles for replica in role.replicas for pod in replica.pods):
+            if pod.node is not None:
+                self._own.setdefault(pod.node, []).append(pod.shape)
+
+    def told(self) -> tuple[Reason, ...]:
+        """One reason for each role to blame; never none."""
+        return tuple(self.reasons()) or (self._plainly(),)
 
     def reasons(self) -> Iterable[Reason]:
         """One reason for each role to blame."""
@@ -92,41 +98,9 @@ class _Case:
         else:
             yield from self._jointly()
 
-    def certificate(self) -> tuple[Bound, ...]:
-        """For every candidate the vectors of whole replicas that it holds at most."""
-        names = tuple(self._gang.roles[i].name for i in self._roles)
-        most = [len(self._open[i]) for i in self._roles]
-        listed: dict[int, tuple[Vector, ...]] = {}
-        if prod(n + 1 for n in most) > _LISTED:
-            return ()
-        for _, table in self._tables:
-            if table.number not in listed:
-                listed[table.number] = self._maximal(table, most)
-        held = {scope.path: listed[table.number] for scope, table in self._tables}
-        return tuple(Bound(s.path, names, held.get(s.path, ())) for s in self._solution.candidates())
-
-    def _maximal(self, table: Table, most: Sequence[int]) -> tuple[Vector, ...]:
-        fitting = {
-            counts for counts in product(*(range(n + 1) for n in most)) if self._fits(table, self._spread(counts))
-        }
-        return tuple(
-            sorted(
-                counts
-                for counts in fitting
-                if not any((*counts[:a], counts[a] + 1, *counts[a + 1 :]) in fitting for a in range(len(counts)))
-            )
-        )
-
-    def _spread(self, counts: Sequence[int]) -> Vector:
-        """Counts of the open roles as counts of all roles."""
-        every = [0] * len(self._open)
-        for i, n in zip(self._roles, counts, strict=True):
-            every[i] = n
-        return tuple(every)
-
     def _fits(self, table: Table, counts: Vector) -> bool:
         by_class = [0] * self._classes
-        for kinds, n in zip(self._kinds, counts, strict=True):
+        for kinds, n in zip(self.kinds, counts, strict=True):
             for kind in kinds[:n]:
                 by_class[kind] += 1
         return table.holds([by_class[kind] for kind in self._solution.order])
@@ -160,8 +134,10 @@ class _Case:
             return self._no_replica(role, depth)
         nothing = (0,) * len(self._open)
         lack = self._lack(role, best.scope, (*nothing[:role], best.count, *nothing[role + 1 :]))
+        fix = lack.fix(whole=self._settles(role, best.scope, lack))
+        satisfied = self._satisfied(role, best.count)
         return self._reason(
-            role, "unit", self._scope_level(), best.scope.path, best.count, lack, self._counted(role, best, lack)
+            role, "unit", self._scope_level(), best.scope.path, satisfied, lack, self._counted(role, best, fix)
         )
 
     def _no_replica(self, role: int, depth: int) -> Reason:
@@ -173,19 +149,22 @@ class _Case:
         name = self._gang.roles[role].name
         if not ranked:
             message = f"{name}: no {level} can be used at all"
-            return self._reason(role, "replica", level, (), 0, Shortage(None, 0, 0, size), message)
+            lack = Shortage(None, 0, 0, size)
+            return self._reason(role, "replica", level, (), self._satisfied(role, 0), lack, message)
         shapes = [pod.shape for pod in demand.missing]
-        tried = [(Bench(d.nodes.values(), {}).lack(shapes), fits, d) for fits, d in ranked[:_TRIED]]
+        tried = [(self._bench(d, {}).lack(shapes), fits, d) for fits, d in ranked[:_TRIED]]
         lack, fits, domain = min(tried, key=lambda t: (t[0].size, -t[1]))
+        scope = next(d for d in domain.ancestors() if d.depth == self._solution.problem.structure.scope)
+        fix = lack.fix(whole=lack.sure and self._settles(role, scope, lack, domain), one=True)
         message = (
             f"{name}: no {level} has room for a replica of {size} pod{'s' * (size > 1)}"
-            f"{self._asking(shapes)}; {level} {where(domain.path)} has room for {fits}{_fix(lack)}"
+            f"{self._asking(shapes)}; the best, {where(domain.path)}, has room for {fits}{fix}"
         )
-        return self._reason(role, "replica", level, domain.path, 0, lack, message)
+        return self._reason(role, "replica", level, domain.path, self._satisfied(role, 0), lack, message)
 
     def _jointly(self) -> Iterable[Reason]:
         """Each role fits alone, but not all of them together."""
-        growths = [Growth(kinds, 0, len(kinds)) for kinds in self._kinds]
+        growths = [Growth(kinds, 0, len(kinds)) for kinds in self.kinds]
         zero = (0,) * self._classes
         scored = []
         for scope, table in self._tables:
@@ -197,43 +176,95 @@ class _Case:
         beside = {i: self._most(table, i, full) for i in self._roles}
         placed = {i: counts[i] if beside[i] < 0 else beside[i] for i in self._roles}
         short = [i for i in self._roles if placed[i] < len(self._open[i])]
+        short = [i for i in short if self._satisfied(i, placed[i]) < self._gang.roles[i].minimum] or short[:1]
         names = _listed([self._gang.roles[i].name for i in self._roles])
+        message = ""
         for i in short:
             rest = counts if beside[i] < 0 else (*full[:i], beside[i], *full[i + 1 :])
             lack = self._lack(i, scope, rest)
             others = _listed([self._gang.roles[j].name for j in self._roles if j != i])
-            message = (
+            fix = lack.fix(whole=self._settles(i, scope, lack))
+            message = message or (  # one sentence for all: the mirrored ones would add nothing
                 f"{names} each fit alone but not together in {self._named(scope)}: beside {others} there is room for "
-                f"{self._done(i) + placed[i]} of {self._gang.roles[i].minimum} replicas of {self._gang.roles[i].name}{_fix(lack)}"
+                f"{self._done(i) + placed[i]} of {self._total(i)} replicas of {self._gang.roles[i].name}{fix}"
+                f"{self._out(self._excluded(i))}"
             )
-            yield self._reason(i, "unit", self._scope_level(), scope.path, placed[i], lack, message)
+            satisfied = self._satisfied(i, placed[i])
+            yield self._reason(i, "unit", self._scope_level(), scope.path, satisfied, lack, message, told=True)
 
     def _stuck(self) -> Iterable[Reason]:
         """Some half placed replica has no room in its own domain, or its domain lies outside every candidate."""
         problem = self._solution.problem
-        tree = self._solution.engine.tree
+        alone = len(self._needed) == 1
         for path, items in sorted(problem.fixed.items(), key=lambda pair: [natural(value) for value in pair[0]]):
-            domain = tree.by_path.get(path)
-            for item in items:
-                demand = next(d for d in self._needed if (d.role, d.replica.replica) == (item.role, item.replica))
-                shapes = [pod.shape for pod in demand.missing]
-                lack = Bench(domain.nodes.values() if domain else (), {}).lack(shapes)
-                if lack.short == 0 and lack.nodes == 0 and len(problem.fixed) + len(items) > 2:
-                    continue  # this one would fit by itself
-                level = tree.topology.levels[len(path) - 1].name
+            lacks = [(item, self._bench_at(path).lack(self._shapes(item))) for item in items]
+            unfit = [(item, lack) for item, lack in lacks if lack.size > (0, 0)]
+            for item, lack in unfit:
+                count = len(self._shapes(item))
                 message = (
-                    f"{self._gang.roles[item.role].name}: {len(shapes)} missing pod{'s' * (len(shapes) > 1)} of replica "
-                    f"{item.replica} must join the others in {level} {where(path)}, which has no room{_fix(lack)}"
+                    f"{self._gang.roles[item.role].name}: {count} missing pod{'s' * (count > 1)} of replica "
+                    f"{item.replica} must join the others in {self._place(path)}, which has no room"
+                    f"{lack.fix(whole=alone and self._unruled(), one=True)}"
                 )
-                yield self._reason(item.role, "replica", level, path, 0, lack, message)
-        if not problem.fixed:
-            broad = self._scope_level()
-            message = f"no {broad or 'node'} can take the rest: placed pods or required levels exclude every one"
-            yield self._reason(self._needed[0].role, "unit", broad, (), 0, Shortage(None, 0, 0, 0), message)
+                yield self._reason(item.role, "replica", self._level(path), path, self._whole(item.role), lack, message)
+            if not unfit and len(items) > 1:
+                yield from self._crowded(path, items)
+
+    def _crowded(self, path: Path, items: Sequence[Item]) -> Iterable[Reason]:
+        """Half placed replicas that each would fit into their domain, but not all of them."""
+        lack = self._bench_at(path).lack([shape for item in items for shape in self._shapes(item)])
+        if lack.size > (0, 0):
+            replicas = _listed([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
+            message = (
+                f"the missing pods of the replicas {replicas} must all join the others in {self._place(path)}, "
+                f"which has no room for all of them{lack.fix(whole=False, one=True)}"
+            )
+            role = items[0].role
+            yield self._reason(role, "unit", self._level(path), path, self._whole(role), lack, message)
+
+    def _plainly(self) -> Reason:
+        """What can be said when nothing can be counted."""
+        broad = self._scope_level()
+        message = f"no {broad or 'node'} can take the rest: placed pods or required levels exclude every one"
+        role = self._needed[0].role
+        return self._reason(role, "unit", broad, (), self._whole(role), Shortage(None, 0, 0, 0), message)
+
+    def _shapes(self, item: Item) -> list[Shape]:
+        demand = next(d for d in self._needed if (d.role, d.replica.replica) == (item.role, item.replica))
+        return [pod.shape for pod in demand.missing]
+
+    def _bench_at(self, path: Path) -> Bench:
+        domain = self._solution.engine.tree.by_path.get(path)
+        return self._bench(domain, {}) if domain is not None else Bench((), {})
+
+    def _bench(self, place: DomainNode, taken: Mapping[str, Sequence[Shape]]) -> Bench:
+        return Bench(self._usable(place), taken, self._own)
+
+    def _level(self, path: Path) -> str:
+        return self._solution.engine.tree.topology.levels[len(path) - 1].name
+
+    def _place(self, path: Path) -> str:
+        return f"{self._level(path)} {where(path)}"
+
+    def _unruled(self) -> bool:
+        """Whether room is all that matters: no rule binds replicas to each other."""
+        problem, spread = self._solution.problem, self._gang.spread
+        return not problem.structure.groups and not problem.wide and (spread is None or not spread.required)
+
+    def _settles(self, role: int, scope: DomainNode, lack: Shortage, only: DomainNode | None = None) -> bool:
+        """Whether the whole minimum lacks no more in a candidate than this role was found to lack."""
+        table = next((table for place, table in self._tables if place is scope), None)
+        full = tuple(map(len, self._open))
+        beside = -1 if table is None else self._most(table, role, full)
+        if beside < 0 or not self._unruled() or len(self._needed) < len(minimum_demands(self._gang)):
+            return False
+        if only is not None and len(self._open[role]) - beside > 1:
+            return False
+        return self._lack(role, scope, (*full[:role], beside, *full[role + 1 :]), only) == lack
 
     def _depth(self, role: int) -> int:
         """The depth that a replica of the role must not straddle."""
-        return max(self._solution.problem.structure.classes[kind].depth for kind in self._kinds[role])
+        return max(self._solution.problem.structure.classes[kind].depth for kind in self.kinds[role])
 
     def _ranked(self, demand: Demand, depth: int, scopes: Sequence[DomainNode]) -> list[tuple[int, DomainNode]]:
         """The domains of a depth inside the scopes, by how many of a replica's pods they hold."""
@@ -261,34 +292,30 @@ class _Case:
         role = demand.role
         return sorted(ranked, key=lambda r: (-r[0], -self._room(r[1], role), [natural(v) for v in r[1].path]))
 
-    def _lack(self, role: int, scope: DomainNode, counts: Vector) -> Shortage:
+    def _lack(self, role: int, scope: DomainNode, counts: Vector, only: DomainNode | None = None) -> Shortage:
         """What is missing in a candidate for the role's next replicas, these counts being placed."""
-        taken = self._taken(scope, counts)
         missing = self._open[role][counts[role] :]
+        if not missing:
+            return Shortage(None, 0, 0, 0)
         depth = self._depth(role)
         structure = self._solution.problem.structure
-        total: Shortage | None = None
-        for demand in missing[:_COUNTED]:
+        places = [scope]
+        if only is not None:
+            places = [only]
+        elif structure.scope < depth <= structure.bottom:
+            places = [domain for _, domain in self._ranked(missing[0], depth, [scope])][:_TRIED] or [scope]
+        taken = self._taken(scope, counts)
+        benches = [self._bench(place, taken) for place in places]
+        steps = sum(len(place.nodes) for place in places) * len(missing[0].missing)
+        tried = missing[: max(_COUNTED, _STEPS // max(steps, 1))]
+        total = Shortage(None, 0, 0, 0)
+        for demand in tried:
             shapes = [pod.shape for pod in demand.missing]
-            places = [scope]
-            if structure.scope < depth <= structure.bottom:
-                places = [domain for _, domain in self._ranked(demand, depth, [scope])][:_TRIED] or [scope]
-            lack = min((Bench(self._usable(place), taken).lack(shapes) for place in places), key=lambda s: s.size)
-            if total is None:
-                total = lack
-            elif lack.resource == total.resource:
-                total = Shortage(total.resource, total.requested, total.short + lack.short, total.nodes + lack.nodes)
-        if total is None:
-            return Shortage(None, 0, 0, 0)
-        beyond = len(missing) - _COUNTED
-        if beyond > 0:
-            total = Shortage(
-                total.resource,
-                total.requested,
-                total.short * len(missing) // _COUNTED,
-                total.nodes * len(missing) // _COUNTED,
-            )
-        return total
+            bench = benches[0]
+            if len(benches) > 1:
+                bench = min(benches, key=lambda bench: bench.copy().lack(shapes).size)
+            total = total.plus(bench.lack(shapes))
+        return total if len(tried) == len(missing) else total.scaled(len(missing), len(tried))
 
     def _usable(self, place: DomainNode) -> list[NodeState]:
         """The nodes of a place that the gang may use as far as it is concerned."""
@@ -313,7 +340,30 @@ class _Case:
 
     def _done(self, role: int) -> int:
         """Replicas of the role's minimum that are placed, or have all they lack."""
-        return self._gang.roles[role].minimum - len(self._open[role])
+        numbers = minimum_of(self._gang.roles[role])
+        return len(numbers) - sum(demand.replica.replica in numbers for demand in self._open[role])
+
+    def _total(self, role: int) -> int:
+        """The role's minimum and what a set brings in beyond it."""
+        return self._done(role) + len(self._open[role])
+
+    def _whole(self, role: int) -> int:
+        """Replicas of the role's minimum all of whose pods are placed."""
+        return sum(replica.placed for replica in minimum_replicas(self._gang.roles[role]))
+
+    def _satisfied(self, role: int, count: int) -> int:
+        """Replicas of the role's minimum that are whole when so many of its open ones find room."""
+        lost = {demand.replica.together for demand in self._open[role][count:]} - {None}
+        numbers = minimum_of(self._gang.roles[role])
+        found = [d for d in self._open[role][:count] if d.replica.replica in numbers]
+        return self._done(role) + sum(d.replica.together not in lost for d in found)
+
+    def _bringer(self, role: int) -> int:
+        """The role of the minimum with which a role outside of it comes along."""
+        marks = {demand.replica.together for demand in self._needed if demand.role == role}
+        return next(
+            d.role for d in self._needed if d.replica.together in marks and self._gang.roles[d.role].minimum > 0
+        )
 
     def _scope_level(self) -> str | None:
         scope = self._solution.problem.structure.scope
@@ -322,12 +372,12 @@ class _Case:
     def _named(self, scope: DomainNode) -> str:
         return f"{self._scope_level()} {where(scope.path)}" if scope.path else "the cluster"
 
-    def _counted(self, role: int, best: _Best, lack: Shortage) -> str:
+    def _counted(self, role: int, best: _Best, fix: str) -> str:
         name = self._gang.roles[role].name
         done = self._done(role) + best.count
         return (
-            f"{name}: room for {done} of {self._gang.roles[role].minimum} replicas in {self._named(best.scope)}, "
-            f"{'the best' if best.scope.path else 'all of it'}{_fix(lack)}"
+            f"{name}: room for {done} of {self._total(role)} replicas in {self._named(best.scope)}, "
+            f"{'the best' if best.scope.path else 'all of it'}{fix}"
         )
 
     def _asking(self, shapes: Sequence[Shape]) -> str:
@@ -339,14 +389,26 @@ class _Case:
         return f" with {resources.text(name, value)} {name} each"
 
     def _reason(
-        self, role: int, scope: str, level: str | None, path: Path, satisfied: int, lack: Shortage, message: str
+        self,
+        role: int,
+        scope: str,
+        level: str | None,
+        path: Path,
+        satisfied: int,
+        lack: Shortage,
+        message: str,
+        *,
+        told: bool = False,
     ) -> Reason:
+        """A reason. ``told``: the message is complete as it is."""
         request = self._gang.roles[role]
         excluded = self._excluded(role)
-        if excluded:
-            nodes = sum(e.nodes for e in excluded)
-            causes = _listed([f"{e.nodes} {e.cause}" for e in excluded[:3]])
-            message += f"; {nodes} node{'s are' if nodes > 1 else ' is'} out: {causes}"
+        if not told:
+            message += self._out(excluded)
+        if not request.minimum:  # it is not missed for itself, but for the replica that it comes with
+            blamed = self._bringer(role)
+            message = f"{self._gang.roles[blamed].name} comes together with {request.name}; {message}"
+            request, satisfied = self._gang.roles[blamed], self._whole(blamed)
         resource = lack.resource
         return Reason(
             role=request.name,
@@ -354,13 +416,21 @@ class _Case:
             level=level,
             best_domain=path,
             required=request.minimum,
-            satisfied=self._done(role) + satisfied,
+            satisfied=satisfied,
             resource=resource,
             requested=None if resource is None else resources.text(resource, lack.requested),
             short=None if resource is None else resources.text(resource, lack.short),
             excluded=excluded,
             message=message,
         )
+
+    def _out(self, excluded: Sequence[Exclusion]) -> str:
+        """How many nodes are out, as the end of a sentence."""
+        if not excluded:
+            return ""
+        nodes = sum(e.nodes for e in excluded)
+        causes = _listed([f"{e.nodes} {e.cause}" for e in excluded[:3]])
+        return f"; {nodes} node{'s are' if nodes > 1 else ' is'} out: {causes}"
 
     def _excluded(self, role: int) -> tuple[Exclusion, ...]:
         gang, request = self._gang, self._gang.roles[role]
@@ -372,16 +442,6 @@ class _Case:
 def where(path: Path) -> str:
     """A domain as people write it: its values from broad to narrow."""
     return "/".join(value or "-" for value in path)
-
-
-def _fix(lack: Shortage) -> str:
-    """The nearest fix, when adding capacity is one."""
-    parts = []
-    if lack.resource is not None:
-        parts.append(f"{resources.text(lack.resource, lack.short)} more {lack.resource}")
-    if lack.nodes:
-        parts.append(f"{lack.nodes} more usable node{'s' * (lack.nodes > 1)}")
-    return f"; {' and '.join(parts)} there would do" if parts else ""
 
 
 def _listed(names: Sequence[str]) -> str:

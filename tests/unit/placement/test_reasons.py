@@ -37,8 +37,8 @@ def test_no_domain_holds_one_replica() -> None:
     assert (reason.required, reason.satisfied) == (1, 0)
     assert (reason.resource, reason.requested, reason.short) == (GPU, "8", "16")
     assert reason.message == (
-        f"prefill: no rack has room for a replica of 8 pods with 8 {GPU} each; rack z/b1/r1 has room for 6; "
-        f"16 more {GPU} there would do"
+        f"prefill: no rack has room for a replica of 8 pods with 8 {GPU} each; the best, z/b1/r1, has room for 6; "
+        f"2 more pods' worth (16 {GPU}) are missing there"
     )
 
 
