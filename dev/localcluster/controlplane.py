@@ -12,7 +12,7 @@ from localcluster.client import ApiClient
 from localcluster.components import Files, Gates
 from localcluster.ports import address, free_port
 from localcluster.probe import answers
-from localcluster.process import PortTakenError, Process
+from localcluster.process import PortTakenError, Process, ProcessError
 from localcluster.waiting import eventually
 
 _PORT_ATTEMPTS = 5
@@ -172,6 +172,9 @@ class ControlPlane:
 
     def _begin(self, build: Callable[[], Process]) -> Process:
         process = build()
+        former = self.processes.get(process.name)
+        if former is not None and former.alive:
+            raise ProcessError(f"{process.name} runs already: stop it, or give this one another name")
         self.processes[process.name] = process
         process.start(wait=False)
         return process

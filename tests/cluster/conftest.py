@@ -74,9 +74,12 @@ def namespace(cluster: Cluster, nodes: AddNodes) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def covey(cluster: Cluster) -> Iterator[Covey]:
     """Operator, scheduler process and kube-scheduler, shared by the tests of a module, which leave them running."""
-    cluster.start_all()
-    yield _processes(cluster)
-    cluster.stop_all()
+    try:
+        cluster.start_all()
+        yield _processes(cluster)
+    finally:
+        # Also when one of them did not start: the others would meddle with the tests of other modules.
+        cluster.stop_all()
 
 
 @pytest.fixture

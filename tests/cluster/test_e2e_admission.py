@@ -31,7 +31,7 @@ def test_room_for_one_role_only(serving: Serving, nodes: AddNodes) -> None:
         # The message names role, level, resource and how much of it is missing.
         assert "prefill" in message or "decode" in message
         assert "block" in message
-        assert "8 more nvidia.com/gpu" in message
+        assert "8 more nvidia.com/gpu" in message or "(8 nvidia.com/gpu) is missing" in message
         assert all(map(is_gated, serving.await_pods(4)))
         # And it is what people see, wherever they look.
         eventually(lambda: message in serving.kubectl("get", "dinf", "-o", "wide"))
@@ -58,14 +58,14 @@ def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: Add
         nodes(racks=5, nodes=2)
         eventually(lambda: len(serving.bound()) == 10, 120, lambda: str(serving.states()))
         recording.wait(lambda events: len({uid_of(pod) for _, pod in events if node_of(pod)}) == 10)
-        order = [(label(pod, "inference"), label(pod, "role")) for pod in bound_in_order(recording.events)]
+        order = [(label(pod, "inference"), label(pod, "role")) for pod in admitted_in_order(recording.events)]
         assert check_history(recording.events, *pair(prefill=2)) == 10
     whole = sorted(key[:3] for key, members in replicas(serving.pods()).items() if all(node_of(pod) for pod in members))
     assert len(whole) == 5
     assert {(name, role) for name, _, role in whole} == {
         (name, role) for name in ("first", "second") for role in ("prefill", "decode")
     }
-    # The two pods bound last belong to the one surplus replica: by then each role of both had its minimum.
+    # The two pods admitted last are the one surplus replica: by then each role of both had its minimum.
     assert len(set(order[:8])) == 4
     for name in ("first", "second"):
         serving.await_condition("Available", "True", "Available", name)
@@ -74,11 +74,11 @@ def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: Add
     eventually(lambda: list(serving.states().values()).count(said) == 1, describe=lambda: str(serving.states()))
 
 
-def bound_in_order(events: list[tuple[str, dict[str, object]]]) -> list[dict[str, object]]:
-    """Each pod as it was when it had just been bound."""
+def admitted_in_order(events: list[tuple[str, dict[str, object]]]) -> list[dict[str, object]]:
+    """Each pod as it was when it had just been let go."""
     found: dict[str, dict[str, object]] = {}
     for _, pod in events:
-        if node_of(pod):
+        if pin_of(pod):
             found.setdefault(uid_of(pod), pod)
     return list(found.values())
 

@@ -100,6 +100,24 @@ def test_a_node_that_fails_under_running_pods(serving: Serving, nodes: AddNodes,
     assert "the whole replica is recreated" in serving.await_event("ReplicaReplaced")
 
 
+@pytest.mark.slow
+def test_a_node_that_is_deleted_under_running_pods(serving: Serving, nodes: AddNodes, covey: Covey) -> None:
+    """Pod garbage collection of the controller-manager takes its time; then the replica is recreated in its rack."""
+    assert covey.operator.alive
+    nodes(racks=2, nodes=4)
+    serving.create(*ROLES, topology={"required": "block"})
+    before = serving.await_bound(5)
+    victim = next(members for members in replicas(before).values() if label(members[0], "role") == "prefill")
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.cluster.delete_nodes([node_of(victim[0])])
+        eventually(lambda: not uids(victim) & uids(serving.pods()), 180, "the replica is recreated")
+        after = serving.await_bound(5)
+        recording.wait(lambda events: uids(after) <= {uid_of(pod) for _, pod in events if node_of(pod)})
+        check_history(recording.events, *ROLES)
+    assert uids(before) - uids(victim) <= uids(after)
+    serving.await_condition("Available", "True", "Available")
+
+
 def test_no_room_for_the_replacement(serving: Serving, nodes: AddNodes, covey: Covey) -> None:
     """A unit that has lost a replica of its minimum says so, and goes on by itself when its node is back."""
     assert covey.operator.alive

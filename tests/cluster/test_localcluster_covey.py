@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from localcluster import Cluster
+from localcluster import Cluster, ProcessError
 
 
 def get(url: str) -> str:
@@ -35,6 +35,12 @@ def test_processes_run_under_their_own_accounts(cluster: Cluster, covey: Any) ->
             review = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
             answer = account.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
             assert not answer["status"]["allowed"]
+
+
+def test_a_second_process_of_one_name_is_refused(cluster: Cluster, covey: Any) -> None:
+    with pytest.raises(ProcessError, match="covey-operator runs already"):
+        cluster.start_covey("operator")
+    assert cluster.processes["covey-operator"] is covey.operator
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
