@@ -45,10 +45,12 @@ def test_a_pod_of_a_replica_of_several_takes_the_replica_with_it(served: Workben
     }
     served.await_pods(6)
     eventually(lambda: "ReplicaReplaced" in served.events())
-    restarts = {
-        role["name"]: role["restarts"] for role in served.get("DisaggregatedInference", "llm")["status"]["roles"]
-    }
-    assert restarts == {"prefill": 1, "decode": 0}
+
+    def restarts() -> dict[str, int]:
+        status = served.get("DisaggregatedInference", "llm")["status"]
+        return {role["name"]: role["restarts"] for role in status["roles"]}
+
+    eventually(lambda: restarts() == {"prefill": 1, "decode": 0}, describe=lambda: str(restarts()))
 
 
 def test_a_single_pod_is_replaced_alone(served: Workbench) -> None:
