@@ -41,6 +41,7 @@ bench: $(READY) ## How fast the planner is (nothing is asserted)
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@$(BIN)/python tests/bench/native.py $(ARGS)
+	@$(BIN)/python tests/bench/quality.py
 
 cluster: $(READY) binaries ## Leave a local cluster running and print its kubeconfig
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)
