@@ -52,7 +52,8 @@ class WorkQueue(Generic[K]):
         self._delayed: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = itertools.count()
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._timer_due = 0.0
         self._closed = False
         self._depth = WORKQUEUE_DEPTH.labels(name)
 
@@ -137,11 +138,14 @@ class WorkQueue(Generic[K]):
 
     def _schedule(self) -> None:
         """Keep one timer, for the earliest delayed key."""
+        due = self._heap[0][0]
         if self._timer is not None:
-            if self._timer.when() <= self._heap[0][0]:
+            if self._timer_due <= due:
                 return
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(self._heap[0][0], self._release)
+        # What a loop answers need not know its time: uvloop gives a plain handle when the time has come already.
+        self._timer = asyncio.get_running_loop().call_at(due, self._release)
+        self._timer_due = due
 
     def _release(self) -> None:
         # The loop may fire a timer early by its clock's resolution; the key's own time is taken for now.

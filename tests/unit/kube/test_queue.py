@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -50,6 +51,16 @@ def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
         assert await second == "a"
 
     run(main())
+
+
+def test_a_delay_beside_one_that_ends_now_on_the_loop_that_the_processes_run() -> None:
+    async def main() -> list[str]:
+        queue: WorkQueue[str] = WorkQueue()
+        queue.add_after("now", 0.0001)  # less than uvloop's millisecond
+        queue.add_after("later", 0.01)
+        return [await queue.get(), await queue.get()]
+
+    assert uvloop.run(main()) == ["now", "later"]
 
 
 def test_delays() -> None:
