@@ -19,12 +19,13 @@ import signal
 import socket
 import sys
 from collections.abc import Coroutine
-from typing import Final
+from typing import Final, TypeVar
 
 import uvloop
 
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube.client import Client
+from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
 from covey.observability.http import serve_health
@@ -46,6 +47,8 @@ from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
+
+Found = TypeVar("Found", bound=Exception)
 
 LEASE: Final = "covey-planner"
 #: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
@@ -202,10 +205,14 @@ def _outcome(work: asyncio.Task[None]) -> int:
     if lost is not None:
         log.error("lease lost", error=str(lost))
         return 1
-    raise error
+    said = _find(error, KubeError) or _find(error, OSError)
+    if said is not None:  # no cluster, a port that is taken: the caller has a sentence for it
+        raise said
+    log.error("a part of the process has failed", exc_info=error)
+    return 1
 
 
-def _find(error: BaseException, kind: type[BaseException]) -> BaseException | None:
+def _find(error: BaseException, kind: type[Found]) -> Found | None:
     if isinstance(error, kind):
         return error
     if isinstance(error, BaseExceptionGroup):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -171,3 +172,21 @@ def test_all_examples_together() -> None:
 
 def test_several_problems_are_several_lines() -> None:
     assert str(InputError("here", "is wrong", "mend it")) == "here: is wrong; mend it"
+
+
+@pytest.mark.parametrize("process", ["operator", "scheduler"])
+def test_a_process_whose_address_is_taken_says_so(process: str, tmp_path: Path) -> None:
+    cluster = {"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}
+    context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
+    config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "none", "user": {}}], "current-context": "none"}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        addresses = {"metrics": taken.getsockname()[1], "health-probe": 0}
+        flags = [f"--{name}-bind-address=127.0.0.1:{port}" for name, port in addresses.items()]
+        arguments = [sys.executable, "-m", "covey", process, f"--kubeconfig={path}", *flags]
+        result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert "error: cannot listen: " in result.stderr
+    assert "address already in use; check the --…bind-address flags" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -14,6 +15,8 @@ from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effectiv
 from covey.scheduler.config import render
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_NO_ADDRESS: Final = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)
 
 
 def _common(command: F) -> F:
@@ -85,7 +88,7 @@ def _announce(process: str, settings: Common) -> None:
 
 
 def _end(run: Callable[[], int]) -> None:
-    """Exit with the process's status; a cluster that cannot be reached at the start is said in a sentence."""
+    """Exit with the process's status; what keeps it from starting is said in a sentence."""
     from covey.cli.live import in_words  # noqa: PLC0415 - only for a process that runs
     from covey.kube.errors import KubeError  # noqa: PLC0415 - the same
 
@@ -93,4 +96,8 @@ def _end(run: Callable[[], int]) -> None:
         status = run()
     except KubeError as error:
         raise CommandError(in_words(error)) from error
+    except OSError as error:
+        if error.errno not in _NO_ADDRESS:
+            raise
+        raise CommandError(f"cannot listen: {error.strerror}; check the --…bind-address flags") from error
     sys.exit(status)
