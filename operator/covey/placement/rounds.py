@@ -6,7 +6,7 @@ long: there neither gangs behind it nor anybody's surplus may go.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,13 +15,23 @@ from covey.placement.model import Gang, Path, Plan, Refusal
 from covey.placement.planner import LIMIT, plan_minimum, plan_surplus
 from covey.placement.request import place
 
+Answer = Plan | Refusal
+#: A gang's number and all gangs with what they have by now → the gang as it is to be planned, or why it is not.
+Look = Callable[[int, Sequence[Gang]], Gang | Refusal]
+#: A gang's number and one planning of it → its answer; to measure it, say.
+Around = Callable[[int, Callable[[], Answer]], Answer]
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a round did for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan."""
+    """What a round did for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan.
 
+    ``number`` is its place among the gangs that were given; ``gang`` has the places that it got.
+    """
+
+    number: int
     gang: Gang
-    minimum: Plan | Refusal
+    minimum: Answer
     surplus: Plan | None = None
 
     @property
@@ -31,7 +41,7 @@ class Outcome:
         return {a.pod: a.node for plan in plans if isinstance(plan, Plan) for a in plan.assignments}
 
     @property
-    def plan(self) -> Plan | Refusal:
+    def plan(self) -> Answer:
         """The final answer: the last plan that was made (with all that is whole by then), or the refusal."""
         return self.surplus or self.minimum
 
@@ -42,6 +52,8 @@ def plan_round(
     *,
     limit: int = LIMIT,
     reserved: Mapping[Path, Gang] | None = None,
+    look: Look = lambda number, gangs: gangs[number],
+    around: Around = lambda _number, ask: ask(),
 ) -> list[Outcome]:
     """Plan many gangs; what is placed is held in the inventory at once, under the pods' keys.
 
@@ -51,15 +63,35 @@ def plan_round(
         limit: see `plan_minimum`.
         reserved: domains kept for gangs that have waited for long. They are closed to gangs that come after
             that gang and to all surplus but its own.
+        look: called before a gang's minimum is planned.
+        around: calls each planning.
 
     Returns:
         One outcome for each gang, in the order in which they were planned.
     """
+    placed = list(gangs)
+    kept = reserved or {}
     outcomes: list[Outcome] = []
-    ordered = sorted(gangs, key=lambda gang: gang.order)
-    for _, peers in groupby(ordered, key=lambda gang: gang.priority):
-        tried = [(gang, _minimum(gang, inventory, limit, reserved or {})) for gang in peers]
-        outcomes += [_with_surplus(gang, plan, inventory, limit, reserved or {}) for gang, plan in tried]
+    ordered = sorted(range(len(placed)), key=lambda number: placed[number].order)
+    for _, peers in groupby(ordered, key=lambda number: placed[number].priority):
+        minimums: dict[int, Answer] = {}
+        for number in peers:
+            gang = look(number, placed)
+            answer: Answer = (
+                gang if isinstance(gang, Refusal) else around(number, _minimum(gang, inventory, limit, kept))
+            )
+            minimums[number] = answer
+            if isinstance(answer, Plan):
+                assert isinstance(gang, Gang)
+                placed[number] = apply(answer, gang, inventory)
+        for number, minimum in minimums.items():
+            surplus: Plan | None = None
+            if isinstance(minimum, Plan):
+                further = around(number, _surplus(placed[number], inventory, limit, kept))
+                assert isinstance(further, Plan)
+                surplus = further
+                placed[number] = apply(surplus, placed[number], inventory)
+            outcomes.append(Outcome(number, placed[number], minimum, surplus))
     return outcomes
 
 
@@ -74,21 +106,11 @@ def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:
     return place(gang, nodes) if nodes else gang
 
 
-def _minimum(
-    gang: Gang, inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]
-) -> tuple[Gang, Plan | Refusal]:
+def _minimum(gang: Gang, inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]) -> Callable[[], Answer]:
     closed = [path for path, owner in reserved.items() if owner.order < gang.order]
-    answer = plan_minimum(gang, inventory, limit, forbidden=closed)
-    return (apply(answer, gang, inventory) if isinstance(answer, Plan) else gang, answer)
+    return lambda: plan_minimum(gang, inventory, limit, forbidden=closed)
 
 
-def _with_surplus(
-    gang: Gang, tried: tuple[Gang, Plan | Refusal], inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]
-) -> Outcome:
-    placed, answer = tried
-    if isinstance(answer, Refusal):
-        return Outcome(gang, answer)
+def _surplus(gang: Gang, inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]) -> Callable[[], Answer]:
     closed = [path for path, owner in reserved.items() if owner.order != gang.order]
-    surplus = plan_surplus(placed, inventory, limit, forbidden=closed)
-    apply(surplus, placed, inventory)
-    return Outcome(gang, answer, surplus)
+    return lambda: plan_surplus(gang, inventory, limit, forbidden=closed)

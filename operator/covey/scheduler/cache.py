@@ -29,15 +29,7 @@ from covey.placement.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
-from covey.scheduler.tree import Key, Unit
-
-
-class Template(core.Read, frozen=True):
-    """A template of a Workload, as far as the order of roles depends on it."""
-
-    name: str = ""
-    composite_pod_group_templates: tuple[Template, ...] | None = None
-    pod_group_templates: tuple[Template, ...] | None = None
+from covey.scheduler.tree import Key, Template, Unit, positions
 
 
 class Workload(core.Read, frozen=True):
@@ -230,19 +222,6 @@ class Cache:
     def _tell_room(self, node: str) -> None:
         for listener in self._listeners:
             listener.room(node)
-
-
-def positions(template: Template) -> dict[str, int]:
-    """Template name → its position when the whole tree is read from top to bottom."""
-    found: list[str] = []
-
-    def walk(each: Template) -> None:
-        found.append(each.name)
-        for child in (*(each.composite_pod_group_templates or ()), *(each.pod_group_templates or ())):
-            walk(child)
-
-    walk(template)
-    return {name: position for position, name in enumerate(found) if name}
 
 
 def _same_wish(group: core.Group, previous: core.Group) -> bool:

@@ -20,6 +20,14 @@ from covey.scheduler import podstate
 Key = tuple[str, str]  # namespace, name
 
 
+class Template(core.Read, frozen=True):
+    """A template of a Workload, as far as the order of roles depends on it."""
+
+    name: str = ""
+    composite_pod_group_templates: tuple[Template, ...] | None = None
+    pod_group_templates: tuple[Template, ...] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Replica:
     """One replica: ``pods`` are those that exist, by ascending index; it is whole when there are ``size``."""
@@ -138,6 +146,19 @@ def build_unit(
         desired_roles=root.spec.desired_group_count or len(roles),
         problem=_problem(root, groups, children, wanted, gang_roles),
     )
+
+
+def positions(template: Template) -> dict[str, int]:
+    """Template name → its position when the whole tree is read from top to bottom."""
+    found: list[str] = []
+
+    def walk(each: Template) -> None:
+        found.append(each.name)
+        for child in (*(each.composite_pod_group_templates or ()), *(each.pod_group_templates or ())):
+            walk(child)
+
+    walk(template)
+    return {name: position for position, name in enumerate(found) if name}
 
 
 def number(text: str | None, default: int = 0) -> int:

@@ -178,7 +178,12 @@ def test_several_problems_are_several_lines() -> None:
 def test_a_process_whose_address_is_taken_says_so(process: str, tmp_path: Path) -> None:
     cluster = {"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
-    config = {"clusters": [cluster], "contexts": [context], "users": [{"name": "none", "user": {}}], "current-context": "none"}
+    config = {
+        "clusters": [cluster],
+        "contexts": [context],
+        "users": [{"name": "none", "user": {}}],
+        "current-context": "none",
+    }
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -11,10 +11,10 @@ import pytest
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 from covey.api import core
-from covey.cli.planning import passes
 from covey.cli.planning.facts import read_facts
 from covey.cli.planning.request import read_manifests, workloads_of
 from covey.cli.planning.run import plan_all
+from covey.placement import rounds
 from covey.placement.planner import plan_minimum
 
 SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
@@ -110,7 +110,7 @@ def test_an_infeasible_one_has_reasons_and_no_pods(files: Any) -> None:
 
 
 def test_the_search_limit_is_unknown_and_exit_status_4(files: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(passes, "plan_minimum", lambda gang, room, **more: plan_minimum(gang, room, 1, **more))
+    monkeypatch.setattr(rounds, "plan_minimum", lambda gang, room, _, **more: plan_minimum(gang, room, 1, **more))
     sizes = [role(f"r{gpus}", gpus=gpus, size=gpus % 3 + 1, topology={"required": "rack"}) for gpus in (1, 2, 3, 5)]
     result = covey(
         "plan", *files(cluster(4, 4), inference("llm", *sizes, topology={"required": "block"})), "-o", "json"

@@ -173,9 +173,18 @@ def test_the_workload_orders_roles_and_gives_the_age(run: Any) -> None:
     assert workload(answer, "other")["verdict"] == "Infeasible"
 
 
+def ordered_by(spec: Any) -> list[Any]:
+    """A group and the Workload it names, whose spec is this."""
+    group = leaf("g", 1, parent=None)
+    group["spec"]["workloadRef"] = {"workloadName": "w", "templateName": "g"}
+    head = {"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "Workload", "metadata": {"name": "w"}}
+    return [head | {"spec": spec}, group]
+
+
 @pytest.mark.parametrize(
     ("documents", "words"),
     [
+        (ordered_by({"podGroupTemplates": [7]}), "items[0].spec: Expected `object`"),
         ([leaf("g", 1)], "items[0].spec.parentCompositePodGroupName: there is no CompositePodGroup tree"),
         ([root("tree", 1) | {"apiVersion": "scheduling.k8s.io/v1alpha1"}], "items[0].apiVersion: v1alpha1"),
         ([leaf("g", 0, parent=None)], "items[0].spec.schedulingPolicy.gang.minCount"),

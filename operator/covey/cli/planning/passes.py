@@ -1,21 +1,18 @@
-"""One pass of admission: by priority, every minimum before any surplus, ties by age.
+"""One pass of admission, as ``placement.rounds`` makes it.
 
-The order is ``placement.rounds``'s. It is spelled out here, as it is in the scheduler process, because between two
-units of one resource that asks for spread the places of the first have to be counted, and because each workload's
-planning time is told.
+What is added here: between two units of one resource that asks for spread the places of the first are counted, groups
+that do not exist yet are told, and each workload's planning time is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from covey.cli.planning.answer import Decision
 from covey.placement.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Verdict
-from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.rounds import apply
+from covey.placement.rounds import plan_round
 from covey.scheduler import gangs
 from covey.scheduler.tree import Unit
 
@@ -47,39 +44,21 @@ class Pass:
 
     def run(self, contenders: Sequence[Contender]) -> list[Decision]:
         """Decide about all of them; answers in the order of the arguments."""
-        placed = [contender.gang for contender in contenders]
-        answers: dict[int, Plan | Refusal] = {}
-        order = sorted(range(len(contenders)), key=lambda place: placed[place].order)
-        for _, peers in groupby(order, key=lambda place: contenders[place].gang.priority):
-            mine = list(peers)
-            for place in mine:
-                gang = self._beside(contenders, placed, place)
-                answers[place] = answer = self._minimum(contenders[place], gang)
-                if isinstance(answer, Plan):
-                    placed[place] = apply(answer, gang, self._inventory)
-            for place in mine:
-                if isinstance(answers[place], Plan):
-                    answers[place] = answer = self._surplus(contenders[place], placed[place])
-                    placed[place] = apply(answer, placed[place], self._inventory)
-        return [_decision(placed[place], answers[place]) for place in range(len(contenders))]
 
-    def _minimum(self, contender: Contender, gang: Gang) -> Plan | Refusal:
-        if contender.unit.absent:
-            return _absent(contender.unit, gang)
-        closed = [path for path, owner in self._reserved.items() if owner.order < gang.order]
-        return self._timed(contender, lambda: plan_minimum(gang, self._inventory, forbidden=closed))
+        def look(number: int, placed: Sequence[Gang]) -> Gang | Refusal:
+            unit = contenders[number].unit
+            return _absent(unit, placed[number]) if unit.absent else self._beside(contenders, placed, number)
 
-    def _surplus(self, contender: Contender, gang: Gang) -> Plan:
-        answer = self._timed(contender, lambda: plan_surplus(gang, self._inventory, forbidden=list(self._reserved)))
-        assert isinstance(answer, Plan)
-        return answer
+        def timed(number: int, ask: Callable[[], Plan | Refusal]) -> Plan | Refusal:
+            started = self._clock()
+            answer = ask()
+            workload = contenders[number].workload
+            self.seconds[workload] = self.seconds.get(workload, 0.0) + self._clock() - started
+            return answer
 
-    def _timed(self, contender: Contender, plan: Callable[[], Plan | Refusal]) -> Plan | Refusal:
-        started = self._clock()
-        answer = plan()
-        spent = self.seconds.get(contender.workload, 0.0)
-        self.seconds[contender.workload] = spent + self._clock() - started
-        return answer
+        gangs = [contender.gang for contender in contenders]
+        outcomes = plan_round(gangs, self._inventory, reserved=self._reserved, look=look, around=timed)
+        return [_decision(outcome.gang, outcome.plan) for outcome in sorted(outcomes, key=lambda each: each.number)]
 
     def _beside(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
         """The gang, told in which domains the other units of its workload lie by now."""

@@ -22,7 +22,7 @@ from covey.cli.planning.facts import read_pod, stand_in
 from covey.cli.planning.workload import Mention, Workload, age, build_units
 from covey.cli.strict import validate
 from covey.scheduler import podstate
-from covey.scheduler.tree import Unit
+from covey.scheduler.tree import Template, Unit, positions
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
 GROUP_KINDS: Final = ("CompositePodGroup", "PodGroup")
@@ -183,7 +183,7 @@ def _workload(
             leaf_of[member.metadata.uid] = leaf.metadata.name
     reference = root.spec.workload_ref
     above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
-    declared = _positions(above.body.get("spec")) if above else {}
+    declared = _declared(above)
     (unit,) = build_units(owned, pods.values(), leaf_of, declared)
     if unit.problem:
         raise InputError(document.place.at("spec"), unit.problem, "Covey plans root, role and replica")
@@ -220,20 +220,18 @@ def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
     return msgspec.structs.replace(pod, metadata=meta, spec=spec)
 
 
-def _positions(template: Any) -> dict[str, int]:
-    """Template name → its position when the whole tree is read from top to bottom."""
-    names: list[str] = []
+def _declared(workload: Document | None) -> dict[str, int]:
+    """The declared order of a Workload's templates.
 
-    def walk(each: Any) -> None:
-        if not isinstance(each, Mapping):
-            return
-        names.append(str(each.get("name", "")))
-        for below in ("compositePodGroupTemplates", "podGroupTemplates"):
-            for child in each.get(below) or ():
-                walk(child)
-
-    walk(template)
-    return {name: position for position, name in enumerate(names) if name}
+    Raises:
+        InputError: its spec is no tree of templates.
+    """
+    if workload is None:
+        return {}
+    try:
+        return positions(msgspec.convert(workload.body.get("spec") or {}, Template))
+    except msgspec.ValidationError as error:
+        raise InputError(workload.place.at("spec"), str(error), "a Workload is a tree of templates") from error
 
 
 def _left_out(unit: Unit, pods: Mapping[str, core.Pod]) -> Iterator[str]:
