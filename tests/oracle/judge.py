@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from covey.placement.model import Path, Plan, Reason, Refusal, Verdict
@@ -11,6 +11,7 @@ from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import cpsat, facts
 from oracle.case import Case
 from oracle.checker import Score, check, score
+from oracle.instances import Size, seeded
 
 #: So many domains of a certificate, and vectors of each, are put to the solver.
 BOUNDS_TRIED = 3
@@ -51,6 +52,11 @@ def judge(case: Case) -> Judgement:
     if not found.complaints:
         _grow(case, case.after(answer.assignments), known, found)
     return found
+
+
+def judge_seeds(size: Size, seeds: Iterable[int]) -> dict[int, Judgement]:
+    """The judgements of random cases, by seed."""
+    return {seed: judge(seeded(seed, size)) for seed in seeds}
 
 
 def _grow(before: Case, case: Case, known: cpsat.Best, found: Judgement) -> None:

@@ -1,7 +1,8 @@
 """Writes the groups' status: whole, by server-side apply on ``/status``, and only when it differs.
 
 One worker takes a unit at a time and waits a moment after a change, so that the many events of one gang become one
-write. The UID goes along, so that a status never lands on a successor of the same name.
+write for each group. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
+when it lasts. The UID goes along, so that a status never lands on a successor of the same name.
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.inventory import NO_TOPOLOGY
+from covey.scheduler import podstate
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.status import Decision, observed, statuses
 from covey.scheduler.times import rfc3339
-from covey.scheduler.tree import Key
+from covey.scheduler.tree import Key, Unit
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
 GATHER: Final = 0.5
-#: The same while there is nothing to tell but that a new unit is waiting to be planned.
+#: Seconds that a state must last which is expected to pass: a new unit waits to be planned, pins wait to be bound.
 SETTLE: Final = 3.0
 WORKERS: Final = 8
 
@@ -49,6 +51,7 @@ class StatusWriter:
         self._clock = clock
         self._queue: WorkQueue[Key] = WorkQueue("status")
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
+        self._passing: dict[Key, float] = {}
         cache.subscribe(Listener(unit=self.changed, status=self.changed))
 
     def changed(self, root: Key) -> None:
@@ -70,12 +73,27 @@ class StatusWriter:
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)
+            self._passing.pop(root, None)
+            return
+        left = self._left(unit)
+        if left > 0:
+            self._queue.add_after(root, left)
             return
         decision = self._decision(root)
+        if decision.reason in {None, REASON_WAITING} and not unit.root.status.conditions and not any(unit.pods()):
+            return  # groups without pods: there is nothing to decide yet
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
         wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
         written = self._written.setdefault(root, {})
         await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
+
+    def _left(self, unit: Unit) -> float:
+        """Seconds for which the unit's state is still expected to pass."""
+        if not any(podstate.pinned(pod) for pod in unit.pods()):
+            self._passing.pop(unit.key, None)
+            return 0.0
+        now = self._clock()
+        return self._passing.setdefault(unit.key, now) + SETTLE - now
 
     async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> None:
         uid = group.metadata.uid

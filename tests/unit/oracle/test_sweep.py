@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections import Counter
-from functools import cache
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ from hypothesis import given
 from oracle import instances
 from oracle.case import Case
 from oracle.exploring import PROFILE
-from oracle.judge import Judgement, judge
+from oracle.judge import Judgement, judge, judge_seeds
 
 #: Size, number of cases, cases in a chunk.
 SWEEP = {
@@ -24,15 +26,28 @@ UNDECIDED = {"small": 0.02, "medium": 0.02, "large": 0.2}
 CHUNKS = [(name, start) for name, (_, count, step) in SWEEP.items() for start in range(0, count, step)]
 
 
-@cache
-def judged(name: str, start: int) -> dict[int, Judgement]:
-    """The judgements of a chunk, by seed."""
-    size, _, step = SWEEP[name]
-    return {seed: judge(instances.seeded(seed, size)) for seed in range(start, start + step)}
+Chunk = tuple[str, int]
+Judged = dict[int, Judgement]
+
+
+@pytest.fixture(scope="module")
+def judged() -> Iterator[Callable[[str, int], Judged]]:
+    """The judgements of a chunk, by seed; all cores judge."""
+
+    def submit(chunk: Chunk) -> Future[Judged]:
+        size, _, step = SWEEP[chunk[0]]
+        return pool.submit(judge_seeds, size, range(chunk[1], chunk[1] + step))
+
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = {chunk: submit(chunk) for chunk in CHUNKS}
+        yield lambda name, start: futures[name, start].result()
+        pool.shutdown(cancel_futures=True)
 
 
 @pytest.mark.parametrize(("name", "start"), CHUNKS)
-def test_the_planner_never_does_worse_than_the_solver(name: str, start: int) -> None:
+def test_the_planner_never_does_worse_than_the_solver(
+    judged: Callable[[str, int], Judged], name: str, start: int
+) -> None:
     found = judged(name, start)
     wrong = [f"{name} {seed}: {text}" for seed, one in found.items() for text in one.complaints]
     assert not wrong, "\n".join(wrong)
@@ -44,7 +59,7 @@ def test_the_planner_never_does_worse_than_the_solver(name: str, start: int) -> 
 
 
 @pytest.mark.parametrize(("name", "start"), CHUNKS)
-def test_every_refusal_says_why_and_proves_it(name: str, start: int) -> None:
+def test_every_refusal_says_why_and_proves_it(judged: Callable[[str, int], Judged], name: str, start: int) -> None:
     untold = [f"{name} {seed}: {text}" for seed, one in judged(name, start).items() for text in one.untold]
     assert not untold, "\n".join(untold)
 
