@@ -80,7 +80,11 @@ class Binder:
         """Bind a pod when its time has come. Returns an error text, or nothing."""
         if not self._cache.synced:
             return NOT_SYNCED
-        pod = await self._find(args)
+        known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
+        if known is not None and podstate.gated(known) and self._cache.capacity.assumed.get(args.pod_uid) == args.node:
+            # Our own pin, which kube-scheduler has seen before us; it goes no sooner than the watch shows it.
+            return await self._member(known, args.node)
+        pod = await self._find(args, known)
         if pod is None:
             return f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid} is gone"
         if not podstate.claims_membership(pod):
@@ -90,9 +94,8 @@ class Binder:
             return _success_if_bound(pod, args.node, why)
         return await self._member(pod, args.node)
 
-    async def _find(self, args: BindArgs) -> core.Pod | None:
+    async def _find(self, args: BindArgs, known: core.Pod | None) -> core.Pod | None:
         """The pod; asked of the API server when the cache is behind kube-scheduler's."""
-        known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         if known is not None and (not podstate.claims_membership(known) or podstate.pinned(known) == args.node):
             return known
         meta = core.Meta(name=args.pod_name, namespace=args.pod_namespace, uid=args.pod_uid)
@@ -150,7 +153,7 @@ class Binder:
     def _decide(self, root: Key) -> None:
         self._looking.discard(root)
         unit = self._cache.index.unit(root)
-        if unit is None:
+        if unit is None or not self._calls_of(root):
             return
         self._fail_stale(root)
         pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]

@@ -175,7 +175,7 @@ class _Leader:
             self._queueing,
             Reservations(cache, reserve_after=settings.reserve_after),
             self._recorder,
-            decided=lambda root: self._statuses.decided(root),  # noqa: PLW0108 - it is made below
+            decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
         )
         self._statuses = StatusWriter(cache, client, self._admission.decision)
         self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)

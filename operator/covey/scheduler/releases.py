@@ -30,6 +30,8 @@ from covey.scheduler.writer import PodWriter
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
 DOUBT: Final = 5.0
+#: Seconds in which a unit's events are gathered: its times are looked at, which are never so exact.
+GATHER: Final = 0.5
 WORKERS: Final = 4
 
 #: ``("node", name)``, ``("unit", namespace, name)`` or ``("pod", uid)``.
@@ -77,7 +79,7 @@ class Releases:
 
     def _unit(self, root: Key) -> None:
         if self._running:
-            self._queue.add(("unit", *root))
+            self._queue.add_after(("unit", *root), GATHER)
 
     def _node(self, name: str) -> None:
         if self._running and name in self._cache.capacity.reserved:
@@ -88,13 +90,14 @@ class Releases:
             return
         uid = pod.metadata.uid
         node = podstate.holding(pod)
+        held = uid in self._pinned_at
         if gone or podstate.pinned(pod) is None:
             self._pinned_at.pop(uid, None)
             self._doubted.pop(uid, None)
         elif podstate.claims_membership(pod):
             self._pinned_at.setdefault(uid, self._clock())
             self._suspect(pod)
-        if node is not None and not gone:
+        if node is not None and not gone and not held:  # a pin that becomes a binding takes nothing from anybody
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:

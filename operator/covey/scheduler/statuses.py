@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from enum import Enum
 from functools import partial
 from typing import Any, Final
 
@@ -31,7 +32,26 @@ from covey.scheduler.tree import Key, Unit
 GATHER: Final = 0.5
 #: Seconds that a state must last which is expected to pass: a new unit waits to be planned, pins wait to be bound.
 SETTLE: Final = 3.0
+#: With more units than this on their way both become longer in proportion: a busy API server has better to do.
+CROWD: Final = 8
+#: Seconds by which news is late at most.
+LATEST: Final = 10.0
 WORKERS: Final = 8
+
+
+class Passing(Enum):
+    """A state that passes by itself when all goes well."""
+
+    WAITING = "no place yet, and nothing speaks against one"
+    PINNED = "to be bound"
+
+
+def passing(unit: Unit, decision: Decision) -> Passing | None:
+    """The passing state that a unit is in, if any."""
+    if any(podstate.pinned(pod) for pod in unit.pods()):
+        return Passing.PINNED
+    news = decision.reason not in {None, REASON_WAITING} or unit.minimum_met(podstate.bound)
+    return Passing.WAITING if not news and any(unit.pods()) else None
 
 
 class StatusWriter:
@@ -51,17 +71,14 @@ class StatusWriter:
         self._clock = clock
         self._queue: WorkQueue[Key] = WorkQueue("status")
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
-        self._passing: dict[Key, float] = {}
+        #: Units in a state that is expected to pass, since when; and those in which it has lasted.
+        self._passing: dict[Key, tuple[Passing, float]] = {}
+        self._lasting: dict[Key, Passing] = {}
         cache.subscribe(Listener(unit=self.changed, status=self.changed))
 
     def changed(self, root: Key) -> None:
-        """Something about a unit has changed."""
-        self._queue.add_after(root, GATHER if root in self._written else SETTLE)
-
-    def decided(self, root: Key) -> None:
-        """The decision about a unit has changed."""
-        news = self._decision(root).reason != REASON_WAITING
-        self._queue.add_after(root, GATHER if news or root in self._written else SETTLE)
+        """Something about a unit, or the decision about it, has changed."""
+        self._queue.add_after(root, min(GATHER * self._rush(), LATEST))
 
     async def run(self) -> None:
         """Write for ever."""
@@ -73,27 +90,46 @@ class StatusWriter:
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)
-            self._passing.pop(root, None)
+            self._settled(root)
             return
-        left = self._left(unit)
+        decision = self._decision(root)
+        left = self._left(root, passing(unit, decision))
         if left > 0:
             self._queue.add_after(root, left)
             return
-        decision = self._decision(root)
-        if decision.reason in {None, REASON_WAITING} and not unit.root.status.conditions and not any(unit.pods()):
+        if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
         wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
         written = self._written.setdefault(root, {})
         await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
 
-    def _left(self, unit: Unit) -> float:
-        """Seconds for which the unit's state is still expected to pass."""
-        if not any(podstate.pinned(pod) for pod in unit.pods()):
-            self._passing.pop(unit.key, None)
+    def _rush(self) -> float:
+        """How many times longer than usual everything may take."""
+        return max(1.0, len(self._passing) / CROWD)
+
+    def _left(self, root: Key, state: Passing | None) -> float:
+        """Seconds for which a unit's state is still expected to pass."""
+        if state is None:
+            self._settled(root)
+            return 0.0
+        if self._lasting.get(root) is state:
             return 0.0
         now = self._clock()
-        return self._passing.setdefault(unit.key, now) + SETTLE - now
+        known, since = self._passing.get(root, (None, now))
+        if known is not state:
+            since = now
+            self._settled(root)
+            self._passing[root] = (state, since)
+        left = since + SETTLE * self._rush() - now
+        if left <= 0:
+            self._settled(root)
+            self._lasting[root] = state
+        return left
+
+    def _settled(self, root: Key) -> None:
+        self._passing.pop(root, None)
+        self._lasting.pop(root, None)
 
     async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> None:
         uid = group.metadata.uid

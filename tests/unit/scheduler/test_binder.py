@@ -125,6 +125,23 @@ async def test_a_binding_that_failed_is_looked_into(api: Api, word: str) -> None
     assert left == (8 if word else 7)
 
 
+async def test_a_call_for_our_own_pin_waits_for_the_watch_and_asks_nobody() -> None:
+    gated = [member("decode", 0, index, size=2, gates=(GATE,)) for index in range(2)]
+    made = cache(node("n0"), node("n1"), *GROUPS, *gated)
+    for index, each in enumerate(gated):
+        made.assume(each, f"n{index}")
+    api = Api()
+    found = binder(made, api)
+    calls = [asyncio.create_task(found.bind(args(each, f"n{index}"))) for index, each in enumerate(gated)]
+    await settle()
+    assert not any(call.done() for call in calls)
+    for each in PINNED:
+        put(made, each)
+        await settle()
+    assert await asyncio.gather(*calls) == ["", ""]
+    assert len(api.bound) == 2
+
+
 async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *(member("decode", 0, i, size=2, gates=(GATE,)) for i in range(2)))
     api = Api(read=PINNED[0])
