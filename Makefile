@@ -21,8 +21,9 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@$(BIN)/python dev/demo.py
 
+# Two processes: one has the control plane, the other everything else.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 test-slow: $(READY) binaries ## What waits for minutes: pods of nodes that are gone
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

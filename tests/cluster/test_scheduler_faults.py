@@ -197,7 +197,7 @@ def test_killed_in_mid_release(bench: Bench, nodes: AddNodes, processes: Process
 
 def test_killed_in_the_middle_of_releasing_pins(bench: Bench, nodes: AddNodes, processes: Processes) -> None:
     names = nodes(nodes=2)
-    tree = bench.unit("undo", Role("decode", size=8, gpus=1, gates=STARTED), timeout=3)
+    tree = bench.unit("undo", Role("decode", size=8, gpus=1, gates=STARTED), timeout=6)
     eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
     eventually(lambda: bench.condition("undo").get("status") == "True")
     with Replacing(tree) as replacing:

@@ -34,8 +34,8 @@ GATHER: Final = 0.5
 SETTLE: Final = 3.0
 #: With more units than this on their way both become longer in proportion: a busy API server has better to do.
 CROWD: Final = 8
-#: Seconds by which news is late at most.
-LATEST: Final = 10.0
+#: How many times longer at most.
+PATIENCE: Final = 10.0
 WORKERS: Final = 8
 
 
@@ -78,7 +78,7 @@ class StatusWriter:
 
     def changed(self, root: Key) -> None:
         """Something about a unit, or the decision about it, has changed."""
-        self._queue.add_after(root, min(GATHER * self._rush(), LATEST))
+        self._queue.add_after(root, GATHER * self._rush())
 
     async def run(self) -> None:
         """Write for ever."""
@@ -106,7 +106,7 @@ class StatusWriter:
 
     def _rush(self) -> float:
         """How many times longer than usual everything may take."""
-        return max(1.0, len(self._passing) / CROWD)
+        return min(max(1.0, len(self._passing) / CROWD), PATIENCE)
 
     def _left(self, root: Key, state: Passing | None) -> float:
         """Seconds for which a unit's state is still expected to pass."""

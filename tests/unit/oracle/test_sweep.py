@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,6 +15,9 @@ from oracle import instances
 from oracle.case import Case
 from oracle.exploring import PROFILE
 from oracle.judge import Judgement, judge, judge_seeds
+
+#: One process of pytest-xdist, so that the pool below is there once.
+pytestmark = pytest.mark.xdist_group("sweep")
 
 #: Size, number of cases, cases in a chunk.
 SWEEP = {
@@ -32,13 +36,14 @@ Judged = dict[int, Judgement]
 
 @pytest.fixture(scope="module")
 def judged() -> Iterator[Callable[[str, int], Judged]]:
-    """The judgements of a chunk, by seed; all cores judge."""
+    """The judgements of a chunk, by seed; all cores judge but one, which the tests on a control plane have."""
 
     def submit(chunk: Chunk) -> Future[Judged]:
         size, _, step = SWEEP[chunk[0]]
         return pool.submit(judge_seeds, size, range(chunk[1], chunk[1] + step))
 
-    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+    workers = max(1, (os.cpu_count() or 1) - 1)
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
         futures = {chunk: submit(chunk) for chunk in CHUNKS}
         yield lambda name, start: futures[name, start].result()
         pool.shutdown(cancel_futures=True)
