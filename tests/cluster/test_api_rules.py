@@ -25,6 +25,10 @@ Edits = dict[str, Any]
 LABEL_FORM = "use lower-case letters, digits and -, with a letter or digit at both ends"
 NAME_FORM = "the name is part of labels and of host names: use at most 63 lower-case letters, digits and -"
 NO_GANG = "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role"
+TOO_MANY_PODS = (
+    "more than 20000 pods (units times replicas times size, over all roles): lower one of these, or split the units "
+    "over several resources"
+)
 SAME_LEVEL = "preferred is the same level as required and adds nothing: remove it, or name a finer level"
 NO_SUCH_DEPENDENCY = "dependsOn names a role that is not in spec.roles: correct the name or add the role"
 ELSEWHERE = "set spec.priorityClassName of the DisaggregatedInference instead"
@@ -56,6 +60,12 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "Too many: 17: must have at most 16 items",
     ),
     ({f"spec.roles.{index}.minReplicas": 0 for index in range(3)}, "spec.roles", NO_GANG),
+    (
+        {"spec.replicas": 999, "spec.roles.0.replicas": 9999, "spec.roles.0.size": 999},
+        "spec.roles",
+        TOO_MANY_PODS,
+    ),
+    ({"spec.replicas": 20, "spec.roles": [role("r", replicas=1001)]}, "spec.roles", TOO_MANY_PODS),
     ({"spec.roles.0.name": "decode"}, "spec.roles[1]", 'Duplicate value: {"name":"decode"}'),
     ({"spec.roles.0.name": "Prefill"}, f"{ROLE}.name", LABEL_FORM),
     ({"spec.roles.0.name": "p" * 21}, f"{ROLE}.name", "Too long: may not be more than 20 bytes"),
@@ -267,6 +277,7 @@ GOOD: list[tuple[Object, Edits]] = [
     (inference(), {"metadata.name": "a" * 63}),
     (inference(), {"metadata.name": "0-llm"}),
     (inference(), {"spec.replicas": 0}),
+    (inference(), {"spec.replicas": 20, "spec.roles": [role("r", replicas=125, size=8)]}),
     (inference(), {"spec.roles.0.minReplicas": 0, "spec.roles.0.replicas": 0}),
     (inference(), {"spec.roles": [role(f"{index:020}") for index in range(16)]}),
     (inference(), {"spec.roles.0.template.spec": {**template()["spec"], "newerThanCovey": {"deep": [1]}}}),

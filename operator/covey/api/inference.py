@@ -42,6 +42,9 @@ class OnFailure(StrEnum):
     ROLLBACK = "Rollback"
 
 
+#: Pods of one resource, all units together: its objects are planned, compared and written as one.
+MOST_PODS: Final = 20_000
+
 SCHEDULER_NAMES: Final = {
     Backend.AUTO: constants.DEFAULT_SCHEDULER_NAME,
     Backend.EXTENDER: constants.DEFAULT_SCHEDULER_NAME,
@@ -149,6 +152,12 @@ class DisaggregatedInferenceSpec(Model):
             at=".proximity",
         ),
         Rule(
+            f"self.replicas * self.roles.map(r, r.replicas * r.size).sum() <= {MOST_PODS}",
+            f"more than {MOST_PODS} pods (units times replicas times size, over all roles): lower one of these, or "
+            "split the units over several resources",
+            at=".roles",
+        ),
+        Rule(
             "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.roles.exists(o, o.name == d.role)))",
             "dependsOn names a role that is not in spec.roles: correct the name or add the role",
             at=".roles",
@@ -184,6 +193,11 @@ class DisaggregatedInferenceSpec(Model):
     """How a change of rolled fields is brought in."""
     compat: Compat = Compat()
     """What is provided for engines that were written for another controller."""
+
+    @property
+    def pods(self) -> int:
+        """How many pods all units have together."""
+        return self.replicas * sum(role.replicas * role.size for role in self.roles)
 
     @property
     def effective_backend(self) -> Backend:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from covey.api import core
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import MOST_PODS, DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import Role, RoleTopology
 from covey.api.template import RESERVED
 from covey.cli.documents import Document, convert, wrong_field
@@ -55,6 +55,9 @@ def _rules(inference: DisaggregatedInference) -> Iterator[Found]:
     spec = inference.spec
     yield from _levels("spec.topology", spec.topology)
     yield from _role_rules(spec)
+    if spec.pods > MOST_PODS:
+        what = f"{spec.pods:,} pods (units times replicas times size, over all roles) are more than {MOST_PODS:,}"
+        yield "spec.roles", what, "lower one of these, or split the units over several resources"
     known = {role.name for role in spec.roles}
     for number, rule in enumerate(spec.proximity):
         for stranger in sorted(set(rule.roles) - known):

@@ -69,6 +69,7 @@ def template_with(**fields: Any) -> dict[str, Any]:
     ("manifest", "field", "words"),
     [
         (role_with(replicas=1, minReplicas=2), "spec.roles[0].minReplicas", "greater than replicas 1"),
+        (changed(replicas=20, roles=[role("w") | {"replicas": 1001}]), "spec.roles", "20,020 pods"),
         (role_with(minReplicas=0), "spec.roles", "no role has minReplicas > 0"),
         (changed(roles=[]), "spec.roles", "at least 1"),
         (changed(roles=[role("w"), role("w")]), "spec.roles[1].name", "two roles w"),
@@ -101,7 +102,7 @@ def template_with(**fields: Any) -> dict[str, Any]:
         ),
         (inference("", role("w")), "metadata.name", "is missing"),
         (inference("x" * 64, role("w")), "metadata.name", "64 characters"),
-        (changed(replicas=999, roles=[role("w", 9999, 1, 999)]), "spec", "expands to"),
+        (changed(replicas=999, roles=[role("w", 9999, 1, 999)]), "spec.roles", "more than 20,000"),
         ({"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}, "spec", "is missing"),
         (changed() | {"spec": 5}, "spec", "object"),
         (changed() | {"metadata": {"name": "x", "labels": {"a": 5}}}, "metadata.labels.a", "string"),
