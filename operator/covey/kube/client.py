@@ -75,7 +75,7 @@ class Client:
             context: its name.
             user_agent: shown in the API server's audit log and flow control.
             field_manager: owner of the fields written by create, patch and replace; ``apply`` names its own.
-            connections: at most that many at once, watches included.
+            connections: at most that many at once, watches included; 0 for no bound.
 
         Raises:
             ConfigurationError: nothing usable was found.

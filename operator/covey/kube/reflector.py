@@ -158,7 +158,8 @@ class Reflector(Generic[T]):
 
     async def _pause(self, why: str, error: KubeError | None) -> None:
         """Wait before the next attempt: exponentially longer, between once and twice that at random."""
-        delay = min(_FIRST_DELAY * 2.0**self._failures, _LONGEST_DELAY) * self._random.uniform(1.0, 2.0)
+        # Beyond 2**64 no float is needed: the bound was reached long before.
+        delay = min(_FIRST_DELAY * 2.0 ** min(self._failures, 64), _LONGEST_DELAY) * self._random.uniform(1.0, 2.0)
         if isinstance(error, ApiError) and error.retry_after:
             delay = max(delay, error.retry_after)
         self._failures += 1

@@ -36,8 +36,10 @@ _log = get_logger(__name__)
 COMPONENT: Final = "covey-operator"
 #: Seconds for reconciles under way, and for kopf, once the process shall end.
 _DRAIN: Final = 4.0
-#: Connections beside those of reconciles: watches, lease, events.
-_SPARE_CONNECTIONS: Final = 24
+#: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
+_ASIDE: Final = 4
+#: Watches have no bound: each is one connection, and who waits for one is deaf.
+_UNBOUNDED: Final = 0
 
 
 def run(settings: Settings) -> int:
@@ -66,37 +68,35 @@ class OperatorProcess:
         settings = self._settings
         connection = load(settings.kubeconfig, settings.context)
         self._take_signals()
-        client = Client(
-            connection,
-            user_agent=f"{COMPONENT}/{__version__}",
-            field_manager=COMPONENT,
-            connections=settings.connections + _SPARE_CONNECTIONS,
-        )
-        async with client:
-            return await self._serve(client, connection)
+        async with (
+            _client(connection, _UNBOUNDED) as watching,
+            _client(connection, settings.connections) as working,
+            _client(connection, _ASIDE) as aside,
+        ):
+            await self._serve(connection, watching, working, aside)
+        _log.info("stopped")
+        return 1 if self._crashed else 0
 
-    async def _serve(self, client: Client, connection: Connection) -> int:
+    async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
         settings = self._settings
         queue: WorkQueue[Key] = WorkQueue("inference")
-        self._caches = Caches(client, settings.namespaces, queue.add, queue.add_after)
-        recorder = EventRecorder(client, COMPONENT, self._identity)
-        elector = LeaseElector(client, COMPONENT, settings.leader_elect_namespace, self._identity)
+        self._caches = Caches(watching, settings.namespaces, queue.add, queue.add_after)
+        recorder = EventRecorder(aside, COMPONENT, self._identity)
+        elector = LeaseElector(aside, COMPONENT, settings.leader_elect_namespace, self._identity)
         endpoints = serve_health(
             settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self._readyz
         )
-        async with endpoints as served, self._background(self._caches.run(), recorder.run()):
+        async with endpoints as served:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
-                if not await self._lead(elector):
-                    return 0
-                await self._work(client, connection, queue, recorder)
+                async with self._background(self._caches.run(), recorder.run()):
+                    if await self._lead(elector):
+                        await self._work(working, connection, queue, recorder)
             finally:
-                queue.close()
-                await recorder.flush()
+                # Nobody who acts on the lease is at work any more.
                 if settings.leader_elect:
                     await elector.release()
-        _log.info("stopped")
-        return 1 if self._crashed else 0
+                await recorder.flush()
 
     async def _lead(self, elector: LeaseElector) -> bool:
         """Wait for the lease, and from then on for its loss; False when the process was told to stop first."""
@@ -185,3 +185,7 @@ class OperatorProcess:
         if self._caches is None or not self._caches.is_synced:
             return False, "the caches are not synced yet"
         return True, "ok"
+
+
+def _client(connection: Connection, connections: int) -> Client:
+    return Client(connection, user_agent=f"{COMPONENT}/{__version__}", field_manager=COMPONENT, connections=connections)

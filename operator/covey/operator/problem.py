@@ -14,6 +14,9 @@ REASON_NAME_TAKEN: Final = "NameTaken"
 #: The API server refused something else than a pod.
 REASON_REFUSED: Final = "RequestRefused"
 
+#: Seconds before a problem that may pass is tried again: doubled from the first to the last.
+_FIRST_RETRY: Final = 1.0
+_LAST_RETRY: Final = 60.0
 
 _PREAMBLE: Final = re.compile(
     r"^(Pod in version \S+ cannot be handled as a Pod: |Pod \"[^\"]*\" is invalid: |pods \"[^\"]*\" is forbidden: )"
@@ -35,6 +38,12 @@ class Blocked(Exception):  # noqa: N818 - named for what happened
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def retry_delay(attempt: int) -> float:
+    """Seconds to wait after so many attempts before this one."""
+    # Beyond 2**64 no float is needed: the bound was reached long before.
+    return min(_FIRST_RETRY * 2.0 ** min(attempt, 64), _LAST_RETRY)
 
 
 def of_pod_refusal(error: ApiError) -> Problem | None:

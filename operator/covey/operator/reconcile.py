@@ -29,7 +29,7 @@ from covey.operator.execute import Executor
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan, plan, stand_still
-from covey.operator.problem import REASON_REFUSED, Blocked, Problem
+from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
 from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.validate import find_levels, find_unsupported
@@ -37,8 +37,6 @@ from covey.operator.vanished import find_gone, missing_pods
 
 _log = get_logger(__name__)
 
-#: Seconds before a problem that may pass is tried again: doubled from the first to the last.
-_FIRST_RETRY, _LAST_RETRY = 1.0, 60.0
 #: Seconds until a pod that has got its labels back is seen again, at the latest.
 _REAPPEAR = 0.2
 
@@ -221,7 +219,7 @@ class Reconciler:
             return
         attempt = self._attempts.get(uid, 0)
         self._attempts[uid] = attempt + 1
-        raise Retryable(min(_FIRST_RETRY * 2.0**attempt, _LAST_RETRY), problem.message)
+        raise Retryable(retry_delay(attempt), problem.message)
 
     def _forget(self, key: Key) -> None:
         self._caches.forget(key)

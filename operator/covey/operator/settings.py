@@ -12,8 +12,8 @@ class Settings:
     """Flags of ``covey operator``.
 
     ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
-    and events; empty means host name and a random part. ``workers`` reconcile at the same time, ``connections`` bounds
-    their requests together.
+    and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
+    the requests of all of them together, beside those of watches, the lease and Events.
     """
 
     kubeconfig: str | None = None

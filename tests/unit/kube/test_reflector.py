@@ -143,6 +143,11 @@ def test_the_first_list_is_tried_until_it_succeeds() -> None:
     assert seen == ["ADDED a 1"]
 
 
+def test_a_server_that_is_away_for_days_is_still_found_again() -> None:
+    _, asked, _ = reflected(*[Unreachable("away")] * 1100, ([], 2), [60])
+    assert asked[1100:1102] == ["list", "watch 2"]
+
+
 def test_the_server_s_own_delay_is_kept() -> None:
     _, _, times = reflected(TooManyRequests(429, retry_after=30.0), ([], 2), [60])
     assert times[1] >= 30.0

@@ -13,7 +13,7 @@ from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.objects import ControllerRevision, Owned
 from covey.operator.observe import read_revisions
-from covey.operator.problem import Problem, of_pod_refusal
+from covey.operator.problem import Problem, of_pod_refusal, retry_delay
 from covey.operator.validate import find_levels, find_unsupported
 from unit.compile.inferences import inference, role
 
@@ -99,6 +99,10 @@ def test_refusals_that_a_person_has_to_know_of(error: ApiError, said: Problem) -
 )
 def test_answers_that_say_nothing_about_the_pod(error: ApiError) -> None:
     assert of_pod_refusal(error) is None
+
+
+def test_a_problem_that_lasts_for_days_is_still_tried_again() -> None:
+    assert [retry_delay(attempt) for attempt in (0, 1, 5, 6, 5000)] == [1.0, 2.0, 32.0, 60.0, 60.0]
 
 
 def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopology:

@@ -1,0 +1,108 @@
+"""How the process ends: in which order, and with which status. Its parts are stand-ins; nothing is sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from covey.kube.connection import Connection
+from covey.operator import main
+from covey.operator.settings import Settings
+
+
+class Parts:
+    """Everything that the process wires, and what happened to it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.happened: list[str] = []
+        self.process = main.OperatorProcess(
+            Settings(metrics_bind_address="127.0.0.1:0", health_probe_bind_address="127.0.0.1:0")
+        )
+        self.watch: Callable[[], Any] = asyncio.Event().wait
+        self.acquire: Callable[[], Any] = self._at_once
+        monkeypatch.setattr(main, "load", lambda *_: Connection("http://127.0.0.1:9"))
+        monkeypatch.setattr(main, "_DRAIN", 0.01)
+        for name in ("Caches", "LeaseElector", "Reconciler", "Shell"):
+            monkeypatch.setattr(main, name, getattr(self, f"_{name.lower()}"))
+
+    def run(self) -> int:
+        return asyncio.run(self.process.run())
+
+    def _caches(self, _client: object, _namespaces: object, enqueue: Callable[[Any], None], _: object) -> object:
+        parts = self
+
+        class Caches:
+            is_synced = True
+
+            async def run(self) -> None:
+                await parts.watch()
+
+            async def synced(self) -> None:
+                enqueue(("ns", "llm"))
+
+        return Caches()
+
+    def _leaseelector(self, *_: object) -> object:
+        parts = self
+
+        class Elector:
+            async def acquire(self) -> None:
+                await parts.acquire()
+
+            async def hold(self) -> None:
+                await asyncio.Event().wait()
+
+            async def release(self) -> None:
+                parts.happened.append("released")
+
+        return Elector()
+
+    def _reconciler(self, *_: object, **__: object) -> Callable[[object], Any]:
+        async def reconcile(_: object) -> None:
+            signal_end(self.process)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.happened.append("ended")
+
+        return reconcile
+
+    def _shell(self, *_: object) -> object:
+        class Shell:
+            ready = asyncio.Event()
+
+            async def run(self, stop: asyncio.Event) -> None:
+                await stop.wait()
+
+        return Shell()
+
+    async def _at_once(self) -> None:
+        return
+
+
+def signal_end(process: main.OperatorProcess) -> None:
+    """As SIGTERM does; a real signal would end the tests where the process is broken."""
+    process._stop.set()
+
+
+def test_the_lease_is_released_when_nobody_acts_on_it_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(monkeypatch)
+    assert parts.run() == 0
+    assert parts.happened == ["ended", "released"]
+
+
+def test_a_part_that_fails_while_the_process_waits_to_lead_is_told_by_the_status(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Parts(monkeypatch)
+    parts.acquire = asyncio.Event().wait
+
+    async def fails() -> None:
+        raise LookupError
+
+    parts.watch = fails
+    assert parts.run() == 1
+    assert parts.happened == ["released"]
