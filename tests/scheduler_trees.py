@@ -11,7 +11,6 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException
 from types import TracebackType
 from typing import Any, Self
 
@@ -254,70 +253,13 @@ class Tree:
         }
 
 
-class Record:
-    """Every change of a list, without a gap, also when the API server ends the watch of a slow reader: it is resumed
-    from the last version seen. A context manager with ``events``, ``wait`` and ``check`` as ``Recording`` has them."""
-
-    def __init__(self, cluster: Cluster, path: str) -> None:
-        found = cluster.api("GET", path)
-        self.events: list[tuple[str, Json]] = [("ADDED", item) for item in found["items"]]
-        self._client = cluster.client
-        self._path = path
-        self._version = found["metadata"]["resourceVersion"]
-        self._changed = threading.Condition()
-        self._watch = self._client.open_watch(path, self._version)
-        self._ended = threading.Event()
-        self._gap: Json | None = None
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        self._watch.close()
-        self._thread.join()
-
-    def wait(self, reached: Callable[[list[tuple[str, Json]]], bool], timeout: float = 30.0) -> None:
-        with self._changed:
-            if not self._changed.wait_for(lambda: self._gap is not None or reached(self.events), timeout):
-                raise TimeoutError(f"not reached in {timeout:g} s; {len(self.events)} events so far")
-        self.check()
-
-    def check(self) -> None:
-        assert self._gap is None, self._gap
-
-    def _run(self) -> None:
-        while not self._ended.is_set() and self._gap is None:
-            try:
-                for event in self._watch:
-                    self._take(event)
-            except (OSError, ValueError, HTTPException):
-                pass  # cut off: resumed below
-            if not self._ended.is_set():
-                self._watch = self._client.open_watch(self._path, self._version)
-
-    def _take(self, event: Json) -> None:
-        with self._changed:
-            if event["type"] == "ERROR":
-                self._gap = event["object"]
-            else:
-                self._version = event["object"]["metadata"]["resourceVersion"]
-                if event["type"] != "BOOKMARK":
-                    self.events.append((event["type"], event["object"]))
-            self._changed.notify_all()
-
-
 class Replacing:
     """Deletes released pods and creates the successor of every pod that is gone, gated; a context manager."""
 
     def __init__(self, *trees: Tree) -> None:
         self._bench = trees[0].bench
         self._manifests = {each["metadata"]["name"]: each for tree in trees for each in tree.manifests}
-        self._recording = Record(self._bench.cluster, self._bench.pods_path)
+        self._recording = self._bench.cluster.record(self._bench.pods_path)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._seen: set[str] = set()

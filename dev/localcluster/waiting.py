@@ -8,6 +8,8 @@ from localcluster.client import ApiError
 
 Value = TypeVar("Value")
 _INTERVAL = 0.05
+#: Answers of the API server that may be others a moment later: not there, changed in between, too busy.
+_PASSING = frozenset({404, 409, 429})
 
 
 class NotReachedError(AssertionError):
@@ -18,12 +20,14 @@ def eventually(predicate: Callable[[], Value], timeout: float = 30.0, describe: 
     """Ask until the answer is true, and return it.
 
     Args:
-        predicate: What is asked. A failed ``assert`` in it and an object that is not there count as "not yet".
+        predicate: What is asked. A failed ``assert`` in it, an object that is not there, and an API server that is
+            busy or has trouble of its own count as "not yet".
         timeout: Seconds after which it is given up.
         describe: What is waited for, or what tells how things stand, for the message.
 
     Raises:
         NotReachedError: when the time is over; the last answer is in its message.
+        ApiError: when the API server refuses for good.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -32,7 +36,7 @@ def eventually(predicate: Callable[[], Value], timeout: float = 30.0, describe: 
                 return answer
             last = f"the last answer was {answer!r}"
         except (AssertionError, ApiError) as error:
-            if isinstance(error, ApiError) and error.code != 404:
+            if isinstance(error, ApiError) and error.code not in _PASSING and error.code < 500:
                 raise
             last = str(error)
         if time.monotonic() > deadline:

@@ -61,9 +61,9 @@ def nodes(cluster: Cluster) -> Iterator[AddNodes]:
     names: list[str] = []
 
     def add(**description: Any) -> list[str]:
-        added = cluster.add_nodes(Nodes(**{"prefix": f"{_unique()}-", **description}))
-        names.extend(added)
-        return added
+        wanted = Nodes(**{"prefix": f"{_unique()}-", **description})
+        names.extend(wanted.names)  # before any is there: those of a call that fails go too
+        return cluster.add_nodes(wanted)
 
     yield add
     cluster.delete_nodes(names)
@@ -75,10 +75,12 @@ def namespace(cluster: Cluster, nodes: AddNodes) -> Iterator[str]:
     assert nodes  # asked for only so that this fixture ends first
     name = f"test-{_unique()}"
     cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-    yield name
-    _empty(cluster, name)
-    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+    try:
+        eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+        yield name
+        _empty(cluster, name)
+    finally:
+        cluster.api("DELETE", f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture(scope="module")

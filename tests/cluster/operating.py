@@ -11,9 +11,10 @@ from localcluster import Cluster, Process
 @pytest.fixture(scope="module")
 def operator(cluster: Cluster) -> Iterator[Process]:
     """The operator, alone, under its own access rules; it runs again after a test that has killed it."""
-    process = cluster.start_covey("operator")
-    yield process
-    cluster.stop_all()
+    try:
+        yield cluster.start_covey("operator")
+    finally:
+        cluster.stop_all()
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serving, workers
 from cluster.workbench import is_gated, label, name_of, uid_of
 from localcluster import eventually
@@ -42,12 +43,12 @@ def test_room_for_one_role_only(serving: Serving, nodes: AddNodes) -> None:
         nodes(racks=2, nodes=2)
         serving.await_bound(4)
         serving.await_condition("Available", "True", "Available")
-        recording.wait(lambda events: sum(1 for _, pod in events if node_of(pod)) >= 4)
+        recording.wait(lambda events: len({uid_of(pod) for _, pod in events if node_of(pod)}) == 4)
         assert check_history(recording.events, *pair()) == 4
     assert "True" in serving.kubectl("get", "dinf", "llm", "-o", "wide")
 
 
-def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: AddNodes) -> None:
+def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
     """Room for both minimums and one surplus replica; both ask for two."""
     nodes()
     serving.create(*pair(prefill=2), name="first", topology={"required": "block"})
@@ -55,7 +56,10 @@ def test_minimums_of_all_come_before_surplus_of_any(serving: Serving, nodes: Add
     for name in ("first", "second"):
         serving.await_condition("Admitted", "False", "Infeasible", name)
     with serving.cluster.record(serving.path("Pod")) as recording:
+        # It must see all of the room at once: with the first nodes alone the first gang would rightly take its surplus.
+        covey_to_kill.scheduler.stop()
         nodes(racks=5, nodes=2)
+        covey_to_kill.scheduler.start()
         eventually(lambda: len(serving.bound()) == 10, 120, lambda: str(serving.states()))
         recording.wait(lambda events: len({uid_of(pod) for _, pod in events if node_of(pod)}) == 10)
         order = [(label(pod, "inference"), label(pod, "role")) for pod in admitted_in_order(recording.events)]

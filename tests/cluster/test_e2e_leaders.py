@@ -31,16 +31,18 @@ def leaders(cluster: Cluster) -> Iterator[dict[str, Process]]:
             cluster.api("DELETE", f"{_LEASES}/{lease}")
     account = cluster.kube_scheduler_kubeconfig()
     started: list[dict[str, Process]] = []
-    for number in ("1", "2"):
-        operator = cluster.start_covey("operator", "--leader-elect=true", name=f"covey-operator-{number}")
-        scheduler = cluster.start_covey("scheduler", "--leader-elect=true", name=f"covey-scheduler-{number}")
-        config = programs.scheduler_config(scheduler, leader_elect=True)
-        binder = cluster.start_scheduler(config, name=f"kube-scheduler-{number}", kubeconfig=account)
-        started.append({"operator": operator, "scheduler": scheduler, "kube-scheduler": binder})
-        for lease in leases.values():
-            eventually(lambda lease=lease: cluster.api("GET", f"{_LEASES}/{lease}")["spec"]["holderIdentity"])
-    yield started[0]
-    cluster.stop_all()
+    try:
+        for number in ("1", "2"):
+            operator = cluster.start_covey("operator", "--leader-elect=true", name=f"covey-operator-{number}")
+            scheduler = cluster.start_covey("scheduler", "--leader-elect=true", name=f"covey-scheduler-{number}")
+            config = programs.scheduler_config(scheduler, leader_elect=True)
+            binder = cluster.start_scheduler(config, name=f"kube-scheduler-{number}", kubeconfig=account)
+            started.append({"operator": operator, "scheduler": scheduler, "kube-scheduler": binder})
+            for lease in leases.values():
+                eventually(lambda lease=lease: cluster.api("GET", f"{_LEASES}/{lease}")["spec"]["holderIdentity"])
+        yield started[0]
+    finally:
+        cluster.stop_all()
 
 
 def test_the_second_replicas_finish_what_the_first_began(

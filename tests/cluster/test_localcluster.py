@@ -226,8 +226,9 @@ def test_nothing_is_left_when_the_owner_is_killed() -> None:
     owner.kill()
     owner.wait()
 
-    eventually(lambda: not any(running(int(pid)) for pid in pids), describe="all programs are gone")
-    eventually(lambda: not Path(directory).exists(), describe="the directory is gone")
+    # Each program has ten seconds to end before it is killed, and three groups of them go one after the other.
+    eventually(lambda: not any(running(int(pid)) for pid in pids), 60, "all programs are gone")
+    eventually(lambda: not Path(directory).exists(), 60, "the directory is gone")
 
 
 def test_a_detached_cluster_is_stopped_by_its_directory() -> None:

@@ -13,8 +13,10 @@ from localcluster import Cluster, Process
 @pytest.fixture
 def process(cluster: Cluster, namespace: str) -> Iterator[Process]:
     """An operator for one namespace alone."""
-    yield cluster.start_covey("operator", f"--namespace={namespace}")
-    cluster.stop_all()
+    try:
+        yield cluster.start_covey("operator", f"--namespace={namespace}")
+    finally:
+        cluster.stop_all()
 
 
 @pytest.fixture

@@ -73,7 +73,13 @@ def test_an_address_never_means_two_pods(served: Workbench) -> None:
     served.cluster.api("PATCH", served.path("Pod", name_of(lost)), held)
     with served.cluster.record(served.path("Pod")) as recording:
         served.delete("Pod", name_of(lost))
-        eventually(lambda: any(is_gated(pod) for pod in served.pods(role="decode", replica=0)))
+        recording.wait(
+            lambda events: any(
+                is_gated(pod) and pod["spec"]["hostname"] == "0-decode-0-0" and uid_of(pod) != uid_of(lost)
+                for kind, pod in events
+                if kind == "ADDED"
+            )
+        )
         holders: dict[str, str] = {}
         for kind, pod in recording.events:
             if pod["spec"]["hostname"] != "0-decode-0-0":

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from localcluster import Cluster, eventually
+from localcluster import Cluster, Process, eventually
 from localcluster.programs import scheduler_config
-from scheduler_trees import Bench, Record, Role, Tree, by_replica, gates_of, labels_of, node_of, pin_of, role_of, states
+from scheduler_trees import Bench, Role, Tree, by_replica, gates_of, labels_of, node_of, pin_of, role_of, states
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"
@@ -17,12 +17,14 @@ AddNodes = Callable[..., list[str]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def scheduler(cluster: Cluster) -> Iterator[None]:
+def scheduler(cluster: Cluster) -> Iterator[Process]:
     """The scheduler process and a kube-scheduler with the configuration that it prints; no operator."""
-    process = cluster.start_covey("scheduler")
-    cluster.start_scheduler(scheduler_config(process))
-    yield
-    cluster.forget("kube-scheduler", "covey-scheduler")
+    try:
+        process = cluster.start_covey("scheduler")
+        cluster.start_scheduler(scheduler_config(process))
+        yield process
+    finally:
+        cluster.forget("kube-scheduler", "covey-scheduler")
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def never_partial(tree: Tree, events: list[tuple[str, Any]]) -> None:
 
 def test_a_gang_is_planned_pinned_held_and_bound(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
     nodes(blocks=2, racks=2, nodes=4)
-    with Record(cluster, bench.pods_path) as recording:
+    with cluster.record(bench.pods_path) as recording:
         tree = bench.unit(
             "one",
             Role("prefill", replicas=2, minimum=1, size=2, required="rack"),
@@ -88,13 +90,17 @@ def test_freed_room_wakes_the_gang_that_fits(bench: Bench, nodes: AddNodes) -> N
     tree.wait_bound()
 
 
-def test_both_minimums_come_before_any_surplus(bench: Bench, nodes: AddNodes) -> None:
+def test_both_minimums_come_before_any_surplus(bench: Bench, nodes: AddNodes, scheduler: Process) -> None:
     nodes(nodes=5)
     roles = (Role("prefill", replicas=2, minimum=1), Role("decode", replicas=2, minimum=1))
-    with Record(bench.cluster, bench.pods_path) as recording:
-        trees = [bench.unit(name, *roles) for name in ("first", "second")]
-        eventually(lambda: sum(len(tree.bound()) for tree in trees) == 5)
-        recording.check()
+    with bench.cluster.record(bench.pods_path) as recording:
+        # It must see both at once: alone, the first would rightly take its surplus.
+        scheduler.stop()
+        try:
+            trees = [bench.unit(name, *roles) for name in ("first", "second")]
+        finally:
+            scheduler.start()
+        recording.wait(lambda events: len({pod["metadata"]["uid"] for _, pod in events if node_of(pod)}) == 5, 60)
         order = first_pinned(recording.events)
     surplus = [position for position, (_, replica) in enumerate(order) if replica == "1"]
     assert surplus == [4]
@@ -113,7 +119,7 @@ def first_pinned(events: list[tuple[str, Any]]) -> list[tuple[str, str]]:
 
 def test_surplus_waits_until_the_minimum_is_bound(bench: Bench, nodes: AddNodes) -> None:
     nodes(nodes=6)
-    with Record(bench.cluster, bench.pods_path) as recording:
+    with bench.cluster.record(bench.pods_path) as recording:
         tree = bench.unit("grow", Role("prefill", replicas=3, minimum=1), Role("decode", replicas=2, minimum=2))
         tree.wait_bound()
         recording.check()
@@ -253,7 +259,7 @@ def test_a_gang_of_256_pods(bench: Bench, nodes: AddNodes) -> None:
         Role("decode", replicas=4, minimum=4, size=32, gpus=1, required="rack"),
         required="block",
     )
-    with Record(bench.cluster, bench.pods_path) as recording:
+    with bench.cluster.record(bench.pods_path) as recording:
         # Asked of the root alone: listing 256 pods again and again would slow the recording down until it breaks.
         eventually(lambda: bench.condition("large", "Scheduled").get("status") == "True", 120)
         recording.check()

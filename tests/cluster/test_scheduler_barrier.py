@@ -69,8 +69,10 @@ class Call:
 @pytest.fixture(scope="module", autouse=True)
 def scheduler(cluster: Cluster) -> Iterator[Process]:
     """The scheduler process alone."""
-    yield cluster.start_covey("scheduler")
-    cluster.forget("covey-scheduler")
+    try:
+        yield cluster.start_covey("scheduler")
+    finally:
+        cluster.forget("covey-scheduler")
 
 
 @pytest.fixture
@@ -337,9 +339,14 @@ def test_the_guard_refuses_members_without_a_decision(bench: Bench, nodes: AddNo
     names = nodes(nodes=1)
     tree = bench.unit("bare", Role("decode", gates=()))
     [pod] = tree.pods()
-    result = post(scheduler, "/guard/filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
-    assert result["NodeNames"] == []
-    assert "not been admitted" in result["FailedAndUnresolvableNodes"][names[0]]
+
+    def refused() -> bool:
+        """Its watches may not have shown it the pod and its group yet."""
+        result = post(scheduler, "/guard/filter", {"Pod": pod, "Nodes": None, "NodeNames": names})
+        assert result["NodeNames"] == []
+        return "not been admitted" in result["FailedAndUnresolvableNodes"][names[0]]
+
+    eventually(refused)
     assert "lost its scheduling gate" in tree.wait_refused("Waiting")
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from late_volume import LateVolume
 from localcluster import Cluster, Process, eventually
 from localcluster.programs import scheduler_config
 from scheduler_trees import (
     START_GATE,
     Bench,
-    Record,
     Replacing,
     Role,
     Tree,
@@ -42,9 +42,11 @@ class Processes:
 
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> Iterator[Processes]:
-    extender = cluster.start_covey("scheduler")
-    yield Processes(extender, cluster.start_scheduler(scheduler_config(extender)))
-    cluster.forget("kube-scheduler", "covey-scheduler")
+    try:
+        extender = cluster.start_covey("scheduler")
+        yield Processes(extender, cluster.start_scheduler(scheduler_config(extender)))
+    finally:
+        cluster.forget("kube-scheduler", "covey-scheduler")
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +90,7 @@ def test_killed_between_the_patches_of_a_gang(bench: Bench, nodes: AddNodes, pro
     nodes(nodes=32)
     tree = bench.unit("patches", Role("decode", replicas=1, size=256, gpus=1), pods=False)
     processes.kube_scheduler.kill()
-    with Record(bench.cluster, bench.pods_path) as recording:
+    with bench.cluster.record(bench.pods_path) as recording:
         tree.create()
         recording.wait(lambda events: pin_of(events[-1][1]) is not None, 60)
         processes.extender.kill()
@@ -104,61 +106,16 @@ def test_killed_between_the_patches_of_a_gang(bench: Bench, nodes: AddNodes, pro
     no_doubles(tree)
 
 
-class Volume:
-    """A claim that is provisioned when the test says so: until then the bind call of its pod does not come."""
-
-    def __init__(self, bench: Bench) -> None:
-        self._cluster = bench.cluster
-        self._name = f"late-{bench.namespace}"
-        self._claims = f"/api/v1/namespaces/{bench.namespace}/persistentvolumeclaims"
-        self._namespace = bench.namespace
-        storage = {"metadata": {"name": self._name}, "provisioner": "example.com/none"}
-        classes = "/apis/storage.k8s.io/v1/storageclasses"
-        self._cluster.api("POST", classes, storage | {"volumeBindingMode": "WaitForFirstConsumer"})
-        spec = {
-            "storageClassName": self._name,
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
-        }
-        self._cluster.api("POST", self._claims, {"metadata": {"name": "late"}, "spec": spec})
-
-    @property
-    def pod_spec(self) -> Json:
-        return {"volumes": [{"name": "late", "persistentVolumeClaim": {"claimName": "late"}}]}
-
-    def wait_wanted(self) -> None:
-        """kube-scheduler has chosen the node and waits for the volume, before it would call the barrier."""
-        key = "volume.kubernetes.io/selected-node"
-        eventually(lambda: key in self._cluster.api("GET", f"{self._claims}/late")["metadata"].get("annotations", {}))
-
-    def provide(self) -> None:
-        """Provision the volume."""
-        claim = self._cluster.api("GET", f"{self._claims}/late")
-        reference = {"kind": "PersistentVolumeClaim", "name": "late", "namespace": self._namespace}
-        spec = {
-            "capacity": {"storage": "1Gi"},
-            "accessModes": ["ReadWriteOnce"],
-            "storageClassName": self._name,
-            "hostPath": {"path": "/nowhere"},
-            "claimRef": reference | {"uid": claim["metadata"]["uid"]},
-        }
-        self._cluster.api("POST", "/api/v1/persistentvolumes", {"metadata": {"name": self._name}, "spec": spec})
-
-    def remove(self) -> None:
-        self._cluster.api("DELETE", f"/apis/storage.k8s.io/v1/storageclasses/{self._name}")
-        self._cluster.kubectl("delete", "persistentvolume", self._name, "--ignore-not-found", "--wait=false")
-
-
 @pytest.fixture
-def volume(bench: Bench) -> Iterator[Volume]:
-    made = Volume(bench)
+def volume(cluster: Cluster, namespace: str) -> Iterator[LateVolume]:
+    made = LateVolume(cluster, namespace)
     yield made
     made.remove()
 
 
 @pytest.mark.parametrize("victim", ["extender", "kube_scheduler", "both"])
 def test_killed_while_binds_are_held(
-    bench: Bench, nodes: AddNodes, processes: Processes, volume: Volume, victim: str
+    bench: Bench, nodes: AddNodes, processes: Processes, volume: LateVolume, victim: str
 ) -> None:
     nodes(nodes=8)
     tree = bench.unit("held", Role("prefill", size=7), Role("decode", spec=volume.pod_spec))
@@ -180,7 +137,7 @@ def test_killed_in_mid_release(bench: Bench, nodes: AddNodes, processes: Process
     nodes(nodes=32)
     tree = bench.unit("release", Role("decode", size=256, gpus=1), pods=False)
     process = getattr(processes, victim)
-    with Record(bench.cluster, bench.pods_path) as recording:
+    with bench.cluster.record(bench.pods_path) as recording:
         tree.create()
         recording.wait(lambda events: bool(node_of(events[-1][1])), 120)
         process.kill()
@@ -366,9 +323,9 @@ def test_ordinary_pods_never_take_reserved_room_and_evict_nobody(
 def test_a_second_replica_takes_over(bench: Bench, nodes: AddNodes, cluster: Cluster, processes: Processes) -> None:
     processes.extender.kill()
     nodes(nodes=2)
-    first = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-1")
-    cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-2")
     try:
+        first = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-1")
+        cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-2")
         tree = bench.unit("relay", Role("decode", gates=STARTED))
         eventually(lambda: all(pin_of(pod) for pod in tree.pods()))
         first.stop()
@@ -380,9 +337,9 @@ def test_a_second_replica_takes_over(bench: Bench, nodes: AddNodes, cluster: Clu
 
 
 def test_a_lost_lease_ends_the_process(cluster: Cluster, namespace: str) -> None:
-    process = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-3")
+    path = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-planner"
     try:
-        path = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-planner"
+        process = cluster.start_covey("scheduler", "--leader-elect=true", name="covey-scheduler-3")
         eventually(lambda: cluster.api("GET", path)["spec"]["holderIdentity"])
         eventually(lambda: "leading" in process.log_text())
         cluster.api("PATCH", path, {"spec": {"holderIdentity": "somebody else"}})
@@ -395,7 +352,7 @@ def test_a_lost_lease_ends_the_process(cluster: Cluster, namespace: str) -> None
 
 def test_whole_replicas_at_every_moment(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
     nodes(racks=3, nodes=4)
-    with Record(cluster, bench.pods_path) as recording:
+    with cluster.record(bench.pods_path) as recording:
         trees = [
             bench.unit(
                 f"many-{number}",
@@ -424,10 +381,10 @@ def test_a_replica_without_the_lease_guards_and_binds(
     processes.kube_scheduler.kill()
     nodes(nodes=2)
     names = ("covey-scheduler-4", "covey-scheduler-5")
-    leader = cluster.start_covey("scheduler", "--leader-elect=true", name=names[0])
-    eventually(lambda: "leading" in leader.log_text())
-    other = cluster.start_covey("scheduler", "--leader-elect=true", name=names[1])
     try:
+        leader = cluster.start_covey("scheduler", "--leader-elect=true", name=names[0])
+        eventually(lambda: "leading" in leader.log_text())
+        other = cluster.start_covey("scheduler", "--leader-elect=true", name=names[1])
         cluster.start_scheduler(scheduler_config(other), name="kube-scheduler-2")
         bench.unit("twin", Role("decode", size=2)).wait_bound()
         assert "gang released" in other.log_text()

@@ -49,9 +49,11 @@ FORMS: dict[str, Json | None] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def scheduler(cluster: Cluster) -> Iterator[None]:
-    cluster.start_covey("scheduler")
-    yield
-    cluster.forget("covey-scheduler")
+    try:
+        cluster.start_covey("scheduler")
+        yield
+    finally:
+        cluster.forget("covey-scheduler")
 
 
 @pytest.fixture

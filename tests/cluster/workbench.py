@@ -71,7 +71,7 @@ class Workbench:
             and wanted.items() <= pod["metadata"].get("labels", {}).items()
         ]
 
-    def await_pods(self, count: int, **labels: Any) -> list[Object]:
+    def await_pods(self, count: int, timeout: float = 30, **labels: Any) -> list[Object]:
         """Wait until there are exactly so many live pods."""
 
         def there() -> tuple[list[Object]]:
@@ -79,7 +79,7 @@ class Workbench:
             assert len(pods) == count, f"{len(pods)} pods: {sorted(map(name_of, pods))}"
             return (pods,)
 
-        (pods,) = eventually(there, describe=f"{count} pods")
+        (pods,) = eventually(there, timeout, f"{count} pods")
         return pods
 
     def bind(self, pods: list[Object], node: str) -> None:
