@@ -184,6 +184,9 @@ def put(made: Cache, each: core.Node | core.Group | core.Pod) -> None:
         made._on_group("ADDED", each, None)
     else:
         previous = made.pods.store.get(each.metadata.key)
+        if previous is not None and previous.metadata.uid != each.metadata.uid:  # as the reflector's store tells it
+            drop(made, previous)
+            previous = None
         made.pods.store[each.metadata.key] = each
         made._on_pod("MODIFIED" if previous else "ADDED", each, previous)
 

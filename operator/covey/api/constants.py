@@ -72,6 +72,7 @@ REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_INVALID: Final = "Invalid"
+REASON_FAILED: Final = "PlannerFailed"
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)
 RELEASE_TIMEOUT: Final = "Timeout"

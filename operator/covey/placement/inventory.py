@@ -20,6 +20,8 @@ from covey.placement.shape import conflict
 UNKNOWN_NODE: Final = "node not found"
 HOST_PORTS: Final = "host port"
 ANTI_AFFINITY: Final = "pod anti-affinity"
+#: Shapes whose answer each node remembers.
+_REMEMBERED: Final = 64
 #: The tree without levels, for gangs that ask for none.
 NO_TOPOLOGY: Final = Topology("", ())
 
@@ -58,6 +60,8 @@ class NodeState:
         try:
             return self._causes[shape]
         except KeyError:
+            if len(self._causes) >= _REMEMBERED:
+                self._causes.clear()
             cause = self._causes[shape] = masks.static_cause(shape, self.node)
             return cause
 

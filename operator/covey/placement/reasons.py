@@ -383,9 +383,9 @@ class _Case:
     def _asking(self, shapes: Sequence[Shape]) -> str:
         """What each pod asks of the first resource, when all ask the same."""
         first = {min(shape.requests, key=lambda r: resources.rank(r[0])) for shape in shapes}
-        if len(first) > 1:
-            return ""
         name, value = first.pop()
+        if first or name == resources.PODS:
+            return ""
         return f" with {resources.text(name, value)} {name} each"
 
     def _reason(

@@ -20,6 +20,8 @@ CPU: Final = "cpu"
 PODS: Final = "pods"
 #: Resources that every node has; all others are devices, which are what placements are short of.
 ORDINARY: Final = frozenset({CPU, "memory", "ephemeral-storage", PODS})
+#: Counted in bytes.
+BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 Quantity = str | int | float
 
@@ -65,8 +67,14 @@ def amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
 
 
 def text(resource: str, value: int) -> str:
-    """An integer as the API writes it: cpu in milli-units with the suffix m, all else plain."""
-    return f"{value}m" if resource == CPU else str(value)
+    """An integer as the API writes it: cpu in milli-units with the suffix m, bytes with the largest suffix that fits."""
+    if resource == CPU:
+        return f"{value}m"
+    if resource in BYTES and value:
+        for power, suffix in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+            if value % 1024**power == 0:
+                return f"{value // 1024**power}{suffix}"
+    return str(value)
 
 
 def rank(resource: str) -> tuple[int, str]:

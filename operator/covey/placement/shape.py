@@ -129,16 +129,19 @@ def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
 
 
 def _hostname_terms(pod: core.Pod) -> tuple[core.PodAffinityTerm, ...]:
+    """The terms that concern the host; one with a null selector matches no pod and says nothing."""
     affinity = pod.spec.affinity
     required = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
-    return tuple(term for term in required or () if term.topology_key == constants.HOSTNAME_LABEL)
+    return tuple(
+        term
+        for term in required or ()
+        if term.topology_key == constants.HOSTNAME_LABEL and term.label_selector is not None
+    )
 
 
 def _canonical(term: core.PodAffinityTerm) -> core.PodAffinityTerm:
     """The same term, hashable: labels to match become expressions, in order."""
-    selector = term.label_selector
-    if selector is None:
-        return term
+    selector = term.label_selector or core.LabelSelector()
     expressions = {
         *(
             core.Requirement(key=key, operator="In", values=(value,))

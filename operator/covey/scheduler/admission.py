@@ -18,21 +18,22 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import REASON_UNKNOWN, RELEASE_CONFLICT
+from covey.api.constants import REASON_FAILED, RELEASE_CONFLICT
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.placement.model import Assignment, Gang, Plan, Refusal, Shape, Topology
+from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Shape, Topology
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.scheduler import entries, podstate
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.entries import SETTLE, Entry, Want, assess
 from covey.scheduler.queueing import Queueing
-from covey.scheduler.reservations import Reservations
+from covey.scheduler.reservations import Reservations, holds
 from covey.scheduler.status import Decision
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.writer import Pinned, PodWriter
@@ -71,10 +72,15 @@ class Admission:
         self._entries: dict[Key, Entry] = {}
         self._dirty: set[Key] = set()
         self._rooms: set[str] = set()
+        #: What may help units that were refused: nodes changed, or room is no longer kept for somebody.
+        self._relabelled = False
+        self._unkept = False
         self._wake = asyncio.Event()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[None]] = set()
-        cache.subscribe(Listener(unit=self.mark, status=self._written, room=self._room, world=self._everything))
+        cache.subscribe(
+            Listener(unit=self.mark, status=self._written, room=self._room, node=self._node, world=self._everything)
+        )
 
     def decision(self, root: Key) -> Decision:
         """What was last decided about a unit."""
@@ -99,6 +105,10 @@ class Admission:
         self._rooms.add(node)
         self._wake.set()
 
+    def _node(self, _name: str) -> None:
+        self._relabelled = True
+        self._wake.set()
+
     def _written(self, root: Key) -> None:
         """The status was written: how long a refused unit has waited is known from now on."""
         entry = self._entries.get(root)
@@ -113,29 +123,48 @@ class Admission:
     async def _pass(self) -> None:
         dirty, self._dirty = self._dirty, set()
         rooms, self._rooms = self._rooms, set()
+        if self._relabelled:
+            self._relabelled = False
+            dirty.update(root for root, entry in self._entries.items() if self._queueing.misjudged(entry))
         for root in dirty:
-            self._assess(root)
-        self._retry(self._helped(rooms))
+            try:
+                self._assess(root)
+            except Exception as error:  # noqa: BLE001 - one odd unit must not keep the others from their turn
+                self._failed(root, error)
+        helped = self._helped(rooms)
+        if self._unkept:
+            self._unkept = False
+            helped = [root for root, entry in self._entries.items() if entry.refused]
+        self._retry(helped)
         metrics.GANGS_WAITING.set(sum(entry.want in {Want.MINIMUM, Want.PODS} for entry in self._entries.values()))
         for want, root in self._due():
             try:
                 await self._plan(root, want)
-            except Exception:
-                log.exception("planning failed", namespace=root[0], root=root[1])
-                failed = replace(self._entries[root].decision, reason=REASON_UNKNOWN, message=FAILED)
-                self._enter(root, replace(self._entries[root], decision=failed, refused=True))
+            except Exception as error:  # noqa: BLE001 - one odd unit must not keep the others from their turn
+                self._failed(root, error)
+
+    def _failed(self, root: Key, error: Exception) -> None:
+        """A unit that could not be judged is as good as refused, and says so."""
+        log.error("planning failed", namespace=root[0], root=root[1], exc_info=error)
+        unit = self._cache.index.unit(root)
+        entry = self._entries.get(root) or (Entry(unit, Want.NOTHING, Decision()) if unit else None)
+        if entry is not None:
+            decision = replace(entry.decision, reason=REASON_FAILED, message=FAILED)
+            self._enter(root, replace(entry, decision=decision, refused=True))
 
     def _assess(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
         before = self._entries.get(root)
         if unit is None:
-            self._entries.pop(root, None)
+            self._unkept |= holds(self._entries.pop(root, None))
             self._queueing.forget(root)
             if timer := self._timers.pop(root, None):
                 timer.cancel()
             return
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
+        if before is not None and kept.reservation is None and holds(before):
+            kept = replace(kept, reservation=before.decision.reservation)  # its status is not written yet
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
         self._enter(root, entry)
         self._alarm(root, entry)
@@ -143,6 +172,9 @@ class Admission:
     def _enter(self, root: Key, entry: Entry) -> None:
         before = self._entries.get(root)
         self._entries[root] = entry
+        if holds(before) and not holds(entry):
+            self._unkept = True
+            self._wake.set()
         if before is None or before.decision != entry.decision:
             self._decided(root)
 
@@ -215,12 +247,12 @@ class Admission:
         entry = self._entries[root]
         gang = entry.gang
         assert gang is not None
-        asked = self._reservations.confine(gang, self._entries, surplus=want is Want.SURPLUS)
+        asked, closed = self._reservations.confine(gang, self._entries, surplus=want is Want.SURPLUS)
         if gang.spread is not None and entry.decision.topology is not None:
             # A sibling may have been placed in this very pass.
             taken = self._queueing.occupied(entry.unit, entry.decision.topology)
             asked = replace(asked, spread=replace(gang.spread, occupied=taken))
-        answer = await self._ask(asked, want)
+        answer = await self._ask(asked, want, closed)
         if isinstance(answer, Refusal):
             self._refuse(root, entry, answer)
         elif not answer.assignments:
@@ -228,9 +260,9 @@ class Admission:
         else:
             self._admit(root, entry, answer, want)
 
-    async def _ask(self, gang: Gang, want: Want) -> Plan | Refusal:
+    async def _ask(self, gang: Gang, want: Want, closed: Sequence[Path]) -> Plan | Refusal:
         started = time.perf_counter()
-        planner = plan_minimum if want is Want.MINIMUM else plan_surplus
+        planner = partial(plan_minimum if want is Want.MINIMUM else plan_surplus, forbidden=closed)
         with self._cache.capacity.planning() as inventory:
             if len(inventory.nodes) < INLINE_NODES:
                 answer: Plan | Refusal = planner(gang, inventory)

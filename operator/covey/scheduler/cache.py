@@ -153,12 +153,8 @@ class Cache:
     ) -> Reflector[Any]:
         return Reflector(client, resource, kind, namespace=namespace, on_event=on_event)
 
-    def _on_pod(self, event: str, pod: core.Pod, previous: core.Pod | None) -> None:
-        gone = event == "DELETED"
-        replaced = previous is not None and previous.metadata.uid != pod.metadata.uid
-        if replaced and previous is not None:
-            self._drop_pod(previous)
-        if gone:
+    def _on_pod(self, event: str, pod: core.Pod, _previous: core.Pod | None) -> None:
+        if event == "DELETED":
             self._drop_pod(pod)
             return
         roots = self.index.set_pod(pod)
@@ -202,13 +198,11 @@ class Cache:
 
     def _on_workload(self, event: str, workload: Workload, previous: Workload | None) -> None:
         if event == "DELETED":
+            self.index.set_declared(workload.metadata.key, {})
             return
-        self.index.set_declared(workload.metadata.key, positions(workload.spec))
+        roots = self.index.set_declared(workload.metadata.key, positions(workload.spec))
         if previous is None:
-            for root in self.index.roots():
-                unit = self.index.unit(root)
-                if unit is not None and workload_key(unit.root) == workload.metadata.key:
-                    self._tell_units((root,))
+            self._tell_units(roots)
 
     def _on_world(self, _event: str, _thing: object, _previous: object) -> None:
         for listener in self._listeners:

@@ -11,12 +11,12 @@ together with the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from covey.api import core
 from covey.placement.inventory import Inventory
-from covey.placement.model import Shape, Topology
+from covey.placement.model import Path, Shape, Topology
 from covey.placement.shape import ports_clash, shape_of
 from covey.scheduler import podstate
 
@@ -90,10 +90,11 @@ class Capacity:
         self._shapes[pod.metadata.uid] = (pod.spec, shape)
         return shape
 
-    def held_at(self, uid: str) -> str | None:
-        """The node that a pod holds, assumed or confirmed."""
-        held = self._held.get(uid)
-        return held[0] if held else None
+    def nodes_in(self, topology: Topology, path: Path) -> Collection[str]:
+        """The nodes of a domain."""
+        tree = self._planning.trees.get(topology.name)
+        domain = tree.by_path.get(path) if tree else None
+        return domain.nodes.keys() if domain else ()
 
     def refusal_in_place(self, pod: core.Pod, node: str, without: Iterable[core.Pod] = ()) -> str | None:
         """Why a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from covey.api import core
-from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED, REASON_WAITING
+from covey.api.constants import LABEL_INDEX, REASON_INVALID, REASON_INVALID_TOPOLOGY, REASON_UNSUPPORTED
 from covey.placement.model import (
     Gang,
     Path,
@@ -109,11 +109,6 @@ def wants_minimum(gang: Gang) -> bool:
 def wants_surplus(gang: Gang) -> bool:
     """A whole replica beyond the placed ones waits for a place."""
     return any(not replica.placed for role in gang.roles for replica in role.replicas)
-
-
-def waiting_reason(message: str) -> UnplannableError:
-    """The refusal of a unit that is not complete yet."""
-    return UnplannableError(REASON_WAITING, message)
 
 
 def _role(

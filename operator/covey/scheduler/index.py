@@ -28,6 +28,8 @@ class Index:
         self._pods: dict[Key, dict[str, core.Pod]] = {}
         self._by_uid: dict[str, core.Pod] = {}
         self._declared: dict[Key, dict[str, int]] = {}
+        #: Workload → the roots that refer to it.
+        self._of_workload: dict[Key, set[Key]] = {}
         self._units: dict[Key, Unit] = {}
 
     def set_group(self, group: core.Group) -> set[Key]:
@@ -36,6 +38,8 @@ class Index:
         self._groups[_key(group)] = group
         if parent := _parent(group):
             self._children.setdefault(parent, set()).add(_key(group))
+        else:
+            self._of_workload.setdefault(workload_key(group), set()).add(group.metadata.key)
         return self._touch(changed, self.root_of(group))
 
     def remove_group(self, group: core.Group) -> set[Key]:
@@ -50,6 +54,11 @@ class Index:
             siblings.discard(_key(group))
             if not siblings:
                 self._children.pop(parent, None)
+        else:
+            roots = self._of_workload.get(workload_key(old), set())
+            roots.discard(old.metadata.key)
+            if not roots:
+                self._of_workload.pop(workload_key(old), None)
         return changed
 
     def set_pod(self, pod: core.Pod) -> set[Key]:
@@ -74,11 +83,17 @@ class Index:
             self._pods.pop(leaf, None)
         return self._touch(set(), self._root_of_leaf(leaf))
 
-    def set_declared(self, workload: Key, positions: Mapping[str, int]) -> None:
-        """Store the order of a Workload's templates; units that are assembled later follow it."""
-        if self._declared.get(workload) != positions:
-            self._declared[workload] = dict(positions)
-            self._units.clear()
+    def set_declared(self, workload: Key, positions: Mapping[str, int]) -> set[Key]:
+        """Store the order of a Workload's templates; empty forgets it. Returns the roots that refer to the Workload."""
+        roots = set(self._of_workload.get(workload, ()))
+        if self._declared.get(workload, {}) != positions:
+            if positions:
+                self._declared[workload] = dict(positions)
+            else:
+                del self._declared[workload]
+            for root in roots:
+                self._units.pop(root, None)
+        return roots
 
     def unit(self, root: Key) -> Unit | None:
         """The unit under a root, if the root exists and has no parent."""

@@ -17,7 +17,7 @@ from covey.observability.logging import get_logger
 from covey.placement.model import Path, Topology
 from covey.scheduler import times
 from covey.scheduler.cache import Cache
-from covey.scheduler.entries import Entry, excluded_now, occupied, waiting_since
+from covey.scheduler.entries import Entry, Want, excluded_now, occupied, waiting_since
 from covey.scheduler.gangs import Surroundings, UnplannableError
 from covey.scheduler.status import Decision
 from covey.scheduler.topologies import Topologies
@@ -67,6 +67,15 @@ class Queueing:
         )
         return kept, topology, around
 
+    def misjudged(self, entry: Entry) -> bool:
+        """The unit waits, and the topology it was judged in is not, or not any more, the one it would be planned in."""
+        if entry.want in {Want.NOTHING, Want.SURPLUS}:
+            return False
+        try:
+            return self._topologies.choose(entry.unit.root) != entry.decision.topology
+        except LookupError:
+            return entry.decision.topology is not None
+
     def priority(self, root: core.Group) -> int:
         """The unit's priority: as written, else its class's, else the global default, else 0."""
         if root.spec.priority is not None:
@@ -82,10 +91,12 @@ class Queueing:
         return found.value if found else 0
 
     def exclude(self, unit: Unit, node: str, reason: str) -> None:
-        """Leave a node out for this unit for a while, longer each time."""
+        """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure."""
+        if any(each.node == node for each in self._exclusions(unit)):
+            return
         count = self._failures.get((unit.key, node), 0)
         self._failures[unit.key, node] = count + 1
-        until = self._clock() + min(FIRST_EXCLUSION * 2**count, LONGEST_EXCLUSION)
+        until = self._clock() + min(FIRST_EXCLUSION * 2 ** min(count, 16), LONGEST_EXCLUSION)
         entry = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(until))
         self._excluded.setdefault(unit.key, {})[node] = entry
 

@@ -2,18 +2,18 @@
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
 ``reserve_after`` seconds the domain that the refusal names as the best is kept for it: gangs behind it in the queue,
-and every surplus, are planned without that domain's nodes. What waits is written into the root's status, so a
-restart keeps it. A unit that runs there already may still replace what it lost.
+and every surplus, are planned without that domain. What waits is written into the root's status, so a restart keeps
+it. A unit that runs there already may still replace what it lost.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 from covey.api import core
-from covey.placement.model import Gang, Refusal
+from covey.placement.model import Gang, Path, Refusal
 from covey.scheduler import entries, times
 from covey.scheduler.cache import Cache
 from covey.scheduler.entries import Entry, Want
@@ -34,7 +34,7 @@ class Reservations:
         since = entries.waiting_since(unit.root)
         path = entries.best_domain(refused)
         topology = entry.decision.topology
-        if entry.decision.reservation is not None or not path or topology is None or since is None:
+        if self._nodes(entry) or not path or topology is None or since is None:
             return entry
         if self._clock() < since + self._reserve_after:
             return entry
@@ -42,20 +42,27 @@ class Reservations:
         reservation = core.Reservation(path=path, since=times.rfc3339(self._clock()), level=level)
         return replace(entry, decision=replace(entry.decision, reservation=reservation))
 
-    def confine(self, gang: Gang, waiting: Mapping[Key, Entry], *, surplus: bool) -> Gang:
-        """A gang as it may be planned: without the nodes that are kept for gangs before it."""
-        kept = {
-            node: f"kept for {entry.unit.root.metadata.name}, which has waited longer"
-            for entry in waiting.values()
-            if self._before(entry, gang, surplus=surplus)
-            for node in self._nodes(entry)
-        }
-        return replace(gang, excluded_nodes={**kept, **gang.excluded_nodes}) if kept else gang
+    def confine(self, gang: Gang, waiting: Mapping[Key, Entry], *, surplus: bool) -> tuple[Gang, list[Path]]:
+        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+
+        What is kept in another topology than the gang's own is closed to it node by node.
+        """
+        closed: list[Path] = []
+        nodes: dict[str, str] = {}
+        for entry in waiting.values():
+            reservation, topology = entry.decision.reservation, entry.decision.topology
+            if reservation is None or topology is None or not self._before(entry, gang, surplus=surplus):
+                continue
+            if topology.name == gang.topology:
+                closed.append(tuple(reservation.path))
+            else:
+                nodes |= dict.fromkeys(self._nodes(entry), f"kept for {entry.unit.root.metadata.name}")
+        return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
 
     @staticmethod
     def _before(entry: Entry, gang: Gang, *, surplus: bool) -> bool:
         other = entry.gang
-        if entry.want is not Want.MINIMUM or entry.decision.reservation is None or other is None:
+        if not holds(entry) or other is None:
             return False
         if other.uid == gang.uid:
             return False
@@ -64,13 +71,13 @@ class Reservations:
         running = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         return not running and other.order < gang.order
 
-    def _nodes(self, entry: Entry) -> list[str]:
+    def _nodes(self, entry: Entry) -> Collection[str]:
         reservation, topology = entry.decision.reservation, entry.decision.topology
         if reservation is None or topology is None:
-            return []
-        depth = len(reservation.path)
-        return [
-            name
-            for _, name in self._cache.nodes.store
-            if self._cache.path(topology, name)[:depth] == tuple(reservation.path)
-        ]
+            return ()
+        return self._cache.capacity.nodes_in(topology, tuple(reservation.path))
+
+
+def holds(entry: Entry | None) -> bool:
+    """A domain is kept for this unit now."""
+    return entry is not None and entry.want is Want.MINIMUM and entry.decision.reservation is not None

@@ -48,6 +48,9 @@ def test_cpu_counts_in_milli_units_and_the_rest_in_whole_ones_rounded_up() -> No
     assert amount("nvidia.com/gpu", "8") == 8
     assert text("cpu", 1500) == "1500m"
     assert text("nvidia.com/gpu", 4) == "4"
+    assert text("memory", 64 * 2**30) == "64Gi"
+    assert text("memory", 2**30 + 2**20) == "1025Mi"
+    assert text("ephemeral-storage", 1001) == "1001"
 
 
 @given(st.integers(0, 10**12))

@@ -117,3 +117,11 @@ def test_what_the_planner_does_not_model_is_named() -> None:
         "persistentVolumeClaim",
     )
     assert unmodelled(pod(resource_claims=({"name": "gpu"},))) == ("resourceClaims",)
+
+
+def test_a_term_without_a_selector_matches_no_pod() -> None:
+    term = core.PodAffinityTerm(
+        topology_key=constants.HOSTNAME_LABEL, namespace_selector=core.LabelSelector(match_labels={"team": "a"})
+    )
+    odd = shape_of(pod(affinity=core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))))
+    assert odd is shape_of(pod())

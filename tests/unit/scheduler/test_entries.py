@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from covey.api import core
-from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
+from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
 from covey.placement.shape import shape_of
 from covey.scheduler import entries, times
 from covey.scheduler.entries import SETTLE, Entry, Want, assess
@@ -122,20 +122,20 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     old = reservations.consider(waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z"), refusal())
     everybody = {("ns", "old"): old}
 
-    def out(other: Entry, *, surplus: bool = False) -> set[str]:
+    def out(other: Entry, *, surplus: bool = False) -> list[Path]:
         assert other.gang is not None
-        return set(reservations.confine(other.gang, everybody, surplus=surplus).excluded_nodes)
+        return reservations.confine(other.gang, everybody, surplus=surplus)[1]
 
     later = waiting("later", "2026-01-01T00:59:00Z", created="2026-01-01T00:59:00Z")
     earlier = waiting("earlier", "2026-01-01T00:05:00Z", created="2026-01-01T00:05:00Z")
     urgent = waiting("urgent", "2026-01-01T00:59:00Z", priority=5, created="2026-01-01T00:59:00Z")
-    assert out(later) == {"n1"}
-    assert out(earlier) == set()
-    assert out(earlier, surplus=True) == {"n1"}
-    assert out(urgent) == set()
-    assert out(old) == set()
+    assert out(later) == [("b1",)]
+    assert out(earlier) == []
+    assert out(earlier, surplus=True) == [("b1",)]
+    assert out(urgent) == []
+    assert out(old) == []
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run"), created="2026-01-02")
-    assert out(running) == set()
+    assert out(running) == []
     admitted = {("ns", "old"): replace(old, want=Want.NOTHING)}
     assert later.gang is not None
-    assert not reservations.confine(later.gang, admitted, surplus=False).excluded_nodes
+    assert reservations.confine(later.gang, admitted, surplus=False) == (later.gang, [])

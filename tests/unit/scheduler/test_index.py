@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
+from covey.scheduler.index import workload_key
 from covey.scheduler.tree import Unit, minimum_replicas
 from scheduler_builders import GATE, START, cache, drop, group, member, pod, put, role_groups
 
@@ -137,3 +139,27 @@ def test_what_covey_does_not_plan_is_said() -> None:
     ).index.unit(("ns", "root"))
     assert deep is not None
     assert "composite children" in (deep.problem or "")
+
+
+def test_a_workload_orders_the_roles_of_the_units_that_refer_to_it() -> None:
+    reference = {"workloadName": "w", "templateName": "unit"}
+    made = cache(group("root", composite=True, minimum=1, workloadRef=reference), group("alone", minimum=1))
+    named = [
+        group(f"root-{role}", minimum=1, parent="root", workloadRef=reference | {"templateName": role})
+        for role in ("decode", "prefill")
+    ]
+    for each in named:
+        put(made, each)
+
+    def roles() -> list[str]:
+        unit = made.index.unit(("ns", "root"))
+        assert unit is not None
+        return [role.group.metadata.name for role in unit.roles]
+
+    alone = made.index.unit(("ns", "alone"))
+    assert roles() == ["root-decode", "root-prefill"]
+    assert made.index.set_declared(("ns", "w"), {"unit": 0, "prefill": 1, "decode": 2}) == {("ns", "root")}
+    assert roles() == ["root-prefill", "root-decode"]
+    assert made.index.unit(("ns", "alone")) is alone
+    assert made.index.set_declared(("ns", "w"), {}) == {("ns", "root")}
+    assert roles() == ["root-decode", "root-prefill"]
