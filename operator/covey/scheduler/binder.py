@@ -48,6 +48,16 @@ def release_reason(cause: str) -> str:
     return RELEASE_CAPACITY_TAKEN if taken else RELEASE_NODE_LOST
 
 
+def leaving(cache: Cache, node: str) -> list[core.Pod]:
+    """The unbound pods that keep room on a node until they are gone, but do not go there any more.
+
+    Whoever is judged for that node is judged without them: their room comes free by itself, and a pod that had to go
+    because room is short must not take the next one with it.
+    """
+    pods = (cache.index.pod(uid) for uid in cache.capacity.reserved.get(node, ()))
+    return [pod for pod in pods if pod is not None and not podstate.counts(pod)]
+
+
 class Binder:
     """Answers bind calls; an empty answer is success."""
 
@@ -184,8 +194,11 @@ class Binder:
         failing: list[tuple[core.Pod, str]] = []
         for pod in pods:
             node = podstate.pinned(pod)
-            aside = [each for each, _ in failing]
-            cause = self._cache.capacity.refusal_in_place(pod, node, aside) if node else None
+            if node is None:
+                continue
+            # A Binding that is under way for one that was released takes its room.
+            gone = (each for each in leaving(self._cache, node) if each.metadata.uid not in self._going)
+            cause = self._cache.capacity.refusal_in_place(pod, node, [*gone, *(each for each, _ in failing)])
             if cause is not None:
                 failing.append((pod, cause))
         return failing

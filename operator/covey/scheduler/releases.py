@@ -23,7 +23,7 @@ from covey.api import core
 from covey.api.constants import RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler import overdue, podstate
-from covey.scheduler.binder import release_reason
+from covey.scheduler.binder import leaving, release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.writer import PodWriter
@@ -91,13 +91,14 @@ class Releases:
         uid = pod.metadata.uid
         node = podstate.holding(pod)
         held = uid in self._pinned_at
-        if gone or podstate.pinned(pod) is None:
+        if gone or podstate.pinned(pod) is None or not podstate.counts(pod):
             self._pinned_at.pop(uid, None)
             self._doubted.pop(uid, None)
         elif podstate.claims_membership(pod):
             self._pinned_at.setdefault(uid, self._clock())
             self._suspect(pod)
-        if node is not None and not gone and not held:  # a pin that becomes a binding takes nothing from anybody
+        # A pin that becomes a binding takes nothing from anybody, unless it was released and given up already.
+        if node is not None and not gone and not held:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
@@ -125,9 +126,10 @@ class Releases:
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
         pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
         pods.sort(key=lambda pod: (pod.spec.priority or 0, _newer_first(pod)))
+        gone = leaving(self._cache, node)
         found: list[tuple[core.Pod, str]] = []
         for pod in pods:
-            cause = capacity.refusal_in_place(pod, node, [each for each, _ in found])
+            cause = capacity.refusal_in_place(pod, node, [*gone, *(each for each, _ in found)])
             if cause is not None:
                 found.append((pod, cause))
         return found
@@ -158,7 +160,7 @@ class Releases:
         said = podstate.unschedulable(pod)
         if said is None:
             return
-        cause = self._cache.capacity.refusal_in_place(pod, node)
+        cause = self._cache.capacity.refusal_in_place(pod, node, leaving(self._cache, node))
         if cause is not None:
             await self._check_node(node)
             return

@@ -12,7 +12,7 @@ from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import ATTEMPTS, NOT_SYNCED, Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import BindArgs
-from scheduler_builders import GATE, cache, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, RELEASE, cache, group, member, node, pod, put, role_groups
 
 GROUPS = [
     group("root", composite=True, minimum=1, timeoutSeconds=60),
@@ -89,6 +89,16 @@ async def test_every_node_is_checked_again_before_anybody_goes(spoilt: list[Any]
     assert api.bound == []
     assert api.released == {PINNED[1].metadata.name: reason}
     assert len(asked.waiting) == 0
+
+
+async def test_the_last_check_leaves_out_the_released() -> None:
+    released = member("prefill", 0, root="other", pin="n1", gpus=4, annotations={RELEASE: "CapacityTaken"})
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED, released, pod("thief", node="n1", gpus=7))
+    api = Api()
+    asked = binder(made, api)
+    answers = await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
+    assert answers == ["", ""]
+    assert api.released == {}
 
 
 async def test_a_whole_gang_goes_with_its_uids() -> None:

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
 
 from covey.api import core
@@ -7,7 +12,7 @@ from covey.scheduler.binder import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import Releases
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import GATE, cache, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, RELEASE, cache, group, member, node, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -16,6 +21,49 @@ def victims(made: Cache, name: str = "n1") -> dict[str, str]:
     writer = PodWriter(None)  # type: ignore[arg-type] # nothing is written
     watch = Releases(made, writer, exclude=lambda *_: None, arrived=lambda _: False)
     return {found.metadata.name: cause for found, cause in watch.victims(name)}
+
+
+class Writes:
+    """What is asked of the API server, as ``PodWriter`` is asked; kept, and sent nowhere."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str, str]] = []
+        self._changed = asyncio.Condition()
+
+    async def release(self, found: core.Pod, reason: str) -> bool:
+        return await self._say("release", found, reason)
+
+    async def wake(self, found: core.Pod, mark: str) -> bool:
+        return await self._say("wake", found, mark)
+
+    async def wait(self, verb: str, name: str) -> None:
+        async with asyncio.timeout(10), self._changed:
+            await self._changed.wait_for(lambda: any(each[:2] == (verb, name) for each in self.said))
+
+    async def _say(self, verb: str, found: core.Pod, text: str) -> bool:
+        async with self._changed:
+            self.said.append((verb, found.metadata.name, text))
+            self._changed.notify_all()
+        return True
+
+
+@contextlib.asynccontextmanager
+async def running(made: Cache, writes: Writes) -> AsyncIterator[Releases]:
+    """The watch, over what it finds and what it is told."""
+    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False)  # type: ignore[arg-type] # its part
+    task = asyncio.create_task(watch.run())
+    await settle()
+    try:
+        yield watch
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def test_nobody_goes_while_there_is_room() -> None:
@@ -58,3 +106,38 @@ async def test_bound_gated_and_decided_pods_are_left_alone() -> None:
     made = cache(*GROUPS, member("decode", 0, node="n1"), member("decode", 1, gates=(GATE,)))
     made.assume(made.pods.store["ns", "root-decode-1-0"], "n1")
     assert victims(made) == {}
+
+
+async def test_a_released_pod_takes_nobody_with_it_while_it_is_still_there() -> None:
+    first: dict[str, Any] = {"created": "2026-01-02T00:00:00Z", "gpus": 4}
+    made = cache(
+        *GROUPS,
+        node("n1"),
+        member("decode", 0, pin="n1", gpus=4),
+        member("decode", 1, pin="n1", **first),
+        pod("thief", node="n1", gpus=4),
+    )
+    assert victims(made) == {"root-decode-1-0": "insufficient nvidia.com/gpu"}
+    put(made, member("decode", 1, pin="n1", annotations={RELEASE: "CapacityTaken"}, **first))
+    assert victims(made) == {}
+    put(made, pod("another", node="n1", gpus=1))
+    assert victims(made) == {"root-decode-0-0": "insufficient nvidia.com/gpu"}
+
+
+async def test_a_released_pod_that_is_bound_all_the_same_takes_its_room() -> None:
+    made = cache(
+        *GROUPS,
+        node("n1"),
+        member("decode", 0, pin="n1", gpus=4),
+        member("decode", 1, pin="n1", gpus=4),
+    )
+    writes = Writes()
+    released: dict[str, Any] = {"gpus": 4, "annotations": {RELEASE: "Timeout"}}
+    async with running(made, writes):
+        put(made, member("decode", 1, pin="n1", **released))
+        put(made, pod("thief", node="n1", gpus=4))
+        await settle()
+        assert writes.said == []
+        put(made, member("decode", 1, node="n1", **released))
+        await writes.wait("release", "root-decode-0-0")
+    assert writes.said == [("release", "root-decode-0-0", "CapacityTaken")]
