@@ -84,14 +84,16 @@ def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
 
     if unit.absent or not any(pod.metadata.uid in calls for pod in unit.pods()):
         return []
-    complete = {role.name: _complete(role.replicas, _torn(unit, here), here) for role in unit.roles}
-    gang = [role for role in unit.roles if role.minimum]
-    if not gang or any(len(complete[role.name]) < role.minimum for role in gang):
+    torn = _torn(unit, here)
+    complete = [_complete(role.replicas, torn, here) for role in unit.roles]
+    if not any(role.minimum for role in unit.roles):
+        return []
+    if any(len(whole) < role.minimum for role, whole in zip(unit.roles, complete, strict=True)):
         return []
     return [
         pod
-        for role in unit.roles
-        for replica in complete[role.name]
+        for whole in complete
+        for replica in whole
         for pod in replica.pods
         if pod.metadata.uid in calls and not podstate.bound(pod)
     ]

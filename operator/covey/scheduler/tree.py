@@ -144,7 +144,7 @@ def build_unit(
         roles,
         absent=max(0, wanted - gang_roles),
         desired_roles=root.spec.desired_group_count or len(roles),
-        problem=_problem(root, groups, children, wanted, gang_roles),
+        problem=_problem(root, roles, children, wanted, gang_roles),
     )
 
 
@@ -256,7 +256,7 @@ def _rank(pod: core.Pod) -> tuple[int, str, str]:
 
 def _problem(
     root: core.Group,
-    groups: Sequence[core.Group],
+    roles: Sequence[Role],
     children: Callable[[core.Group], Sequence[core.Group]],
     wanted: int,
     gang_roles: int,
@@ -265,7 +265,30 @@ def _problem(
         return "the root group has no gang policy"
     if wanted < gang_roles:
         return f"minGroupCount is {wanted}, but {gang_roles} child groups have a gang policy; Covey needs them equal"
-    for group in groups:
+    for group in (role.group for role in roles):
         if any(leaf.kind != "PodGroup" for leaf in children(group)):
             return f"group {group.metadata.name} has composite children; Covey plans root, role and replica"
+    return _same_role(roles) or next(filter(None, map(_same_replica, roles)), None)
+
+
+def _same_role(roles: Sequence[Role]) -> str | None:
+    seen: dict[str, Role] = {}
+    for role in roles:
+        other = seen.setdefault(role.name, role)
+        if other is not role:
+            names = f"{other.group.metadata.name} and {role.group.metadata.name}"
+            return f"groups {names} are both role {role.name}: give each its own name in the label {LABEL_ROLE}"
+    return None
+
+
+def _same_replica(role: Role) -> str | None:
+    seen: dict[int, Replica] = {}
+    for replica in role.replicas if role.composite else ():
+        other = seen.setdefault(replica.number, replica)
+        if other is not replica:
+            names = f"{other.group.metadata.name} and {replica.group.metadata.name}"
+            return (
+                f"groups {names} are both replica {replica.number} of role {role.name}: give each its own number, from"
+                f" 0, in the label {LABEL_REPLICA}"
+            )
     return None

@@ -110,6 +110,18 @@ def test_a_minimum_that_counts_on_a_torn_set_is_held() -> None:
     assert len(releasable(found, calls(*pods))) == 3
 
 
+def test_groups_that_say_the_same_role_do_not_stand_for_each_other() -> None:
+    root = group("root", composite=True, minimum=2)
+    same = {"covey.dev/role": "decode"}
+    groups = [
+        group(name, parent="root", minimum=minimum, labels=same) for name, minimum in (("root-a", 2), ("root-b", 1))
+    ]
+    pods = [member("a", 0, pin="n1"), member("b", 0, pin="n1"), member("b", 1, pin="n1")]
+    found = unit(root, groups, pods)
+    assert releasable(found, calls(*pods)) == []
+    assert len(releasable(unit(root, groups, [*pods, last := member("a", 1, pin="n1")]), calls(*pods, last))) == 4
+
+
 def test_newer_calls_replace_older_and_late_leavers_change_nothing() -> None:
     waiting = Waiting()
     pod = member("decode", 0, pin="n1")
