@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.scheduler.index import workload_key
 from covey.scheduler.tree import Unit, minimum_replicas
 from scheduler_builders import GATE, START, cache, drop, group, member, pod, put, role_groups
 
