@@ -76,6 +76,7 @@ class Admission:
         self._relabelled = False
         self._unkept = False
         self._wake = asyncio.Event()
+        self._leads = False
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         self._commits: set[asyncio.Task[None]] = set()
         cache.subscribe(
@@ -89,21 +90,28 @@ class Admission:
 
     def mark(self, root: Key) -> None:
         """Look at a unit again."""
-        self._dirty.add(root)
-        self._wake.set()
+        if self._leads:
+            self._dirty.add(root)
+            self._wake.set()
 
     async def run(self) -> None:
         """Decide for ever."""
-        self._everything()
+        self.begin()
         while True:
             await self._wake.wait()
             await asyncio.sleep(GATHER)
             self._wake.clear()
             await self._pass()
 
+    def begin(self) -> None:
+        """Look at everything; until then nothing that happens is noted, for a replica that only stands by."""
+        self._leads = True
+        self._everything()
+
     def _room(self, node: str) -> None:
-        self._rooms.add(node)
-        self._wake.set()
+        if self._leads:
+            self._rooms.add(node)
+            self._wake.set()
 
     def _node(self, _name: str) -> None:
         self._relabelled = True
@@ -116,6 +124,8 @@ class Admission:
             self._alarm(root, entry)
 
     def _everything(self) -> None:
+        if not self._leads:
+            return
         self._dirty.update(self._cache.index.roots())
         self._dirty.update(self._entries)
         self._wake.set()

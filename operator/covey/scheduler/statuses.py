@@ -74,14 +74,17 @@ class StatusWriter:
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
         self._passing: dict[Key, tuple[Passing, float]] = {}
         self._lasting: dict[Key, Passing] = {}
+        self._running = False
         cache.subscribe(Listener(unit=self.changed, status=self.changed))
 
     def changed(self, root: Key) -> None:
         """Something about a unit, or the decision about it, has changed."""
-        self._queue.add_after(root, GATHER * self._rush())
+        if self._running:
+            self._queue.add_after(root, GATHER * self._rush())
 
     async def run(self) -> None:
         """Write for ever."""
+        self._running = True
         for root in self._cache.index.roots():
             self._queue.add(root)
         await run_workers(self._queue, self._write, WORKERS)

@@ -49,7 +49,7 @@ class Loop:
         self.admission = Admission(
             made, committer, writer, queueing, reservations, recorder, decided=lambda _root: None
         )
-        self.admission._everything()
+        self.admission.begin()
 
     async def turn(self) -> dict[str, str]:
         """One pass; returns the pods that it gave places, and where."""
