@@ -15,17 +15,22 @@ from dataclasses import dataclass
 
 from covey.api import core
 from covey.scheduler import podstate
-from covey.scheduler.tree import Replica, Unit, replica_met
+from covey.scheduler.tree import Key, Replica, Unit, replica_met
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One bind call. ``turn`` tells a newer call for the same pod from the one it replaced."""
+    """One bind call. ``turn`` tells a newer call for the same pod from the one it replaced.
+
+    ``root`` is the unit that the pod belonged to when the call came: whatever becomes of the groups, the call is found
+    under it.
+    """
 
     uid: str
     namespace: str
     name: str
     node: str
+    root: Key
     turn: int
     since: float
 
@@ -35,6 +40,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._calls: dict[str, Call] = {}
+        self._by_root: dict[Key, dict[str, Call]] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -45,7 +51,10 @@ class Waiting:
     def arrive(self, call: Call) -> Call | None:
         """Hold a call. Returns the older call for the same pod, which nobody waits for any more."""
         older = self._calls.get(call.uid)
+        if older is not None:
+            self.leave(older)
         self._calls[call.uid] = call
+        self._by_root.setdefault(call.root, {})[call.uid] = call
         return older
 
     def leave(self, call: Call) -> bool:
@@ -53,11 +62,19 @@ class Waiting:
         if self._calls.get(call.uid) is not call:
             return False
         del self._calls[call.uid]
+        beside = self._by_root[call.root]
+        del beside[call.uid]
+        if not beside:
+            del self._by_root[call.root]
         return True
 
     def get(self, uid: str) -> Call | None:
         """The call that waits for a pod."""
         return self._calls.get(uid)
+
+    def of(self, root: Key) -> list[Call]:
+        """The calls that came for the pods of a unit."""
+        return list(self._by_root.get(root, {}).values())
 
     @property
     def calls(self) -> Mapping[str, Call]:

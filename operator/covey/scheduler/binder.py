@@ -17,7 +17,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from covey.api import core
 from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
@@ -36,10 +36,12 @@ from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
 
-#: Attempts at one Binding and the seconds before the second; the wait doubles. About 12 s in all.
+Outcome = TypeVar("Outcome")
+
+#: Attempts at one Binding and the seconds before the second; the wait doubles. About 13 s in all.
 ATTEMPTS: Final = 7
 FIRST_WAIT: Final = 0.2
-NOT_SYNCED: Final = "the cache is not synced yet"
+GROUP_GONE: Final = "its group, or one above it, is gone"
 
 
 def release_reason(cause: str) -> str:
@@ -83,20 +85,23 @@ class Binder:
         self._going: set[str] = set()
         self._looking: set[Key] = set()
         self._timed: set[Key] = set()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         cache.subscribe(Listener(unit=self._look, pod=self._seen))
 
     async def bind(self, args: BindArgs) -> str:
         """Bind a pod when its time has come. Returns an error text, or nothing."""
-        if not self._cache.synced:
-            return NOT_SYNCED
         known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         if known is not None and podstate.gated(known) and self._cache.capacity.assumed.get(args.pod_uid) == args.node:
             # Our own pin, which kube-scheduler has seen before us; it goes no sooner than the watch shows it.
             return await self._member(known, args.node)
-        pod = await self._find(args, known)
-        if pod is None:
-            return f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid} is gone"
+        name = f"pod {args.pod_namespace}/{args.pod_name} with UID {args.pod_uid}"
+        try:
+            pod = await self._find(args, known)
+        except KubeError as error:
+            return f"{name} is not in the cache, and the API server could not be asked for it: {error}"
+        # Its DELETE event may have come while the API server was asked, and no other will.
+        if pod is None or (known is not None and self._cache.index.pod(args.pod_uid) is None):
+            return f"{name} is gone"
         if not podstate.claims_membership(pod):
             return await self._stranger(pod, args.node)
         why = refusal(pod, self._cache.index.leaf_of(pod), args.node)
@@ -105,13 +110,19 @@ class Binder:
         return await self._member(pod, args.node)
 
     async def _find(self, args: BindArgs, known: core.Pod | None) -> core.Pod | None:
-        """The pod; asked of the API server when the cache is behind kube-scheduler's."""
+        """The pod; asked of the API server when the cache is behind kube-scheduler's.
+
+        Raises:
+            KubeError: when neither of them could tell.
+        """
         if known is not None and (not podstate.claims_membership(known) or podstate.pinned(known) == args.node):
             return known
         meta = core.Meta(name=args.pod_name, namespace=args.pod_namespace, uid=args.pod_uid)
         try:
             return await self._writer.read(core.Pod(metadata=meta))
         except KubeError:
+            if known is None:
+                raise
             return known
 
     async def _stranger(self, pod: core.Pod, node: str) -> str:
@@ -120,9 +131,18 @@ class Binder:
         if why is not None:
             return why
         self._cache.assume(pod, node)
-        error = await self._send(pod, node)
-        if error:
-            self._cache.unassume(pod.metadata.uid)
+        # Like a gang's: once it is sent, its outcome matters also when the caller has hung up.
+        return await asyncio.shield(self._spawn(self._place(pod, node)))
+
+    async def _place(self, pod: core.Pod, node: str) -> str:
+        """Bind a pod for which the node was assumed."""
+        error = "the Binding was broken off"
+        try:
+            error = await self._send(pod, node)
+        finally:
+            uid = pod.metadata.uid
+            if error and self._cache.capacity.assumed.get(uid) == node:  # and no newer call has taken another
+                self._cache.unassume(uid)
         return error
 
     async def _member(self, pod: core.Pod, node: str) -> str:
@@ -130,7 +150,7 @@ class Binder:
         root = self._cache.index.root_of_pod(pod)
         if root is None:
             return "its group has no root"
-        call = Call(meta.uid, meta.namespace, meta.name, node, next(self._turns), self._clock())
+        call = Call(meta.uid, meta.namespace, meta.name, node, root, next(self._turns), self._clock())
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answers[call] = answer
         older = self.waiting.arrive(call)
@@ -162,8 +182,11 @@ class Binder:
 
     def _decide(self, root: Key) -> None:
         self._looking.discard(root)
+        if not self.waiting.of(root):
+            return
         unit = self._cache.index.unit(root)
-        if unit is None or not self._calls_of(root):
+        if unit is None:
+            self._fail_unit(root, GROUP_GONE)
             return
         self._fail_stale(root)
         pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]
@@ -179,15 +202,18 @@ class Binder:
             self._spawn(self._go(pod, podstate.pinned(pod) or ""))
 
     def _fail_stale(self, root: Key) -> None:
-        """Answer the calls for pods that may not go any more."""
-        for pod in self._cache.index.members(root):
-            call = self.waiting.get(pod.metadata.uid)
-            if call is None or podstate.bound(pod):
+        """Answer the calls for pods that may not go any more, or have gone."""
+        index = self._cache.index
+        for call in self.waiting.of(root):
+            pod = index.pod(call.uid)
+            if pod is None or call.uid in self._going:
                 continue
-            why = refusal(pod, self._cache.index.leaf_of(pod))
+            why = refusal(pod, index.leaf_of(pod))
             # A cache that has not seen the pin yet is no reason: kube-scheduler has.
-            if why is not None and not podstate.gated(pod):
-                self._answer(call, why)
+            if why is None or podstate.gated(pod):
+                why = None if index.root_of_pod(pod) == root else GROUP_GONE
+            if why is not None:
+                self._answer(call, _success_if_bound(pod, call.node, why))
 
     def _failing(self, pods: Sequence[core.Pod]) -> list[tuple[core.Pod, str]]:
         """Pods that could not go to their node now, each judged without those already found."""
@@ -213,17 +239,13 @@ class Binder:
             self._spawn(self._writer.release(pod, release_reason(each)))
 
     def _fail_unit(self, root: Key, why: str) -> None:
-        for call in self._calls_of(root):
+        for call in self.waiting.of(root):
             if call.uid not in self._going:
                 self._answer(call, why)
 
-    def _calls_of(self, root: Key) -> list[Call]:
-        members = self._cache.index.members(root)
-        return [call for pod in members if (call := self.waiting.get(pod.metadata.uid)) is not None]
-
     def _expire(self, root: Key, timeout: float) -> None:
         """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""
-        calls = self._calls_of(root)
+        calls = self.waiting.of(root)
         self._timed.discard(root)
         if not calls:
             return
@@ -270,7 +292,8 @@ class Binder:
                 log.warning("binding failed", namespace=meta.namespace, pod=meta.name, error=str(error))
             else:
                 return ""
-            await self._sleep(FIRST_WAIT * 2**attempt)
+            if attempt + 1 < ATTEMPTS:
+                await self._sleep(FIRST_WAIT * 2**attempt)
         return "the API server did not take the Binding"
 
     def _seen(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
@@ -284,11 +307,14 @@ class Binder:
         if answer is not None and not answer.done():
             answer.set_result(error)
 
-    def _spawn(self, work: Coroutine[None, None, object]) -> None:
+    def _spawn(self, work: Coroutine[None, None, Outcome]) -> asyncio.Task[Outcome]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
 
 def _success_if_bound(pod: core.Pod, node: str, why: str) -> str:
-    return "" if pod.spec.node_name == node else why
+    if pod.spec.node_name is None:
+        return why
+    return "" if pod.spec.node_name == node else f"it is bound to node {pod.spec.node_name}"

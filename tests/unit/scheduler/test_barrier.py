@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from covey.api import core
 from covey.scheduler.barrier import Call, Waiting, releasable
-from covey.scheduler.tree import Unit
+from covey.scheduler.tree import Key, Unit
 from scheduler_builders import GATE, RELEASE, START, group, member, role_groups, unit
 
 
@@ -23,8 +23,8 @@ class Shape:
     size: int
 
 
-def call(pod: core.Pod, turn: int = 0, node: str = "n1") -> Call:
-    return Call(pod.metadata.uid, "ns", pod.metadata.name, node, turn, 0.0)
+def call(pod: core.Pod, turn: int = 0, node: str = "n1", root: Key = ("ns", "root")) -> Call:
+    return Call(pod.metadata.uid, "ns", pod.metadata.name, node, root, turn, 0.0)
 
 
 def calls(*pods: core.Pod) -> Mapping[str, Call]:
@@ -133,6 +133,20 @@ def test_newer_calls_replace_older_and_late_leavers_change_nothing() -> None:
     assert waiting.leave(newer)
     assert not waiting
     assert not waiting.leave(newer)
+
+
+def test_calls_are_found_under_the_unit_they_came_for() -> None:
+    waiting = Waiting()
+    one, other = member("decode", 0, pin="n1"), member("decode", 1, pin="n1")
+    for each in (call(one, 1), call(other, 2), call(one, 3, root=("ns", "moved"))):
+        waiting.arrive(each)
+    assert waiting.of(("ns", "root")) == [call(other, 2)]
+    assert waiting.of(("ns", "moved")) == [call(one, 3, root=("ns", "moved"))]
+    waiting.leave(call(other, 2))
+    assert len(waiting.of(("ns", "root"))) == 1  # an equal call is not the same call
+    for each in list(waiting.calls.values()):
+        waiting.leave(each)
+    assert waiting.of(("ns", "root")) == waiting.of(("ns", "moved")) == []
 
 
 shapes = st.lists(

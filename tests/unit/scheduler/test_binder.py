@@ -9,10 +9,10 @@ import pytest
 
 from covey.api import core
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from covey.scheduler.binder import ATTEMPTS, NOT_SYNCED, Binder
+from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import BindArgs
-from scheduler_builders import GATE, RELEASE, cache, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pod, put, role_groups
 
 GROUPS = [
     group("root", composite=True, minimum=1, timeoutSeconds=60),
@@ -42,13 +42,12 @@ class Api:
         return True
 
 
-def binder(made: Cache, api: Api, *, synced: bool = True) -> Binder:
-    async def at_once(_seconds: float) -> None:
+def binder(made: Cache, api: Api, slept: list[float] | None = None) -> Binder:
+    async def at_once(seconds: float) -> None:
+        if slept is not None:
+            slept.append(seconds)
         await asyncio.sleep(0)
 
-    if synced:
-        for reflector in made.reflectors:
-            reflector.synced.set()
     both: Any = api
     return Binder(made, both, both, sleep=at_once)
 
@@ -164,5 +163,111 @@ async def test_a_cache_behind_kube_scheduler_asks_the_api_server() -> None:
     assert await asyncio.gather(held, asked.bind(args(PINNED[1], "n1"))) == ["", ""]
 
 
-async def test_nothing_is_bound_from_a_cache_that_is_not_synced() -> None:
-    assert await binder(cache(STRANGER), Api(), synced=False).bind(args(STRANGER, "n0")) == NOT_SYNCED
+async def test_who_could_not_be_asked_is_not_gone() -> None:
+    class Silent(Api):
+        async def read(self, _pod: core.Pod) -> core.Pod | None:
+            raise Unreachable
+
+    answer = await binder(cache(*GROUPS), Silent()).bind(args(PINNED[0], "n0"))
+    assert "could not be asked" in answer
+    answer = await binder(cache(*GROUPS), Api()).bind(args(PINNED[0], "n0"))
+    assert answer.endswith("is gone")
+
+
+async def test_nobody_waits_after_the_last_attempt() -> None:
+    slept: list[float] = []
+    api = Api(*[Unreachable()] * ATTEMPTS, read=STRANGER)
+    await binder(cache(node("n0"), STRANGER), api, slept).bind(args(STRANGER, "n0"))
+    assert slept == [FIRST_WAIT * 2**number for number in range(ATTEMPTS - 1)]
+
+
+@pytest.mark.parametrize("gone", GROUPS, ids=lambda each: each.metadata.name)
+async def test_calls_for_a_group_that_is_gone_are_answered(gone: core.Group) -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    asked = binder(made, Api())
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert not held.done()
+    drop(made, gone)
+    async with asyncio.timeout(10):
+        answer = await held
+    assert "is gone" in answer or "does not exist" in answer
+    assert len(asked.waiting) == 0
+
+
+async def test_a_call_runs_out_though_the_cache_never_sees_its_pod() -> None:
+    root = group("root", composite=True, minimum=1, timeoutSeconds=1)
+    made = cache(root, *GROUPS[1:])
+    async with asyncio.timeout(10):
+        answer = await binder(made, Api(read=PINNED[0])).bind(args(PINNED[0], "n0"))
+    assert answer == "the gang was not complete after 1 s"
+
+
+async def test_a_pod_that_goes_while_the_api_server_is_asked_is_gone() -> None:
+    gated = member("decode", 0, 0, size=2, gates=(GATE,))
+    made = cache(*GROUPS, gated)
+
+    class Late(Api):
+        async def read(self, _pod: core.Pod) -> core.Pod | None:
+            drop(made, gated)
+            return PINNED[0]
+
+    async with asyncio.timeout(10):
+        assert (await binder(made, Late()).bind(args(PINNED[0], "n0"))).endswith("is gone")
+
+
+@pytest.mark.parametrize(("place", "word"), [("n0", ""), ("n1", "bound to node n1")])
+async def test_a_call_for_a_pod_that_another_replica_has_bound_is_answered(place: str, word: str) -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    held = asyncio.create_task(binder(made, Api()).bind(args(PINNED[0], "n0")))
+    await settle()
+    put(made, member("decode", 0, 0, size=2, pin="n0", node=place))
+    async with asyncio.timeout(10):
+        answer = await held
+    assert (answer == "") if not word else (word in answer)
+
+
+class Slow(Api):
+    """Answers no Binding before it is told to."""
+
+    def __init__(self, *answers: KubeError, read: core.Pod | None = None) -> None:
+        super().__init__(*answers, read=read)
+        self.asked, self.go = asyncio.Event(), asyncio.Event()
+
+    async def bind(self, namespace: str, name: str, uid: str, place: str) -> None:
+        self.asked.set()
+        await self.go.wait()
+        await super().bind(namespace, name, uid, place)
+
+
+@pytest.mark.parametrize(("answers", "left"), [((), 7), ((Conflict(409),), 8)])
+async def test_a_strangers_binding_comes_to_its_end_though_the_caller_hangs_up(
+    answers: tuple[KubeError, ...], left: int
+) -> None:
+    made = cache(node("n0"), STRANGER)
+    api = Slow(*answers, read=STRANGER)
+    call = asyncio.create_task(binder(made, api).bind(args(STRANGER, "n0")))
+    async with asyncio.timeout(10):
+        await api.asked.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    api.go.set()
+    await settle()
+    assert bool(api.bound) == (not answers)
+    assert made.capacity.room.free("n0")["nvidia.com/gpu"] == left
+
+
+async def test_a_failed_binding_leaves_alone_what_a_newer_call_has_taken() -> None:
+    made = cache(node("n0"), node("n1"), STRANGER)
+    api = Slow(Conflict(409), read=STRANGER)
+    asked = binder(made, api)
+    older = asyncio.create_task(asked.bind(args(STRANGER, "n0")))
+    async with asyncio.timeout(10):
+        await api.asked.wait()
+    newer = asyncio.create_task(asked.bind(args(STRANGER, "n1")))
+    await settle()
+    api.go.set()
+    assert "refused" in await older
+    assert await newer == ""
+    assert made.capacity.assumed == {STRANGER.metadata.uid: "n1"}
