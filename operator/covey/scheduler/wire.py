@@ -25,7 +25,6 @@ class FilterResult(msgspec.Struct, rename="pascal", omit_defaults=True):
 
     node_names: list[str] | msgspec.Raw
     failed_and_unresolvable_nodes: dict[str, str] = {}
-    error: str = ""
 
 
 class PreemptResult(msgspec.Struct, rename="pascal"):

@@ -83,7 +83,7 @@ class PodWriter:
                 return verdict
             if refused >= REFUSALS:
                 return Pinned.CONFLICT
-            if not refused:
+            if not refused and attempt + 1 < ATTEMPTS:
                 await self._sleep(FIRST_WAIT * 2**attempt)
         return Pinned.CONFLICT
 
