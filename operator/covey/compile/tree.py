@@ -77,8 +77,9 @@ def compile_inference(
     revision = Revision.of(spec) if revision is None else revision
     told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
     groups = GroupCompiler(owner, spec, revision)
-    # A suspended resource gives up its place in the queue, which is the age of its Workload.
+    # A suspended resource gives up its place in the queue, which is the age of its Workload, and needs no addresses.
     workloads = (groups.workload(),) if layout.units else ()
+    services = tuple(network.services(owner, spec)) if layout.units else ()
     return Tree(
         owner,
         layout,
@@ -88,7 +89,7 @@ def compile_inference(
             Level("units", tuple(groups.roots(layout))),
             Level("roles", tuple(groups.composites(layout))),
             Level("podgroups", tuple(groups.pod_groups(layout))),
-            Level("services", tuple(network.services(owner, spec))),
+            Level("services", services),
         ),
         PodFactory(owner, spec, revision, tuple(told)),
     )

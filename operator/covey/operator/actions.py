@@ -65,14 +65,15 @@ class Actions:
     """All that has to be done, in the order of the fields.
 
     Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
-    before the next begins.
+    before the next begins. What gives something up comes first: an object that cannot be applied must not keep a
+    resource from being suspended or made smaller.
     """
 
-    store: Object | None = None
     relabel: tuple[Relabel, ...] = ()
-    apply: tuple[tuple[Object, ...], ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
+    store: Object | None = None
+    apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
     #: Builds the pods of ``create``.
     factory: PodFactory | None = None

@@ -64,14 +64,14 @@ class Executor:
             Blocked: something that a person has to know of stands in the way.
             KubeError: a request failed for another reason.
         """
+        await self._each(self._relabel, actions.relabel)
+        await self._each(self._delete_pod, actions.delete_pods)
+        await self._each(self._delete_object, actions.delete_objects)
         if actions.store is not None:
             await self._apply(actions.store)
-        await self._each(self._relabel, actions.relabel)
         for level in actions.apply:
             await self._survey(level)
             await self._each(self._apply, level)
-        await self._each(self._delete_pod, actions.delete_pods)
-        await self._each(self._delete_object, actions.delete_objects)
         if actions.create:
             assert actions.factory is not None
             await self._create_pods(actions.create, actions.factory)
@@ -142,7 +142,8 @@ class Executor:
             return
         owner = found.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
-            raise Retryable(1.0, f"{kind} {name} of the former resource is still being deleted")
+            waits = f"waits until {kind} {name} of the former resource of this name is deleted"
+            raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         raise Blocked(
             Problem(
                 REASON_NAME_TAKEN,

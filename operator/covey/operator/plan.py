@@ -16,6 +16,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.api.roles import RestartPolicy
 from covey.backends import backend_of
 from covey.compile import Layout, Owner, Revision, Slot, Tree
+from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
 from covey.operator import podstate
 from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Note, Object, Relabel
@@ -55,12 +56,12 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed))
     actions = Actions(
-        # What is stored has been accepted by the API server: not before there are pods to be made from it.
-        store=_stored(tree.owner, revision, observed) if layout.units else None,
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
-        apply=apply,
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
         delete_objects=tuple(_unused(tree, observed)),
+        # What is stored has been accepted by the API server: not before there are pods to be made from it.
+        store=_stored(tree.owner, revision, observed) if layout.units else None,
+        apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
         notes=(*_scaled_down(surplus), *_created(observed, replicas), *_replaced(replicas)),
@@ -149,9 +150,12 @@ def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
 def _unused(tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
     wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
-    used = {("PodGroup", pod.metadata.label(names.LABEL_POD_GROUP)) for pod in observed.every_pod()} | {
+    pods = tuple(observed.every_pod())
+    used = {("PodGroup", pod.metadata.label(names.LABEL_POD_GROUP)) for pod in pods} | {
         ("CompositePodGroup", owned.spec.get("parentCompositePodGroupName")) for owned in observed.objects.values()
     }
+    # Pods that terminate still find each other.
+    used |= {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
     for (kind, name), owned in observed.objects.items():
         if (kind, name) not in wanted and (kind, name) not in used:
             yield DeleteObject(kind, name, owned.metadata.uid)

@@ -18,7 +18,7 @@ from covey.compile import Owner, Revision
 from covey.compile.pods import desired_slots
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.kube.errors import BadRequest, Conflict, Forbidden, Invalid, NotFound, Retryable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.metrics import PODS_RELEASED, RECONCILE_DURATION, RECONCILE_TOTAL
@@ -170,8 +170,11 @@ class Reconciler:
             await executor.run(actions)
         except Blocked as blocked:
             return blocked.problem
-        except (BadRequest, Forbidden, Invalid) as refused:
-            # Not about a pod: rules of access, a validation that this release does not know of.
+        except (AlreadyExists, Conflict, TooManyRequests):
+            raise
+        except ApiError as refused:
+            # Not about a pod: rules of access, a webhook that does not answer, a validation of a later release.
+            _log.warning("refused", error=str(refused))
             return Problem(REASON_REFUSED, refused.message, retry=True)
         for item in actions.delete_pods:
             if podstate.is_released(item.pod):

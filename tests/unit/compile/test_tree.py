@@ -133,9 +133,8 @@ def test_every_unit_refers_to_the_one_workload() -> None:
     assert len(tree.levels[0].objects) == 1
 
 
-def test_suspended_has_no_place_in_the_queue_but_keeps_its_addresses() -> None:
-    tree = compile_inference(llama(suspend=True))
-    assert {body["kind"] for body in tree.objects()} == {"Service"}
+def test_suspended_has_neither_a_place_in_the_queue_nor_addresses() -> None:
+    assert not list(compile_inference(llama(suspend=True)).objects())
 
 
 def test_layout_with_holes() -> None:

@@ -272,10 +272,21 @@ def test_suspended(world: World) -> None:
     assert {note.reason for note in world.plan().actions.notes} == {"Suspended"}
     world.settle()
     assert not world.pods
-    assert {kind for kind, _ in world.objects} == {"Service"}
+    assert not world.objects
     world.inference = llama()
     world.settle()
     assert len(world.pods) == 7
+
+
+def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
+    world.inference = llama(suspend=True)
+    for _ in range(2):
+        for step in list(world.steps(world.plan().actions)):
+            step()
+    assert {name for kind, name in world.objects if kind == "Service"} == {"llama-prefill", "llama-decode"}
+    world.finish()
+    world.settle()
+    assert not world.objects
 
 
 def test_a_suspended_resource_stores_no_revision_that_nobody_has_checked() -> None:

@@ -60,16 +60,16 @@ class World:
 
     def steps(self, actions: Actions) -> Iterator[Step]:
         """The single writes of a plan, in order."""
-        if actions.store is not None:
-            yield lambda: self._store(actions.store or {})
         for relabel in actions.relabel:
             yield lambda relabel=relabel: self._relabel(relabel)
-        for body in itertools.chain.from_iterable(actions.apply):
-            yield lambda body=body: self._apply(body)
         for deletion in actions.delete_pods:
             yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
         for unused in actions.delete_objects:
             yield lambda unused=unused: self.objects.pop((unused.kind, unused.name)) and None
+        if actions.store is not None:
+            yield lambda: self._store(actions.store or {})
+        for body in itertools.chain.from_iterable(actions.apply):
+            yield lambda body=body: self._apply(body)
         for item in actions.create:
             yield lambda item=item: self._create(item, actions)
 
