@@ -41,6 +41,8 @@ class UnitStatus(Model):
     path: DomainPath = ()
     """The finest domain that holds all its pods: label values from the broadest level down, null where a node lacks
     the level."""
+    served: bool = False
+    """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
     score: float | None = None
     """How well the wishes (preferred levels, proximity, spread) are met, 0 to 1."""
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -31,7 +31,7 @@ class Situation:
     """All that conditions are computed from.
 
     ``problem`` stands in the way of everything, ``template_problem`` only of a revision that is held anyway.
-    ``was_available`` says whether the status so far has seen the resource serve.
+    ``served`` has the numbers of the units that have served, now or before.
     """
 
     inference: DisaggregatedInference
@@ -39,7 +39,7 @@ class Situation:
     units: Sequence[Unit]
     problem: Problem | None = None
     template_problem: Problem | None = None
-    was_available: bool = False
+    served: Collection[int] = ()
 
     @property
     def missing(self) -> int:
@@ -157,8 +157,9 @@ def _held(situation: Situation) -> Finding:
 
 
 def _degraded(situation: Situation) -> Finding:
-    lost = [unit for unit in situation.units if not unit.is_available]
-    if situation.was_available and lost and not situation.inference.spec.suspend:
+    # A unit that has only been asked for is no loss.
+    lost = [unit for unit in situation.units if not unit.is_available and unit.number in situation.served]
+    if lost and not situation.inference.spec.suspend:
         message = f"it has served and is below its minimum; {_of_unit(situation, lost[0])}"
         return "True", names.REASON_BELOW_MINIMUM, message
     return "False", "AsExpected", "no unit that has served is below its minimum"

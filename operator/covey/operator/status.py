@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -21,6 +21,7 @@ from covey.operator.units import Phase, Unit, describe_units
 
 #: Units that the status lists.
 _LISTED = 64
+_ORDER = {phase: position for position, phase in enumerate(Phase)}
 
 Status = dict[str, Any]
 
@@ -47,7 +48,8 @@ def compute(
         template_problem: what the API server has against a revision that is held.
     """
     units = tuple(describe_units(inference, observed, plan))
-    situation = Situation(inference, plan, units, problem, template_problem, _has_served(before))
+    served = frozenset(unit.number for unit in units if unit.is_available or _has_served(unit.number, before))
+    situation = Situation(inference, plan, units, problem, template_problem, served)
     found = find_conditions(situation)
     roles = _roles(inference, observed, plan)
     return {
@@ -56,7 +58,7 @@ def compute(
         "units": sum(("CompositePodGroup", name) in observed.objects for name in _roots(observed)),
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
-        "unitStatuses": _listed(units),
+        "unitStatuses": _listed(units, served),
         "summary": _summary(roles, units, found),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name}",
     }
@@ -85,10 +87,14 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _has_served(before: Mapping[str, Any]) -> bool:
-    """It was Available, and has been Degraded since if it is not any more."""
-    true = {item["type"] for item in before.get("conditions") or () if item["status"] == "True"}
-    return bool(true & {names.AVAILABLE, names.DEGRADED})
+def _has_served(unit: int, before: Mapping[str, Any]) -> bool:
+    """The status so far has seen the minimum of this unit Ready."""
+    listed = before.get("unitStatuses") or ()
+    found = next((item for item in listed if item["unit"] == unit), None)
+    if found is None and listed and before.get("units", 0) > len(listed):
+        # The list had no room for it: it was no worse than all that are there.
+        found = max(listed, key=lambda item: _ORDER[Phase(item["phase"])])
+    return found is not None and (found.get("served", False) or found["phase"] in {Phase.PARTIAL, Phase.READY})
 
 
 def _roots(observed: Observed) -> list[str]:
@@ -144,13 +150,13 @@ def _replica(slot: Slot) -> tuple[int, str, int]:
     return (slot.unit, slot.role, slot.replica)
 
 
-def _listed(units: Sequence[Unit]) -> list[Status]:
-    """The worst first; by number where the list has to be short no longer matters."""
-    order = {phase: position for position, phase in enumerate(Phase)}
-    worst = sorted(units, key=lambda unit: (order[unit.phase], unit.number))[:_LISTED]
+def _listed(units: Sequence[Unit], served: Collection[int]) -> list[Status]:
+    """The worst first, those of one phase by number: the list may have to leave some out."""
+    worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [
         {"unit": unit.number, "phase": unit.phase.value, "reason": unit.message}
         | ({"path": list(unit.path)} if unit.path else {})
+        | ({"served": True} if unit.number in served else {})
         for unit in worst
     ]
 

@@ -34,11 +34,9 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
             return None
         return Note(reason, message or reason, "Admit", warning=reason not in _EXPECTED)
     if kind in {names.SCHEDULED, names.AVAILABLE}:
-        changed = was is not None and was["status"] != status
-        if status == "True":
-            return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start")
-        lost = changed and kind == names.AVAILABLE and reason != names.REASON_SUSPENDED
-        return Note("Unavailable", message, "Start", warning=True) if lost else None
+        return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
+    if kind == names.DEGRADED:
+        return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
     if kind == names.PROGRESSING and reason == REASON_ROLLOUT_HELD:
         return Note(reason, message, "Rollout", warning=True)
     return None

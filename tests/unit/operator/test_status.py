@@ -189,6 +189,40 @@ def test_degraded_only_after_it_has_served(world: World) -> None:
     assert conditions(compute(world, degraded))["Degraded"] == ("True", "BelowMinimum")
 
 
+def test_growth_is_no_damage(world: World) -> None:
+    decide(world)
+    serve(world)
+    served = compute(world)
+    world.inference = llama(replicas=2)
+    world.settle()
+    grown = compute(world, served)
+    assert conditions(grown)["Available"][0] == "False"
+    assert conditions(grown)["Degraded"] == ("False", "AsExpected")
+    assert ("Unavailable", True) not in reasons(served, grown)
+    # Once the new unit has served, its loss counts like any other, for as long as it lasts.
+    decide(world, 1)
+    serve(world)
+    both = compute(world, grown)
+    for name in [name for name in world.pods if name.startswith("llama-1-decode")]:
+        world.fail(name)
+    lost = compute(world, both)
+    assert conditions(lost)["Degraded"] == ("True", "BelowMinimum")
+    assert "unit 1" in message(lost, "Degraded")
+    assert conditions(compute(world, lost))["Degraded"] == ("True", "BelowMinimum")
+    assert ("Unavailable", True) in reasons(both, lost)
+
+
+def test_a_unit_that_the_status_had_no_room_for_is_missed_all_the_same() -> None:
+    world = World(inference(role("r"), replicas=66))
+    world.settle()
+    for unit in range(66):
+        decide(world, unit)
+    serve(world)
+    before = compute(world)
+    world.fail(next(name for name in world.pods if name.startswith("llama-65-")))
+    assert conditions(compute(world, before))["Degraded"] == ("True", "BelowMinimum")
+
+
 def test_a_held_revision(world: World) -> None:
     serve(world)
     decide(world)
