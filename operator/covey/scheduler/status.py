@@ -24,7 +24,7 @@ from covey.api.constants import (
 from covey.placement.model import Path, Topology
 from covey.placement.shape import unmodelled
 from covey.scheduler import podstate
-from covey.scheduler.tree import Replica, Role, Unit, replica_met
+from covey.scheduler.tree import Replica, Role, Unit, minimum_replicas, replica_met
 
 NodePath = Callable[[str], Path]
 
@@ -90,8 +90,7 @@ def placed(pod: core.Pod) -> bool:
 
 
 def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
-    admitted = unit.minimum_met(placed)
-    bound = unit.minimum_met(podstate.bound)
+    admitted, bound = _met(unit, placed), _met(unit, podstate.bound)
     said = [
         _with_warning(
             unit,
@@ -108,12 +107,7 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
         *_preferences(unit, decision.topology, path_of),
     ]
     gang = [role for role in unit.roles if role.minimum]
-    nodes = [
-        node
-        for role in unit.roles
-        if (role.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
-        for node in _nodes(role.replicas)
-    ]
+    nodes = [node for role in unit.roles if _follows(role) for node in _nodes(role.replicas)]
     if unit.root.kind == "PodGroup":
         pods = list(unit.pods())
         return Facts(unit.root, said, sum(map(placed, pods)), sum(map(podstate.bound, pods)), nodes, decision)
@@ -146,6 +140,11 @@ def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT00
         Said(ADMITTED, admitted, REASON_ADMITTED if admitted else REASON_WAITING, f"{tally} have their places"),
         Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, "bound" if bound else "not all bound yet"),
     ]
+
+
+def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
+    """The unit's minimum holds; where none is asked for, at least something of it is there."""
+    return unit.minimum_met(accepted) and any(map(accepted, unit.pods()))
 
 
 def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
@@ -184,23 +183,29 @@ def _nodes(replicas: Iterable[Replica]) -> list[str]:
 
 
 def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
-    """``TopologySatisfied``, where something is preferred: reached by the placed pods of every scope, or not."""
+    """``TopologySatisfied``, where a level is preferred: reached by the placed pods of every scope, or not.
+
+    Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is
+    never held back by a preference, so it does not spoil one either.
+    """
     if topology is None:
         return []
+    minimum = [(role, minimum_replicas(role, placed)) for role in unit.roles]
     scopes: list[tuple[str, str, list[list[str]]]] = []
-    everything = [node for role in unit.roles for node in _nodes(role.replicas)]
-    if level := _preferred(unit.root):
-        scopes.append(("unit", level, [everything]))
-    for role in unit.roles:
-        groups = [replica.group for replica in role.replicas] if role.composite else [role.group]
-        preferred = next((level for group in groups if (level := _preferred(group))), None)
+    if level := _preferred(topology, unit.root):
+        following = [replica for role, replicas in minimum if _follows(role) for replica in replicas]
+        scopes.append(("unit", level, [_nodes(following)]))
+    for role, replicas in minimum:
+        groups = [*(replica.group for replica in role.replicas if role.composite), role.group]
+        preferred = next((level for group in groups if (level := _preferred(topology, group))), None)
         if preferred and role.group is not unit.root:
-            scopes.append((f"role {role.name}", preferred, [_nodes([replica]) for replica in role.replicas]))
+            scopes.append((f"role {role.name}", preferred, [_nodes([replica]) for replica in replicas]))
     constraints = unit.root.spec.scheduling_constraints
     for rule in (constraints.proximity or ()) if constraints else ():
-        together = [node for role in unit.roles if role.name in rule.roles for node in _nodes(role.replicas)]
-        scopes.append((f"proximity of {' and '.join(rule.roles)}", rule.level, [together]))
-    if not scopes or not everything:
+        if rule.mode == "Preferred":
+            near = [replica for role, replicas in minimum if role.name in rule.roles for replica in replicas]
+            scopes.append((f"proximity of {' and '.join(rule.roles)}", rule.level, [_nodes(near)]))
+    if not any(nodes for _, _, sets in scopes for nodes in sets):
         return []
     missed = [
         f"{name}: not in one {level}" for name, level, sets in scopes if not _shared(topology, level, sets, path_of)
@@ -209,10 +214,21 @@ def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> li
     return [Said(TOPOLOGY_SATISFIED, not missed, reason, "; ".join(missed) or "every preferred level is reached")]
 
 
-def _preferred(group: core.Group) -> str | None:
+def _follows(role: Role) -> bool:
+    """The role lies in its unit's domain."""
+    return (role.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
+
+
+def _preferred(topology: Topology, group: core.Group) -> str | None:
+    """The narrowest preferred level of a group; a level that the topology does not have is never reached."""
     constraints = group.spec.scheduling_constraints
-    levels = [each.level for each in (constraints.topology or ()) if each.mode == "Preferred"] if constraints else []
-    return levels[-1] if levels else None
+    levels = [
+        each.level or next((level.name for level in topology.levels if each.key in level.keys), each.key or "")
+        for each in (constraints.topology or () if constraints else ())
+        if each.mode == "Preferred"
+    ]
+    order = [level.name for level in topology.levels]
+    return max(levels, key=lambda name: order.index(name) if name in order else len(order), default=None)
 
 
 def _shared(topology: Topology, level: str, sets: Sequence[Sequence[str]], path_of: NodePath) -> bool:

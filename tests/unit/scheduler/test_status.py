@@ -3,12 +3,13 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+import pytest
 
 from covey.api import core
 from covey.placement.model import Level, Path, Topology
 from covey.scheduler.status import Decision, observed, statuses
 from covey.scheduler.tree import Unit
-from scheduler_builders import GATE, START, group, member, role_groups, unit
+from scheduler_builders import GATE, START, group, member, pod, role_groups, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 PATHS: dict[str, Path] = {"n1": ("b1", "r1"), "n2": ("b1", "r1"), "n3": ("b1", "r2"), "n4": ("b2", None)}
@@ -50,6 +51,16 @@ def test_why_not() -> None:
     assert condition(below, "Admitted")["reason"] == "BelowMinimum"
 
 
+def test_a_group_without_a_minimum_is_admitted_with_its_first_pod() -> None:
+    lone = group("lone", desired=2)
+    gated = [pod(name, group="lone", gates=(GATE,)) for name in ("a", "b")]
+    waits = status(unit(lone, [], gated), name="lone")
+    assert condition(waits, "Admitted")["status"] == condition(waits, "Scheduled")["status"] == "False"
+    goes = status(unit(lone, [], [pod("a", group="lone", node="n1"), gated[1]]), name="lone")
+    assert condition(goes, "Admitted")["status"] == condition(goes, "Scheduled")["status"] == "True"
+    assert (goes["admitted"], goes["scheduled"]) == (1, 1)
+
+
 def test_the_domains_that_hold_all_pods_are_named() -> None:
     assert status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}))["placement"] == [
         {"level": "block", "path": ["b1"]},
@@ -81,6 +92,39 @@ def test_preferences_are_told_by_the_pods_themselves() -> None:
     far = tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}, preferring("rack"))
     assert condition(status(far), "TopologySatisfied")["status"] == "False"
     assert all(each["type"] != "TopologySatisfied" for each in status(tree({}))["conditions"])
+
+
+def satisfied(found: Unit) -> dict[str, Any]:
+    return condition(status(found), "TopologySatisfied")
+
+
+def test_surplus_and_roles_that_go_their_own_way_spoil_no_preference() -> None:
+    surplus = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}, (1, 0): {"node": "n3"}, (1, 1): {"node": "n3"}}
+    assert satisfied(tree(surplus, preferring("rack")))["status"] == "True"
+    loose = group("root-cache", parent="root", minimum=1, constraints={"followUnit": False})
+    groups = [*role_groups("decode", replicas=1, minimum=1, size=1), loose]
+    pods = [member("decode", 0, node="n1"), pod("c", group="root-cache", node="n3")]
+    assert satisfied(unit(preferring("rack"), groups, pods))["status"] == "True"
+    follows = [groups[0], group("root-cache", parent="root", minimum=1)]
+    assert satisfied(unit(preferring("rack"), follows, pods))["status"] == "False"
+
+
+def test_the_narrowest_preferred_level_counts_by_name_or_by_key() -> None:
+    far = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}
+    for narrow in ({"level": "rack"}, {"key": "rack"}):
+        levels = [narrow | {"mode": "Preferred"}, {"level": "block", "mode": "Preferred"}]
+        root = group("root", composite=True, minimum=1, constraints={"topology": levels})
+        assert satisfied(tree(far, root))["message"] == "unit: not in one rack"
+
+
+@pytest.mark.parametrize(("mode", "said"), [("Preferred", True), ("Required", False)])
+def test_what_is_required_is_no_preference(mode: str, *, said: bool) -> None:
+    near = {"proximity": [{"roles": ["decode"], "level": "rack", "mode": mode}]}
+    found = tree(
+        {(0, 0): {"node": "n1"}, (0, 1): {"node": "n3"}}, group("root", composite=True, minimum=1, constraints=near)
+    )
+    types = {each["type"] for each in status(found)["conditions"]}
+    assert ("TopologySatisfied" in types) is said
 
 
 def test_times_change_with_the_answer_only() -> None:
