@@ -13,7 +13,6 @@ from itertools import groupby
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.api.roles import RestartPolicy
 from covey.backends import backend_of
 from covey.compile import Layout, Owner, Revision, Slot, Tree
 from covey.compile.identity import service_name
@@ -117,10 +116,8 @@ def _surplus(tree: Tree, observed: Observed) -> Iterator[DeletePod]:
 def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed) -> Iterator[ReplicaPlan]:
     revisions = {name: role.hash for name, role in tree.revision.roles.items()}
     planner = ReplicaPlanner(inference.metadata.name, observed, revisions)
-    whole = {
-        role.name: tree.revision.roles[role.name].size > 1 and role.restart_policy is not RestartPolicy.NONE
-        for role in inference.spec.roles
-    }
+    # The default restart policy, the only one yet; it goes by the size in force, not by one that is held.
+    whole = {name: role.size > 1 for name, role in tree.revision.roles.items()}
     for (_, role, _), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
         yield planner.plan(tuple(slots), whole=whole[role])
 

@@ -125,6 +125,7 @@ class Reconciler:
             bad_template = await self._templates.find_problem(backend_of(inference).tree(inference, levels=levels))
         # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
         planned, problem = await self._act(inference, owner, observed, problem, bad_template)
+        notes = () if problem is not None else planned.actions.notes
         # 6. Tell.
         now = _rfc3339(self._clock())
         before = self._written.get(owner.uid) or stored.status
@@ -132,7 +133,7 @@ class Reconciler:
         after = status.compute(
             inference, observed, planned, before, now, problem=problem, template_problem=template_problem
         )
-        await self._report(stored, before, after, planned.actions.notes)
+        await self._report(stored, before, after, notes)
         # 7. Come back where time alone can help.
         self._come_back(owner.uid, problem)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from covey.api import constants as names
 from covey.operator.actions import Note
-from covey.operator.conditions import REASON_ROLLOUT_HELD
+from covey.operator.conditions import REASON_COMPLETE, REASON_ROLLOUT_HELD
 
 #: Reasons that are on the way to something better, not worth a warning.
 _EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
@@ -21,8 +21,13 @@ def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Ite
         if was is not None and (was["status"], was["reason"]) == (condition["status"], condition["reason"]):
             continue
         note = _note(kind, was, condition)
-        if note is not None:
+        if note is not None and not (kind == names.PROGRESSING and _says(new.get(names.ADMITTED), note)):
             yield note
+
+
+def _says(condition: Mapping[str, Any] | None, note: Note) -> bool:
+    """The condition tells the same, so its own note does."""
+    return condition is not None and (condition["reason"], condition["message"]) == (note.reason, note.message)
 
 
 def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> Note | None:
@@ -37,8 +42,8 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
         return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
     if kind == names.DEGRADED:
         return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
-    if kind == names.PROGRESSING and reason == REASON_ROLLOUT_HELD:
-        return Note(reason, message, "Rollout", warning=True)
+    if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:
+        return Note(reason, message, "Rollout" if reason == REASON_ROLLOUT_HELD else "Reconcile", warning=True)
     return None
 
 

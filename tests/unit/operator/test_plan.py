@@ -237,6 +237,14 @@ def test_a_change_of_a_rolled_field_is_held_while_pods_have_nodes(world: World) 
     assert len(world.revisions) == 1
 
 
+def test_a_held_change_of_size_leaves_replicas_one_process_group(world: World) -> None:
+    world.inference = inference(role("prefill", replicas=2), role("decode", replicas=3))
+    assert world.plan().held
+    failed, other = names_in(world, "prefill", 1)
+    world.fail(failed)
+    assert {item.pod.metadata.name for item in world.plan().actions.delete_pods} == {failed, other}
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None:
     world = World(llama())

@@ -223,6 +223,19 @@ def test_a_unit_that_the_status_had_no_room_for_is_missed_all_the_same() -> None
     assert conditions(compute(world, before))["Degraded"] == ("True", "BelowMinimum")
 
 
+def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> None:
+    decide(world)
+    serve(world)
+    served = compute(world)
+    refused = compute(world, served, problem=Problem("RequestRefused", "webhook down"))
+    assert reasons(served, refused) == [("RequestRefused", True)]
+    assert reasons(refused, compute(world, refused, problem=Problem("RequestRefused", "webhook down"))) == []
+    assert reasons({}, compute(World(llama()), problem=Problem("RequestRefused", "webhook down"))) == [
+        ("RequestRefused", True)
+    ]
+    assert reasons(refused, served) == []
+
+
 def test_a_held_revision(world: World) -> None:
     serve(world)
     decide(world)
