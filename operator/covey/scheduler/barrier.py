@@ -5,7 +5,8 @@ gate. There is no memory of the plan: the groups' nested minimum and the pods as
 barrier finishes what another began, and a gang is partial only until then.
 
 Released are whole replicas only: those of the minimum once the unit's minimum is there, a surplus replica when it is
-complete itself (and its ``together`` set with it) while the unit's minimum is bound or goes with it.
+complete itself (and its ``together`` set with it) while the unit's minimum is bound or goes with it. The pods of a
+PodGroup alone with ``basic`` policy have no minimum to wait for.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
         return []
     torn = _torn(unit, here)
     complete = [_complete(role.replicas, torn, here) for role in unit.roles]
-    if not any(role.minimum for role in unit.roles):
+    if not (unit.one_by_one or any(role.minimum for role in unit.roles)):
         return []
     if any(len(whole) < role.minimum for role, whole in zip(unit.roles, complete, strict=True)):
         return []

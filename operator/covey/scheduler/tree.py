@@ -95,11 +95,16 @@ class Unit:
             sum(replica.whole for replica in role.replicas) >= role.desired for role in self.roles
         )
 
+    @property
+    def one_by_one(self) -> bool:
+        """A PodGroup alone with ``basic`` policy: nothing of it must start together, each pod goes by itself."""
+        return self.root.kind == "PodGroup" and self.root.spec.scheduling_policy.gang is None
+
     def minimum_met(self, present: Callable[[core.Pod], bool]) -> bool:
         """The nested minimum holds when only the pods that ``present`` accepts are counted."""
         return (
             self.absent == 0
-            and any(role.minimum for role in self.roles)
+            and (self.one_by_one or any(role.minimum for role in self.roles))
             and all(
                 sum(replica_met(replica, present) for replica in role.replicas) >= role.minimum for role in self.roles
             )

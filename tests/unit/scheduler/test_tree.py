@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_builders import group, unit
+from covey.placement.inventory import Inventory
+from covey.placement.model import Topology
+from covey.placement.planner import plan_surplus
+from covey.placement.shape import shape_of
+from covey.scheduler.barrier import Call, releasable
+from covey.scheduler.entries import Want, assess
+from covey.scheduler.gangs import Surroundings
+from covey.scheduler.status import Decision
+from scheduler_builders import GATE, group, node, pod, unit
 
 
 def test_two_roles_of_one_name_are_said() -> None:
@@ -31,3 +39,21 @@ def test_two_replicas_of_one_number_are_said(one: str, other: str, number: int) 
 def test_pods_of_one_group_are_told_apart_by_their_places() -> None:
     root = group("root", composite=True, minimum=1)
     assert unit(root, [group("decode", parent="root", minimum=2)], []).problem is None
+
+
+def test_pods_of_a_basic_group_alone_are_placed_and_bound_one_by_one() -> None:
+    lone = group("lone", desired=2)
+    waiting = unit(lone, [], [pod(name, group="lone", gates=(GATE,), gpus=8) for name in ("a", "b")])
+    assert waiting.problem is None
+    topology = Topology("", ())
+    entry = assess(waiting, topology, Surroundings(), shape_of, None, Decision(), 0.0)
+    assert entry.want is Want.SURPLUS
+    assert entry.gang is not None
+    inventory = Inventory((topology,))
+    inventory.set_node(node("n1"))
+    plan = plan_surplus(entry.gang, inventory)
+    assert [(each.pod, each.node) for each in plan.assignments] == [("uid-a", "n1")]
+    pinned = pod("a", group="lone", pin="n1")
+    call = Call("uid-a", "ns", "a", "n1", ("ns", "lone"), 1, 0.0)
+    found = unit(lone, [], [pinned, pod("b", group="lone", gates=(GATE,))])
+    assert releasable(found, {"uid-a": call}) == [pinned]
