@@ -4,7 +4,8 @@ Every line was found to matter on a real kube-scheduler: preemption is off becau
 guard; neither extender is ignorable because an ignorable one lets the default binder tear a gang; every node is
 scored because a sample may not hold an unpinned pod's only node; neither has ``managedResources`` because the guard
 must see every pod that the barrier sees. The barrier's time-out is longer than the longest gang's (3600 s).
-``clientConnection`` is left to the user, who alone knows how the scheduler authenticates.
+``clientConnection`` is left to the user, who alone knows how the scheduler authenticates. The files of ``tlsConfig``
+are on kube-scheduler's side, to be put or changed there: the flags name the extender's own.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ def found_pinned(unit: Unit, now: float) -> dict[str, float]:
     Those of a minimum that is not bound yet count from the unit's admission, which its status has kept. Others, and
     those whose admission was not written any more, count from now.
     """
-    if admitted_since(unit) is not None and not unit.minimum_met(podstate.bound):
-        return {}
-    return {pod.metadata.uid: now for pod in unit.pods() if podstate.pinned(pod)}
+    admitted = admitted_since(unit)
+    since = now if admitted is None or unit.minimum_met(podstate.bound) else admitted
+    return {pod.metadata.uid: since for pod in unit.pods() if podstate.pinned(pod)}
 
 
 def torn(unit: Unit) -> bool:

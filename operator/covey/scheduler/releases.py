@@ -96,6 +96,8 @@ class Releases:
             self._doubted.pop(uid, None)
         elif podstate.claims_membership(pod):
             self._pinned_at.setdefault(uid, self._clock())
+            if podstate.unschedulable(pod) is None:
+                self._doubted.pop(uid, None)
             self._suspect(pod)
         # A pin that becomes a binding takes nothing from anybody, unless it was released and given up already.
         if node is not None and not gone and not held:

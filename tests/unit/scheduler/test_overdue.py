@@ -37,7 +37,8 @@ def test_a_pin_whose_admission_was_never_written_is_not_overdue_at_once() -> Non
 
 
 def test_a_restart_keeps_the_minimums_clock_and_gives_surplus_its_time_again() -> None:
-    assert overdue.found_pinned(tree({"pin": "n1"}), 7.0) == {}
+    later = START + 50
+    assert overdue.found_pinned(tree({"pin": "n1"}), later) == {"uid-root-decode-0-0": START}
     assert overdue.found_pinned(tree({"node": "n1"}, {"pin": "n2"}), 7.0) == {"uid-root-decode-1-0": 7.0}
 
 

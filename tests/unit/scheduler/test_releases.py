@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
 from covey.api import core
+from covey.scheduler import times
 from covey.scheduler.binder import release_reason
 from covey.scheduler.cache import Cache
-from covey.scheduler.releases import Releases
+from covey.scheduler.releases import DOUBT, Releases
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import GATE, RELEASE, cache, group, member, node, pod, put, role_groups
 
@@ -48,9 +50,9 @@ class Writes:
 
 
 @contextlib.asynccontextmanager
-async def running(made: Cache, writes: Writes) -> AsyncIterator[Releases]:
+async def running(made: Cache, writes: Writes, clock: Callable[[], float] = time.time) -> AsyncIterator[Releases]:
     """The watch, over what it finds and what it is told."""
-    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False)  # type: ignore[arg-type] # its part
+    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False, clock=clock)  # type: ignore[arg-type] # its part
     task = asyncio.create_task(watch.run())
     await settle()
     try:
@@ -141,3 +143,37 @@ async def test_a_released_pod_that_is_bound_all_the_same_takes_its_room() -> Non
         put(made, member("decode", 1, node="n1", **released))
         await writes.wait("release", "root-decode-0-0")
     assert writes.said == [("release", "root-decode-0-0", "CapacityTaken")]
+
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "volume"}
+
+
+async def test_a_doubt_ends_with_what_raised_it() -> None:
+    now = 0.0
+    calm, doubtful = member("decode", 0, pin="n1"), member("decode", 0, pin="n1", conditions=[UNSCHEDULABLE])
+    made = cache(*GROUPS, node("n1"), doubtful)
+    writes = Writes()
+    async with running(made, writes, lambda: now):
+        await writes.wait("wake", doubtful.metadata.name)
+        put(made, calm)
+        now = 2 * DOUBT
+        put(made, doubtful)
+        await settle()
+        assert [verb for verb, *_ in writes.said] == ["wake", "wake"]
+        now = 4 * DOUBT
+        put(made, doubtful)
+        await writes.wait("release", doubtful.metadata.name)
+
+
+async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_its_pod() -> None:
+    since = "2026-01-01T00:00:00Z"
+    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": since}
+    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
+    made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+    writes = Writes()
+    now = (times.seconds(since) or 0.0) + 99
+    async with running(made, writes, lambda: now):
+        put(made, member("decode", 0, pin="n1", labels={"touched": "yes"}))
+        now += 2
+        await writes.wait("release", "root-decode-0-0")
+    assert writes.said == [("release", "root-decode-0-0", "Timeout")]
