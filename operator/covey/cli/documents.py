@@ -7,11 +7,12 @@ Duplicate keys are refused, as kubectl's strict validation does; timestamps stay
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
@@ -151,30 +152,46 @@ def _text(file: str) -> str:
 
 
 def _parse(file: str, text: str) -> Iterator[Any]:
-    if text.lstrip()[:1] in ("{", "["):
-        try:
-            yield msgspec.json.decode(text)
-        except msgspec.DecodeError:
-            pass
-        else:
-            return
-        if (stream := _json_stream(text)) is not None:
-            yield from stream
-            return
-    yield from _yaml(file, text)
+    start = _end_of_blank(text, 0)
+    values = _json_values(file, text, start) if text[start : start + 1] in ("{", "[") else None
+    yield from _yaml(file, text) if values is None else values
 
 
-def _json_stream(text: str) -> list[Any] | None:
-    """JSON values one after the other, as some programs print them; None if the text is not that."""
-    decoder, values, position = json.JSONDecoder(), [], 0
-    while text[position:].strip():
-        position += len(text[position:]) - len(text[position:].lstrip())
+def _json_values(file: str, text: str, position: int) -> list[Any] | None:
+    """The JSON values from a position on, mostly one, some programs print several; None if the text is not that."""
+    values: list[Any] = []
+    while position < len(text):
         try:
-            value, position = decoder.raw_decode(text, position)
+            value, end = _JSON.raw_decode(text, position)
+        except _TwiceError as error:
+            place = Place(file, len(values) + 1)
+            raise InputError(place, f'key "{error}" is set twice', "remove one of them") from None
         except (ValueError, RecursionError):
             return None
         values.append(value)
+        position = _end_of_blank(text, end)
     return values
+
+
+class _TwiceError(ValueError):
+    """A JSON object has a key twice, of which parsers would keep the last."""
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_object)
+_BLANK: Final = re.compile(r"\s*")
+
+
+def _end_of_blank(text: str, position: int) -> int:
+    blank = _BLANK.match(text, position)
+    return blank.end() if blank else position
 
 
 def _yaml(file: str, text: str) -> Iterator[Any]:

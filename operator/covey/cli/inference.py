@@ -6,6 +6,7 @@ CRD states in CEL are stated here once more, in Python: there is no CEL interpre
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 from covey.api import core
 from covey.api.inference import MOST_PODS, DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.meta import DNS_LABEL
 from covey.api.roles import Role, RoleTopology
 from covey.api.template import RESERVED
 from covey.cli.documents import Document, convert, wrong_field
@@ -21,6 +23,8 @@ from covey.cli.quantities import bad_quantities
 from covey.cli.strict import validate
 
 _LONGEST_NAME: Final = 63
+#: A name without dots, as the CRD's rule has it: it is part of host names.
+_NAME: Final = re.compile(DNS_LABEL)
 
 
 def read_inference(document: Document, namespace: str) -> DisaggregatedInference:
@@ -52,6 +56,9 @@ def _rules(inference: DisaggregatedInference) -> Iterator[Found]:
         yield "metadata.name", "is missing", "give the resource a name"
     elif len(name) > _LONGEST_NAME:
         yield "metadata.name", f"has {len(name)} characters", f"use at most {_LONGEST_NAME}"
+    elif not _NAME.fullmatch(name):
+        remedy = "use lower-case letters, digits and -, with a letter or digit at both ends"
+        yield "metadata.name", f"{name!r} is no name for it", remedy
     spec = inference.spec
     yield from _levels("spec.topology", spec.topology)
     yield from _role_rules(spec)

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from covey.cli.errors import InputError
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -32,6 +34,17 @@ def cluster(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def refuse_cluster(context: str | None, kubeconfig: str | None, remedy: str) -> None:
+    """For a command that reads files and asks no cluster.
+
+    Raises:
+        InputError: a cluster is named all the same.
+    """
+    for option, value in (("--context", context), ("--kubeconfig", kubeconfig)):
+        if value:
+            raise InputError(option, "names a cluster, but none is asked", remedy)
 
 
 def no_color(command: F) -> F:

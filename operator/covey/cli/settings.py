@@ -7,8 +7,11 @@ wrong is said with the name under which it was given.
 
 from __future__ import annotations
 
+import os
 import re
+import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -117,6 +120,37 @@ class SchedulerConfig(Common):
             scheduler_name=self.scheduler_name,
             reserve_after=self.reserve_after,
         )
+
+    def check_files(self) -> None:
+        """Make sure that the process can serve with its TLS files; they need not be there to print a configuration.
+
+        Raises:
+            InputError: one cannot be read, or is not what it should be.
+        """
+        named = {
+            "--tls-cert-file": self.tls_cert_file,
+            "--tls-private-key-file": self.tls_private_key_file,
+            "--client-ca-file": self.client_ca_file,
+        }
+        for flag, file in named.items():
+            try:
+                Path(file or os.devnull).read_bytes()
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+                raise InputError(flag, f"{file} cannot be read: {reason}", "check the path") from None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        if self.tls_cert_file:
+            try:
+                context.load_cert_chain(self.tls_cert_file, self.tls_private_key_file, password="")
+            except (ssl.SSLError, ValueError):
+                what = f"{self.tls_cert_file} and {self.tls_private_key_file} are no certificate and its key in PEM"
+                raise InputError("--tls-cert-file", what, "give a pair, with a key that has no password") from None
+        if self.client_ca_file:
+            try:
+                context.load_verify_locations(self.client_ca_file)
+            except ssl.SSLError:
+                what = f"{self.client_ca_file} holds no certificate in PEM"
+                raise InputError("--client-ca-file", what, "give the authority's certificate") from None
 
 
 C = TypeVar("C", bound=Common)

@@ -1,7 +1,7 @@
 """A round of many gangs, as the scheduler process makes it: by priority, every minimum before any surplus.
 
 A minimum that does not fit blocks nobody else, except in a domain that is reserved for it because it has waited for
-long: there neither gangs behind it nor anybody's surplus may go.
+long: there neither gangs behind it nor the surplus of its priority and of lower ones may go.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def plan_round(
     inventory: Inventory,
     *,
     limit: int = LIMIT,
-    reserved: Mapping[Path, Gang] | None = None,
+    reserved: Sequence[tuple[Path, Gang]] = (),
     look: Look = lambda number, gangs: gangs[number],
     around: Around = lambda _number, ask: ask(),
 ) -> list[Outcome]:
@@ -61,8 +61,9 @@ def plan_round(
         gangs: all gangs of the round, in any order.
         inventory: what is free; changed by holds.
         limit: see `plan_minimum`.
-        reserved: domains kept for gangs that have waited for long. They are closed to gangs that come after
-            that gang and to all surplus but its own.
+        reserved: domains kept for gangs that have waited for long, each known by its UID. They are closed to gangs
+            that come after that gang (one that runs already may still replace what it lost), and to all surplus
+            of no higher priority but its own.
         look: called before a gang's minimum is planned.
         around: calls each planning.
 
@@ -70,7 +71,6 @@ def plan_round(
         One outcome for each gang, in the order in which they were planned.
     """
     placed = list(gangs)
-    kept = reserved or {}
     outcomes: list[Outcome] = []
     ordered = sorted(range(len(placed)), key=lambda number: placed[number].order)
     for _, peers in groupby(ordered, key=lambda number: placed[number].priority):
@@ -78,7 +78,7 @@ def plan_round(
         for number in peers:
             gang = look(number, placed)
             answer: Answer = (
-                gang if isinstance(gang, Refusal) else around(number, _minimum(gang, inventory, limit, kept))
+                gang if isinstance(gang, Refusal) else around(number, _minimum(gang, inventory, limit, reserved))
             )
             minimums[number] = answer
             if isinstance(answer, Plan):
@@ -87,7 +87,7 @@ def plan_round(
         for number, minimum in minimums.items():
             surplus: Plan | None = None
             if isinstance(minimum, Plan):
-                further = around(number, _surplus(placed[number], inventory, limit, kept))
+                further = around(number, _surplus(placed[number], inventory, limit, reserved))
                 assert isinstance(further, Plan)
                 surplus = further
                 placed[number] = apply(surplus, placed[number], inventory)
@@ -106,11 +106,16 @@ def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:
     return place(gang, nodes) if nodes else gang
 
 
-def _minimum(gang: Gang, inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]) -> Callable[[], Answer]:
-    closed = [path for path, owner in reserved.items() if owner.order < gang.order]
+def _minimum(
+    gang: Gang, inventory: Inventory, limit: int, reserved: Sequence[tuple[Path, Gang]]
+) -> Callable[[], Answer]:
+    running = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
+    closed = [path for path, owner in reserved if owner.uid != gang.uid and not running and owner.order < gang.order]
     return lambda: plan_minimum(gang, inventory, limit, forbidden=closed)
 
 
-def _surplus(gang: Gang, inventory: Inventory, limit: int, reserved: Mapping[Path, Gang]) -> Callable[[], Answer]:
-    closed = [path for path, owner in reserved.items() if owner.order != gang.order]
+def _surplus(
+    gang: Gang, inventory: Inventory, limit: int, reserved: Sequence[tuple[Path, Gang]]
+) -> Callable[[], Answer]:
+    closed = [path for path, owner in reserved if owner.uid != gang.uid and owner.priority >= gang.priority]
     return lambda: plan_surplus(gang, inventory, limit, forbidden=closed)

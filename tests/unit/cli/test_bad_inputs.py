@@ -40,6 +40,9 @@ def refused(*arguments: object, stdin: str | None = None) -> str:
         ("apiVersion: v1\nkind: Foo\nkind: Bar\n", 'key "kind" is set twice'),
         ("a: &a [*a]\n", "is not valid YAML"),
         ("!!python/object:os.system {}\n", "is not valid YAML"),
+        ('{"apiVersion": "v1", "kind": "Foo", "kind": "Bar"}', 'document 1: key "kind" is set twice; remove one'),
+        ('{"apiVersion": "v1", "kind": "Foo"} {"a": {"b": 1, "b": 1}}', 'document 2: key "b" is set twice'),
+        ('{"apiVersion": "v1", "kind": "List", "items": []}', "holds nothing that can be planned"),
     ],
 )
 def test_text_that_is_no_manifest(tmp_path: Path, text: str, words: str) -> None:
@@ -102,6 +105,11 @@ def template_with(**fields: Any) -> dict[str, Any]:
         ),
         (inference("", role("w")), "metadata.name", "is missing"),
         (inference("x" * 64, role("w")), "metadata.name", "64 characters"),
+        (inference("a.b", role("w")), "metadata.name", "'a.b' is no name"),
+        (inference("Llm", role("w")), "metadata.name", "'Llm' is no name"),
+        (inference("a_b", role("w")), "metadata.name", "'a_b' is no name"),
+        (inference("a-", role("w")), "metadata.name", "'a-' is no name"),
+        (inference("a\n", role("w")), "metadata.name", "is no name"),
         (changed(replicas=999, roles=[role("w", 9999, 1, 999)]), "spec.roles", "more than 20,000"),
         ({"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}, "spec", "is missing"),
         (changed() | {"spec": 5}, "spec", "object"),
@@ -133,6 +141,9 @@ def test_the_place_in_a_list_is_named(tmp_path: Path) -> None:
 
 def test_standard_input_is_named_so() -> None:
     assert "standard input, document 1: is a string" in refused("-f", "-", "--nodes", NODES, stdin="hello")
+    service = "apiVersion: v1\nkind: Service\n"
+    assert "standard input: holds nothing that" in refused("-f", "-", "--nodes", NODES, stdin=service)
+    assert "standard input: holds no DisaggregatedInference" in covey("compile", "-f", "-", stdin=service).stderr
 
 
 @pytest.mark.parametrize(
@@ -183,6 +194,8 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--cluster"], "leave out"),
         (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "-o", "poem"], "'poem' is not one of"),
         (["-f", EXAMPLES / "router.yaml", "-f", EXAMPLES / "router.yaml", "--nodes", NODES], "two DisaggregatedInf"),
+        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--context", "c"], "--context: names a cluster"),
+        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--kubeconfig", "c"], "--kubeconfig: names a cluster"),
         (["--nods", NODES], "No such option"),
     ],
 )

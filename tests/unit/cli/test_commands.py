@@ -175,7 +175,7 @@ def test_several_problems_are_several_lines() -> None:
 
 
 @pytest.mark.parametrize("process", ["operator", "scheduler"])
-def test_a_process_whose_address_is_taken_says_so(process: str, tmp_path: Path) -> None:
+def test_a_process_whose_address_is_taken_or_none_says_so(process: str, tmp_path: Path) -> None:
     cluster = {"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}
     context = {"name": "none", "context": {"cluster": "none", "user": "none"}}
     config = {
@@ -187,11 +187,12 @@ def test_a_process_whose_address_is_taken_says_so(process: str, tmp_path: Path) 
     path = tmp_path / "kubeconfig"
     path.write_text(yaml.safe_dump(config))
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        addresses = {"metrics": taken.getsockname()[1], "health-probe": 0}
-        flags = [f"--{name}-bind-address=127.0.0.1:{port}" for name, port in addresses.items()]
-        arguments = [sys.executable, "-m", "covey", process, f"--kubeconfig={path}", *flags]
-        result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
-    assert result.returncode == 1
-    assert "error: cannot listen: " in result.stderr
-    assert "address already in use; check the --…bind-address flags" in result.stderr
-    assert "Traceback" not in result.stderr
+        number = taken.getsockname()[1]
+        for address, words in ((f"127.0.0.1:{number}", "address already in use"), ("nowhere.invalid:0", "")):
+            flags = [f"--metrics-bind-address={address}", "--health-probe-bind-address=127.0.0.1:0"]
+            arguments = [sys.executable, "-m", "covey", process, f"--kubeconfig={path}", *flags]
+            result = subprocess.run(arguments, capture_output=True, text=True, check=False, timeout=60)
+            assert result.returncode == 1
+            assert "error: cannot listen: " in result.stderr
+            assert f"{words}; check the --…bind-address flags" in result.stderr
+            assert "Traceback" not in result.stderr

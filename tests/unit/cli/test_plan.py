@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
@@ -263,7 +264,8 @@ def test_what_is_kept_for_a_waiting_gang_is_closed_to_those_behind_it(files: Any
         kind="CompositePodGroup",
         status=core.GroupStatus(reservation=core.Reservation(path=(None, "b0", "r0"), since="")),
     )
-    for kept, expected in (((waiting,), 2), ((), 4)):
+    own = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, name="llm-0"))
+    for kept, expected in (((waiting,), 2), ((own,), 4), ((), 4)):
         known = replace(facts, groups=kept)
         found, _ = workloads_of(manifests, known)
         report = plan_all(found, known, lambda: 0.0).report

@@ -71,6 +71,24 @@ def test_tls_takes_its_files() -> None:
     assert (found.tls, found.endpoint_mode) == (Tls("c", "k", "a"), EndpointMode.SERVICE)
 
 
+def test_tls_files_are_looked_at_before_a_process_starts(tmp_path: Path) -> None:
+    missing, empty = tmp_path / "none.pem", tmp_path / "empty.pem"
+    empty.touch()
+    for cert, key, words in (
+        (missing, empty, f"--tls-cert-file: {missing} cannot be read: no such file"),
+        (empty, missing, f"--tls-private-key-file: {missing} cannot be read: no such file"),
+        (empty, empty, "are no certificate and its key in PEM"),
+    ):
+        result = covey("scheduler", f"--tls-cert-file={cert}", f"--tls-private-key-file={key}")
+        assert result.exit_code == 2, result.output
+        assert words in result.stderr
+
+
+def test_a_configuration_is_printed_without_the_tls_files() -> None:
+    files = ("--tls-cert-file=c", "--tls-private-key-file=k")
+    assert covey("scheduler", "--print-scheduler-config", *files).exit_code == 0
+
+
 def test_the_scheduler_configuration_follows_the_flags() -> None:
     result = covey("scheduler", "--print-scheduler-config", "--bind-address", "127.0.0.1:9", "--scheduler-name", "x")
     assert result.exit_code == 0

@@ -253,3 +253,28 @@ def test_top_as_a_table_and_of_one_level() -> None:
     assert "rack-1-0" not in text
     result = covey("top", *offline, "--level", "shelf")
     assert (result.exit_code, "topology kueue has no level shelf" in result.stderr) == (2, True)
+
+
+def test_top_reads_files_or_a_cluster_but_not_both() -> None:
+    files = ("--nodes", EXAMPLES / "offline/nodes.json")
+    for arguments, words in (
+        (("--pods", EXAMPLES / "offline/pods.json"), "--pods: are given without their nodes"),
+        ((*files, "--context", "c"), "--context: names a cluster, but none is asked"),
+        ((*files, "--kubeconfig", "c"), "--kubeconfig: names a cluster, but none is asked"),
+    ):
+        result = covey("top", *arguments)
+        assert (result.exit_code, words in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("explain", ""), "NAME: is empty"),
+        (("explain", "dinf/"), "NAME: is empty"),
+        (("status", ""), "NAME: is empty"),
+        (("status", "llm", "-A"), "-A: means all there are, but one is named"),
+    ],
+)
+def test_a_name_that_names_nothing_is_refused_before_a_cluster_is_asked(arguments: tuple[str, ...], words: str) -> None:
+    result = covey(*arguments)
+    assert (result.exit_code, words in result.stderr) == (2, True), result.output

@@ -13,7 +13,7 @@ from covey.backends import backend_of
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.documents import read_documents
-from covey.cli.errors import InputError
+from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
 
 Object = dict[str, Any]
@@ -48,7 +48,7 @@ def _inferences(files: tuple[str, ...], namespace: str) -> Iterable[Disaggregate
         else:
             click.echo(f"warning: {document.place}: skipped {document.kind} {document.name}", err=True)
     if not found:
-        raise InputError(files[-1], "holds no DisaggregatedInference", "give one")
+        raise InputError(Place(files[-1]), "holds no DisaggregatedInference", "give one")
 
 
 def _expanded(inference: DisaggregatedInference, backend: str | None) -> Iterable[Object]:

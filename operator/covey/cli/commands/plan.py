@@ -50,9 +50,11 @@ def plan(
         raise InputError("--nodes", "is missing", "give what `kubectl get nodes -o json` prints, or use --cluster")
     if cluster and (nodes or pods):
         raise InputError("--cluster", "reads nodes and pods itself", "leave out --nodes and --pods, or --cluster")
+    if not cluster:
+        options.refuse_cluster(context, kubeconfig, "use --cluster instead of --nodes, or leave it out")
     facts = read_facts(nodes, pods, topologies)
     fallback = "default"
-    if cluster or context or kubeconfig:
+    if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
     manifests = read_manifests(files, namespace, fallback)

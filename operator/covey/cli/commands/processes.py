@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import socket
 import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -73,6 +74,7 @@ def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) ->
     if print_scheduler_config:
         click.echo(render(settings), nl=False)
         return
+    found.check_files()
     from covey.scheduler.main import run  # noqa: PLC0415 - servers and clients, not needed to print a configuration
 
     _announce("scheduler", found)
@@ -97,7 +99,7 @@ def _end(run: Callable[[], int]) -> None:
     except KubeError as error:
         raise CommandError(in_words(error)) from error
     except OSError as error:
-        if error.errno not in _NO_ADDRESS:
+        if error.errno not in _NO_ADDRESS and not isinstance(error, socket.gaierror):
             raise
         raise CommandError(f"cannot listen: {error.strerror}; check the --…bind-address flags") from error
     sys.exit(status)

@@ -6,7 +6,7 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.errors import CommandError
+from covey.cli.errors import CommandError, InputError
 from covey.cli.render.floor import Floor
 from covey.cli.watching.look import View, look
 from covey.cli.watching.places import floor_now
@@ -28,10 +28,12 @@ def status(
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """The live tree of one DisaggregatedInference, or of all: what is ready, where it lies, what it waits for."""
+    if name is not None and everywhere:
+        raise InputError("-A", "means all there are, but one is named", "leave out -A, or the name")
     view = look(name, namespace, context, kubeconfig, everywhere=everywhere)
     trees = view.trees()
     if form == "json":
-        echo_json(trees[0] if name else {"items": trees})
+        echo_json(trees[0] if name is not None else {"items": trees})
     elif form == "yaml":
         echo_yaml(trees)
     elif form == "svg":

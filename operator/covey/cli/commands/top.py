@@ -41,6 +41,10 @@ def top(
     Stranded are free GPUs that a pod which wants a whole node cannot have: those on partly used nodes, and those on
     nodes that are cordoned or not ready. With --nodes and --pods no cluster is asked.
     """
+    if pods and not nodes:
+        raise InputError("--pods", "are given without their nodes", "give --nodes too, or leave out both for a cluster")
+    if nodes:
+        options.refuse_cluster(context, kubeconfig, "leave it out, or --nodes and --pods")
     facts = read_facts(nodes, pods, topologies)
     if not nodes:
         live = _from_cluster(kubeconfig, context)

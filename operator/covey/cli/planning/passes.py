@@ -6,7 +6,7 @@ that do not exist yet are told, and each workload's planning time is taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from covey.cli.planning.answer import Decision
@@ -31,11 +31,11 @@ class Pass:
 
     Args:
         inventory: what is free.
-        reserved: domains kept for gangs that wait: closed to gangs behind them and to all surplus.
+        reserved: domains kept for gangs that wait, see `plan_round`.
         clock: seconds.
     """
 
-    def __init__(self, inventory: Inventory, reserved: Mapping[Path, Gang], clock: Callable[[], float]) -> None:
+    def __init__(self, inventory: Inventory, reserved: Sequence[tuple[Path, Gang]], clock: Callable[[], float]) -> None:
         self._inventory = inventory
         self._reserved = reserved
         self._clock = clock

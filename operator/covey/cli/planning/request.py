@@ -9,7 +9,7 @@ from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
 from covey.cli.documents import Document, read_documents
-from covey.cli.errors import InputError
+from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
 from covey.cli.planning.facts import Facts, read_topology
 from covey.cli.planning.inferences import inference_workload
@@ -43,9 +43,7 @@ def read_manifests(files: Sequence[str], namespace: str | None, fallback: str = 
     """
     found = Manifests()
     skipped: dict[str, int] = {}
-    last: Document | None = None
     for number, document in enumerate(read_documents(files)):
-        last = document
         kind = (document.group, document.kind)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):
             _check_namespace(document, namespace)
@@ -63,9 +61,8 @@ def read_manifests(files: Sequence[str], namespace: str | None, fallback: str = 
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
     found.warnings += [f"-f: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
     if not found.inferences and not found.parts.groups:
-        assert last is not None
         raise InputError(
-            last.place.file,
+            Place(files[-1]),
             "holds nothing that can be planned",
             "give a DisaggregatedInference, or a tree of PodGroups with their pods",
         )

@@ -71,12 +71,12 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         inventory.set_node(node)
     _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())])
     classes = {each.metadata.name: each for each in facts.priority_classes}
-    pass_ = Pass(inventory, _reserved(facts, classes), clock)
     contenders = [
         Contender(number, unit, _gang(workload, unit, topology, _priority(workload, classes)))
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
+    pass_ = Pass(inventory, _reserved(facts, classes, contenders), clock)
     decisions = pass_.run(contenders)
     reports = []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
@@ -128,9 +128,15 @@ def _unmodelled(workloads: Sequence[Workload]) -> Iterator[str]:
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 
 
-def _reserved(facts: Facts, classes: Mapping[str, core.PriorityClass]) -> dict[Path, Gang]:
-    """Domains that waiting gangs of the cluster keep; none when no cluster was read."""
-    found: dict[Path, Gang] = {}
+def _reserved(
+    facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
+) -> list[tuple[Path, Gang]]:
+    """Domains that waiting gangs of the cluster keep; none when no cluster was read.
+
+    A unit that is planned here too is known by the gang that is planned.
+    """
+    planned = {each.unit.root.metadata.key: each.gang for each in contenders}
+    found: list[tuple[Path, Gang]] = []
     for group in facts.groups:
         admitted = core.condition(group.status.conditions, ADMITTED)
         if group.status.reservation is None or (admitted is not None and admitted.status == "True"):
@@ -138,7 +144,7 @@ def _reserved(facts: Facts, classes: Mapping[str, core.PriorityClass]) -> dict[P
         meta, cls = group.metadata, classes.get(group.spec.priority_class_name or "")
         priority = group.spec.priority if group.spec.priority is not None else cls.value if cls else 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        found[group.status.reservation.path] = owner
+        found.append((group.status.reservation.path, planned.get(meta.key, owner)))
     return found
 
 

@@ -25,7 +25,6 @@ from covey.scheduler import podstate
 from covey.scheduler.tree import Template, Unit, positions
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
-GROUP_KINDS: Final = ("CompositePodGroup", "PodGroup")
 #: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).
 _UPSTREAM_VERSIONS: Final = ("v1alpha2", "v1alpha3", "v1beta1", "v1")
 _DEEPEST: Final = 4

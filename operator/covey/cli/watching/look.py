@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from covey.api.inference import DisaggregatedInference
-from covey.cli.errors import CommandError
+from covey.cli.errors import CommandError, InputError
 from covey.cli.live import connect, list_if_served, read_cluster
 from covey.cli.planning.facts import Facts
 from covey.cli.watching.branch import Branch, grow
@@ -43,7 +43,12 @@ def look(
 
     Raises:
         CommandError: there is none of that name, or the cluster does not answer.
+        InputError: the name is empty.
     """
+    if name is not None:
+        name = name.rpartition("/")[2]  # kubectl prints and takes KIND/NAME
+        if not name:
+            raise InputError("NAME", "is empty", "give the name of a DisaggregatedInference")
     return asyncio.run(_look(name, namespace, context, kubeconfig, everywhere=everywhere))
 
 
@@ -52,13 +57,14 @@ async def _look(
 ) -> View:
     async with connect(kubeconfig, context) as client:
         where = namespace or client.namespace
-        bodies = [await _one(client, name, where)] if name else await _all(client, None if everywhere else where)
+        bodies = (
+            [await _one(client, name, where)] if name is not None else await _all(client, None if everywhere else where)
+        )
         facts = await read_cluster(client)
     return View(tuple(map(_understood, bodies)), facts)
 
 
 async def _one(client: Client, name: str, namespace: str) -> dict[str, object]:
-    name = name.rpartition("/")[2]  # kubectl prints and takes KIND/NAME
     try:
         return await client.get(DISAGGREGATED_INFERENCES, name, namespace)
     except NotFound:
