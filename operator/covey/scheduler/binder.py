@@ -32,7 +32,7 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.membership import refusal
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
-from covey.scheduler.writer import PodWriter
+from covey.scheduler.writer import ARRIVED, LEFT, PodWriter, says_arrived
 
 log = get_logger(__name__)
 
@@ -157,13 +157,31 @@ class Binder:
         if older is not None:
             self._answer(older, "a newer call for this pod replaced this one")
         self._arrived(root)
+        self._mark(self._cache.index.pod(meta.uid))
+        error = "the caller hung up"
         try:
-            return await answer
+            error = await answer
         finally:
             self.waiting.leave(call)
             self._answers.pop(call, None)
+            if error and meta.uid not in self.waiting:
+                self._unmark(self._cache.index.pod(meta.uid))
             metrics.BARRIER_WAIT.observe(self._clock() - call.since)
             metrics.BARRIER_HELD.set(len(self.waiting))
+        return error
+
+    def _mark(self, pod: core.Pod | None) -> None:
+        """Tell the leader, who may be another replica, of a call for a pod that still says ``Unschedulable``.
+
+        Else it would release the pod, for kube-scheduler does not take that word back when it finds a place.
+        """
+        if pod is not None and podstate.counts(pod) and podstate.unschedulable(pod) and not says_arrived(pod):
+            self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{ARRIVED}"))
+
+    def _unmark(self, pod: core.Pod | None) -> None:
+        """The pod's call has failed. A mark that stays behind keeps the leader's doubts away, not the pin's time-out."""
+        if pod is not None and podstate.counts(pod) and pod.spec.node_name is None and says_arrived(pod):
+            self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{LEFT}"))
 
     def _arrived(self, root: Key) -> None:
         metrics.BARRIER_HELD.set(len(self.waiting))
@@ -298,8 +316,12 @@ class Binder:
 
     def _seen(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
         call = self.waiting.get(pod.metadata.uid)
-        if call is not None and gone:
+        if call is None:
+            return
+        if gone:
             self._answer(call, "the pod is gone")
+        else:
+            self._mark(pod)
 
     def _answer(self, call: Call, error: str) -> None:
         self.waiting.leave(call)

@@ -6,7 +6,8 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
 * The node is gone, cordoned, not ready, tainted, or its room was taken by somebody else: found from the cache, at the
   event, for every reservation on that node. Where room is short the least important pods go.
 * kube-scheduler says ``Unschedulable`` although the node fits by all that Covey models: after a short while, in which
-  kube-scheduler is made to look again, the node is left out for that gang for a time.
+  kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
+  it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``).
 * Time is up (``overdue``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
@@ -26,7 +27,7 @@ from covey.scheduler import overdue, podstate
 from covey.scheduler.binder import leaving, release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.tree import Key, Unit
-from covey.scheduler.writer import PodWriter
+from covey.scheduler.writer import PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
 DOUBT: Final = 5.0
@@ -156,7 +157,7 @@ class Releases:
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
         node = podstate.pinned(pod) if pod is not None else None
-        if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
+        if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid) or says_arrived(pod):
             self._doubted.pop(uid, None)
             return
         said = podstate.unschedulable(pod)

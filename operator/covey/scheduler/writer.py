@@ -29,8 +29,16 @@ ATTEMPTS: Final = 8
 FIRST_WAIT: Final = 0.2
 #: A patch that fails its tests this often against a pod that was just read is refused for another reason.
 REFUSALS: Final = 3
+#: How the wake annotation ends while a barrier holds a bind call for the pod, and when it holds it no more.
+ARRIVED: Final = ".arrived"
+LEFT: Final = ".left"
 #: Releases that are remembered so as not to be sent twice.
 REMEMBERED: Final = 10_000
+
+
+def says_arrived(pod: core.Pod) -> bool:
+    """A barrier, perhaps another replica's, says that it holds a bind call for the pod."""
+    return (pod.metadata.annotation(ANNOTATION_WAKE) or "").endswith(ARRIVED)
 
 
 class Pinned(Enum):

@@ -28,6 +28,7 @@ class Api:
         self.found = read
         self.bound: list[tuple[str, str, str]] = []
         self.released: dict[str, str] = {}
+        self.marks: list[str] = []
 
     async def bind(self, _namespace: str, name: str, uid: str, place: str) -> None:
         if self.answers:
@@ -36,6 +37,10 @@ class Api:
 
     async def read(self, _pod: core.Pod) -> core.Pod | None:
         return self.found
+
+    async def wake(self, _pod: core.Pod, mark: str) -> bool:
+        self.marks.append(mark)
+        return True
 
     async def release(self, found: core.Pod, reason: str) -> bool:
         self.released[found.metadata.name] = reason
@@ -271,3 +276,36 @@ async def test_a_failed_binding_leaves_alone_what_a_newer_call_has_taken() -> No
     assert "refused" in await older
     assert await newer == ""
     assert made.capacity.assumed == {STRANGER.metadata.uid: "n1"}
+
+
+async def test_a_call_for_a_pod_that_says_unschedulable_is_told_to_the_leader_and_so_is_its_end() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "volume"}
+
+    def pinned(mark: str | None) -> core.Pod:
+        annotations = {"scheduling.covey.dev/wake": mark} if mark else {}
+        return member("decode", 0, 0, size=2, pin="n0", conditions=[said], annotations=annotations)
+
+    made = cache(node("n0"), node("n1"), *GROUPS, pinned(None), PINNED[1])
+    api = Api()
+    asked = binder(made, api)
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert api.marks == [".arrived"]
+    put(made, pinned("1.doubt"))  # the leader has not seen it yet
+    await settle()
+    assert api.marks == [".arrived", ".arrived"]
+    put(made, pinned("2.arrived"))
+    await settle()
+    assert len(api.marks) == 2
+    held.cancel()
+    await settle()
+    assert api.marks[2:] == [".left"]
+
+
+async def test_nothing_is_told_of_the_calls_of_a_gang_that_goes() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    api = Api()
+    asked = binder(made, api)
+    await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
+    await settle()
+    assert api.marks == []

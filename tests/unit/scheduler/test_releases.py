@@ -177,3 +177,28 @@ async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_it
         now += 2
         await writes.wait("release", "root-decode-0-0")
     assert writes.said == [("release", "root-decode-0-0", "Timeout")]
+
+
+async def test_a_pod_that_waits_at_another_replicas_barrier_is_not_doubted() -> None:
+    now = 0.0
+
+    def pinned(mark: str) -> core.Pod:
+        marks = {"scheduling.covey.dev/wake": mark}
+        return member("decode", 0, pin="n1", conditions=[UNSCHEDULABLE], annotations=marks)
+
+    made = cache(*GROUPS, node("n1"), pinned("1.doubt"))
+    writes = Writes()
+    async with running(made, writes, lambda: now):
+        await writes.wait("wake", "root-decode-0-0")
+        put(made, pinned("2.arrived"))
+        await settle()
+        now = 2 * DOUBT
+        put(made, pinned("2.arrived"))
+        await settle()
+        assert len(writes.said) == 1
+        put(made, pinned("3.left"))
+        await settle()
+        assert [verb for verb, *_ in writes.said] == ["wake", "wake"]
+        now = 4 * DOUBT
+        put(made, pinned("4.doubt"))
+        await writes.wait("release", "root-decode-0-0")
