@@ -43,11 +43,13 @@ class CreatePod:
     """Create the pod of a place.
 
     ``predecessor`` is the UID of the pod before it, None when there was none (then its group's UID names it).
+    ``replaces`` says that it takes the place of a pod that was lost; otherwise the resource grows.
     """
 
     slot: Slot
     predecessor: str | None = None
     restarts: int = 0
+    replaces: bool = False
 
 
 @dataclass(frozen=True, slots=True)

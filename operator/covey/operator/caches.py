@@ -115,6 +115,7 @@ class Caches:
         self.topologies = Watched(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, ())
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
+        self._retired: dict[Key, set[str]] = {}
         self._newborns = Newborns(clock)
         self._subscribe()
 
@@ -159,7 +160,8 @@ class Caches:
             for owned in watched.of(key)
             if is_ours(owned.metadata, owner)
         }
-        return Observed(placed, strays, objects, revisions, dict(self._graves.get(key, {})), levels)
+        retired = frozenset(self._retired.get(key, ()))
+        return Observed(placed, strays, objects, revisions, dict(self._graves.get(key, {})), levels, retired)
 
     def stored_revisions(self, owner: Owner) -> tuple[StoredRevision, ...]:
         """The revisions that the API server keeps of a resource."""
@@ -169,14 +171,15 @@ class Caches:
     def welcome(self, key: Key, pod: core.Pod) -> None:
         """A pod that this process has just created: it counts as seen, unless the watch was faster."""
         uid = pod.metadata.uid
-        shown = self.pods.get(pod.metadata.key)
         buried = {grave.uid for grave in self._graves.get(key, {}).values()}
-        if (shown is None or shown.metadata.uid != uid) and uid not in buried:
+        if not self._is_shown(pod) and uid not in buried:
             self._newborns.add(key, pod)
 
-    def condemn(self, key: Key, uids: Iterable[str]) -> None:
+    def condemn(self, key: Key, pods: Iterable[core.Pod]) -> None:
         """Pods that are about to be deleted: when they are no longer seen, they are gone."""
-        self._condemned.setdefault(key, set()).update(uids)
+        shown = {pod.metadata.uid for pod in pods if self._is_shown(pod)}
+        if shown:
+            self._condemned.setdefault(key, set()).update(shown)
 
     def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
         """The pods that were last seen in these places are gone."""
@@ -184,18 +187,39 @@ class Caches:
         for slot in slots:
             graves[slot] = replace(graves[slot], confirmed=True)
 
-    def retire(self, key: Key, wanted: Iterable[Slot]) -> None:
-        """Places that there shall not be: whoever was buried there was not lost."""
-        graves = self._graves.get(key)
-        if graves:
-            for slot in graves.keys() - set(wanted):
-                graves[slot] = replace(graves[slot], bound=False)
+    def retire(self, key: Key, observed: Observed, wanted: Iterable[Slot]) -> None:
+        """Places that there shall not be: whoever is buried there, or goes from there, was not lost.
+
+        Args:
+            key: of the resource.
+            observed: the snapshot that was planned from.
+            wanted: the places that there shall be.
+        """
+        places, known = set(wanted), self._retired.pop(key, set())
+        graves = self._graves.get(key, {})
+        for slot in graves.keys() - places:
+            graves[slot] = replace(graves[slot], retired=True)
+        retired = {pod.metadata.uid for slot, pods in observed.pods.items() if slot not in places for pod in pods}
+        if known:
+            # A place may be wanted again while the pod that had to leave it still terminates.
+            retired |= {pod.metadata.uid for pod in observed.every_pod() if self._goes(key, pod)} & known
+        if retired:
+            self._retired[key] = retired
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
+        self._retired.pop(key, None)
         self._newborns.forget(key)
+
+    def _is_shown(self, pod: core.Pod) -> bool:
+        """The watch has told of this incarnation, and so will tell of its end."""
+        shown = self.pods.get(pod.metadata.key)
+        return shown is not None and shown.metadata.uid == pod.metadata.uid
+
+    def _goes(self, key: Key, pod: core.Pod) -> bool:
+        return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._condemned.get(key, ())
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.topologies]
@@ -210,7 +234,10 @@ class Caches:
         self.topologies.subscribe(self._on_topology)
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
-        # What the operator itself wrote into the status is no reason to look again.
+        if kind == DELETED:
+            # What is known of it must not be taken for its namesake's.
+            self.forget(item.metadata.key)
+        # What is written into the status is no reason to look again.
         if kind == DELETED or before is None or item.metadata.generation != before.metadata.generation:
             self._enqueue(item.metadata.key)
 
@@ -231,12 +258,15 @@ class Caches:
         self._enqueue_after(key, _GATHER)
 
     def _bury(self, key: Key, pod: core.Pod) -> None:
-        slot = labelled_slot(pod.metadata)
-        if slot is not None and self.inferences.get(key) is not None:
-            condemned = self._condemned.get(key, set())
-            confirmed = pod.metadata.uid in condemned or podstate.is_dead(pod)
-            condemned.discard(pod.metadata.uid)
-            self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed)
+        slot, uid = labelled_slot(pod.metadata), pod.metadata.uid
+        condemned = self._condemned.get(key, set())
+        confirmed = uid in condemned or podstate.is_dead(pod)
+        condemned.discard(uid)
+        owner, controller = self.inferences.get(key), pod.metadata.controller
+        if slot is None or owner is None or controller is None or controller.uid != owner.metadata.uid:
+            return
+        retired = uid in self._retired.get(key, ())
+        self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed, retired=retired)
 
     def _unearth(self, key: Key, pod: core.Pod) -> None:
         slot = labelled_slot(pod.metadata)

@@ -34,13 +34,15 @@ class Grave:
     labels: Mapping[str, str] = field(default_factory=dict)
     #: It is known to be gone; otherwise it may only have lost the label by which it is found.
     confirmed: bool = True
+    #: It was not lost: there was to be no pod in this place.
+    retired: bool = False
 
     @classmethod
-    def of(cls, pod: core.Pod, *, confirmed: bool = True) -> Grave:
+    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
         """What to remember of a pod."""
         metadata = pod.metadata
-        labels = metadata.labels or {}
-        return cls(metadata.uid, metadata.name, podstate.is_bound(pod), podstate.restarts(pod), labels, confirmed)
+        bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Observed:
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
     #: Levels of the topology in use; None when it is not known.
     levels: tuple[str, ...] | None = None
+    #: UIDs of pods that go because there was to be none in their place.
+    retired: frozenset[str] = frozenset()
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""

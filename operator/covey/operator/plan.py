@@ -14,11 +14,11 @@ from itertools import groupby
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import backend_of
-from covey.compile import Layout, Owner, Revision, Slot, Tree
+from covey.compile import Layout, Owner, Revision, Tree
 from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Note, Object, Relabel
+from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.observe import Observed, number
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
@@ -171,7 +171,7 @@ def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...]) -> Iterator[
         (item.slot.unit, item.slot.role, item.slot.replica)
         for part in replicas
         for item in part.create
-        if item.predecessor is None
+        if not item.replaces
     }
     reason = "ScaledUp" if observed.pods else "Created"
     for role, count in sorted(Counter(role for _, role, _ in new).items()):
@@ -179,28 +179,33 @@ def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...]) -> Iterator[
 
 
 def _replaced(replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:
+    """One note for all replicas of a role that share a fate: the loss of a rack must not use up the Events."""
+    fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
     for part in replicas:
-        again = [item for item in part.create if item.predecessor is not None]
-        released = [
-            item.pod.metadata.annotation(names.ANNOTATION_RELEASE)
-            for item in part.delete
-            if podstate.is_released(item.pod)
-        ]
+        released = any(podstate.is_released(item.pod) for item in part.delete)
+        again = next((item.slot.role for item in part.create if item.replaces), None)
+        if again is not None:
+            fates.setdefault((again, released, part.recreated), []).append(part)
+    for (role, released, recreated), parts in fates.items():
+        first = parts[0].create[0].slot
+        several = f"{len(parts)} replicas of {role}"
+        where = f"replica {first.replica} of {role} in unit {first.unit}" if len(parts) == 1 else several
+        pods = sum(item.replaces for part in parts for item in part.create)
         if released:
-            where = _where(again[0].slot) if again else "a replica"
-            reasons = ", ".join(sorted({reason for reason in released if reason}))
-            yield Note("Released", f"{len(released)} pods of {where} gave up their nodes: {reasons}", "Replace")
-        elif again:
-            cause = "a pod of it was lost; the whole replica is recreated" if part.recreated else _counted(again)
-            yield Note("ReplicaReplaced", f"{_where(again[0].slot)}: {cause}", "Replace", warning=part.recreated)
+            yield Note("Released", _released(where, parts), "Replace")
+        elif recreated:
+            lost = "a pod of it was lost; the whole replica is recreated"
+            cause = lost if len(parts) == 1 else "a pod of each was lost; they are recreated whole"
+            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace", warning=True)
+        else:
+            cause = "its pod is replaced" if pods == 1 else f"{pods} pods are replaced"
+            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
 
 
-def _counted(items: list[CreatePod]) -> str:
-    return "its pod is replaced" if len(items) == 1 else f"{len(items)} pods are replaced"
-
-
-def _where(slot: Slot) -> str:
-    return f"replica {slot.replica} of {slot.role} in unit {slot.unit}"
+def _released(where: str, parts: list[ReplicaPlan]) -> str:
+    pods = [item.pod for part in parts for item in part.delete if podstate.is_released(item.pod)]
+    reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
+    return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"
 
 
 def _replica_count(count: int) -> str:

@@ -96,6 +96,8 @@ class Reconciler:
         if stored is None or stored.metadata.deletion_timestamp is not None:
             self._forget(key)
             return
+        if self._uids.get(key, stored.metadata.uid) != stored.metadata.uid:
+            self._forget(key)
         self._uids[key] = stored.metadata.uid
         # 2. Unreadable: written before a rule that would have refused it.
         try:
@@ -149,7 +151,8 @@ class Reconciler:
         if suspended or problem is None:
             planned = plan(inference, observed)
             if planned.held or bad_template is None:
-                self._caches.retire((owner.namespace, owner.name), desired_slots(planned.revision, planned.layout))
+                places = desired_slots(planned.revision, planned.layout)
+                self._caches.retire((owner.namespace, owner.name), observed, places)
                 return planned, await self._execute(owner, observed, planned.actions) or problem
             problem = bad_template
         return stand_still(inference, observed), problem
@@ -165,7 +168,7 @@ class Reconciler:
             create=len(actions.create),
         )
         key = (owner.namespace, owner.name)
-        self._caches.condemn(key, (item.pod.metadata.uid for item in actions.delete_pods))
+        self._caches.condemn(key, (item.pod for item in actions.delete_pods))
         executor = Executor(self._client, owner, observed, partial(self._caches.welcome, key), width=self._width)
         try:
             await executor.run(actions)

@@ -8,7 +8,7 @@ was pinned but never bound is replaced alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.api import constants as names
@@ -40,20 +40,23 @@ class Place:
     now: core.Pod | None
     others: tuple[core.Pod, ...]
     grave: Grave | None
+    #: UIDs of pods that nobody lost.
+    retired: Collection[str] = ()
 
     @classmethod
     def of(cls, slot: Slot, observed: Observed) -> Place:
         """The place as observed."""
         pods = observed.pods.get(slot, ())
         now = current(pods)
-        return cls(slot, now, tuple(pod for pod in pods if pod is not now), observed.graves.get(slot))
+        others = tuple(pod for pod in pods if pod is not now)
+        return cls(slot, now, others, observed.graves.get(slot), observed.retired)
 
     def lost_bound(self, inference: str) -> bool:
         """Nobody fills it, and the pod that did last was bound."""
         if self.now is not None:
             return False
         last = self.last(inference)
-        return last is not None and last.bound
+        return last is not None and last.bound and not last.retired
 
     @property
     def is_blank(self) -> bool:
@@ -67,7 +70,8 @@ class Place:
             return self.grave
         taken = {pod.metadata.name for pod in pods}
         ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
-        end = Grave.of(max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid)))
+        latest = max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid))
+        end = Grave.of(latest, retired=latest.metadata.uid in self.retired)
         # The pod after the last that is seen may have come and gone.
         follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
         return self.grave if follows else end
@@ -141,7 +145,9 @@ class ReplicaPlanner:
         last = place.last(self._inference)
         if last is None:
             return CreatePod(place.slot)
-        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound))
+        if last.retired:
+            return CreatePod(place.slot, last.uid)
+        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound), replaces=True)
 
 
 def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:

@@ -303,6 +303,29 @@ def test_a_suspended_resource_stores_no_revision_that_nobody_has_checked() -> No
     assert not world.revisions
 
 
+def test_growth_where_pods_were_given_up_is_no_replacement(world: World) -> None:
+    """They still terminate, or have gone: nobody has lost them."""
+    world.retired = {pod.metadata.uid for pod in world.pods.values()}
+    for name in list(world.pods):
+        world.delete(name)
+    for _ in range(2):
+        planned = world.plan().actions
+        assert {(item.restarts, item.predecessor is None) for item in planned.create} == {(0, False)}
+        assert {note.reason for note in planned.notes} <= {"Created", "ScaledUp"}
+        assert not any(note.warning for note in planned.notes)
+        world.finish()
+
+
+def test_the_loss_of_many_replicas_is_told_once(world: World) -> None:
+    for name in list(world.pods):
+        world.fail(name)
+    notes = {note.message: note.warning for note in world.plan().actions.notes}
+    assert notes == {
+        "2 replicas of prefill: a pod of each was lost; they are recreated whole": True,
+        "3 replicas of decode: 3 pods are replaced": False,
+    }
+
+
 def test_surplus_units_go_whole(world: World) -> None:
     world.inference = llama(replicas=2)
     world.settle()

@@ -36,6 +36,7 @@ class World:
         self.objects: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
         self.graves: dict[Slot, Grave] = {}
+        self.retired: set[str] = set()
         self._uids = itertools.count(1)
 
     # What the operator sees
@@ -47,7 +48,9 @@ class World:
             for name, role in stored.revision.roles.items():
                 sizes[name] = max(sizes[name], role.size)
         placed, strays = place_pods(self.pods.values(), spec, sizes)
-        return Observed(placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves))
+        return Observed(
+            placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves), None, frozenset(self.retired)
+        )
 
     def plan(self) -> Plan:
         return plan(self.inference, self.observe())
@@ -55,6 +58,7 @@ class World:
     def forget(self) -> None:
         """The operator was restarted."""
         self.graves.clear()
+        self.retired.clear()
 
     # What the operator does
 
@@ -143,7 +147,7 @@ class World:
         pod = self.pods.pop(name)
         slot = labelled_slot(pod.metadata)
         if slot is not None:
-            self.graves[slot] = Grave.of(pod)
+            self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
         kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]

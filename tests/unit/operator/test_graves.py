@@ -1,0 +1,101 @@
+"""What is remembered of pods that have gone: whose they were, and whether anybody has lost them."""
+
+from typing import cast
+
+import msgspec
+import pytest
+
+from covey.api import core
+from covey.compile import Owner, Slot
+from covey.kube.client import Client
+from covey.operator.caches import Caches
+from covey.operator.objects import Inference
+from covey.operator.observe import Observed
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+KEY = ("default", "llama")
+INFERENCE = inference(role("decode"))
+SLOT = Slot(0, "decode", 0, 0)
+
+
+class Seen:
+    """Caches that are shown events by hand."""
+
+    def __init__(self) -> None:
+        nobody = cast("Client", None)  # no reflector runs
+        self.caches = Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
+
+    def resource(self, kind: str, uid: str) -> None:
+        item = Inference(core.Meta(name=KEY[1], namespace=KEY[0], uid=uid, resource_version=uid))
+        self.caches.inferences.reflectors[0]._take(kind, item)  # type: ignore[arg-type] # one of the kinds
+
+    def pod(self, kind: str, pod: core.Pod) -> None:
+        self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds
+
+    def look(self, uid: str) -> Observed:
+        return self.caches.observe(Owner(*KEY, uid), INFERENCE.spec, (), None)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    made = Seen()
+    made.resource("ADDED", "owner-uid")
+    return made
+
+
+@pytest.fixture
+def pod() -> core.Pod:
+    """A bound pod of the resource."""
+    world = World(INFERENCE)
+    world.settle()
+    (name,) = world.pods
+    world.bind(name)
+    made = world.pods[name]
+    reference = core.OwnerReference(name="llama", uid="owner-uid", controller=True)
+    meta = msgspec.structs.replace(made.metadata, namespace="default", owner_references=(reference,))
+    return msgspec.structs.replace(made, metadata=meta)
+
+
+def test_a_pod_that_is_gone_is_remembered(seen: Seen, pod: core.Pod) -> None:
+    seen.pod("ADDED", pod)
+    seen.pod("DELETED", pod)
+    grave = seen.look("owner-uid").graves[SLOT]
+    assert (grave.uid, grave.bound, grave.confirmed, grave.retired) == (pod.metadata.uid, True, False, False)
+
+
+@pytest.mark.parametrize("order", ["resource first", "pod first"])
+def test_the_dead_of_a_namesake_are_nobody_s(seen: Seen, pod: core.Pod, order: str) -> None:
+    seen.pod("ADDED", pod)
+    if order == "pod first":
+        seen.pod("DELETED", pod)
+    seen.resource("DELETED", "owner-uid")
+    seen.resource("ADDED", "another")
+    if order == "resource first":
+        seen.pod("DELETED", pod)
+    assert not seen.look("another").graves
+
+
+def test_a_pod_of_a_place_that_was_given_up_is_not_lost(seen: Seen, pod: core.Pod) -> None:
+    seen.pod("ADDED", pod)
+    seen.caches.retire(KEY, seen.look("owner-uid"), ())
+    meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z", resource_version="9")
+    seen.pod("MODIFIED", msgspec.structs.replace(pod, metadata=meta))
+    # The place is wanted again before the pod has gone.
+    seen.caches.retire(KEY, seen.look("owner-uid"), [SLOT])
+    assert seen.look("owner-uid").retired == {pod.metadata.uid}
+    seen.pod("DELETED", pod)
+    assert seen.look("owner-uid").graves[SLOT].retired
+
+
+def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.Pod) -> None:
+    seen.pod("ADDED", pod)
+    seen.caches.retire(KEY, seen.look("owner-uid"), ())
+    seen.caches.retire(KEY, seen.look("owner-uid"), [SLOT])
+    seen.pod("DELETED", pod)
+    assert not seen.look("owner-uid").graves[SLOT].retired
+
+
+def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: core.Pod) -> None:
+    seen.caches.condemn(KEY, [pod])
+    assert not seen.caches._condemned
