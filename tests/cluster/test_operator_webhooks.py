@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from api_manifests import role
+from api_manifests import role, template
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench
 from localcluster import ApiError, Cluster, eventually
@@ -56,6 +56,45 @@ def test_what_cannot_be_created_is_said(bench: Workbench, refuse: Refuse, cluste
     assert "down.example.com" in bench.await_condition("Admitted", "False", "RequestRefused")
     eventually(lambda: "RequestRefused" in bench.events())
     cluster.api("PATCH", f"{WEBHOOKS}/{bench.namespace}", {"webhooks": []})
+    bench.await_pods(6)
+    bench.await_condition("Admitted", "False", "Waiting")
+
+
+@pytest.fixture
+def forbid_pods(cluster: Cluster, bench: Workbench) -> Iterator[Callable[[], None]]:
+    """A policy against all pods of the namespace is in force; calling it ends that."""
+    api = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": bench.namespace}}}
+    spec = {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": "false", "message": "no pods today"}],
+    }
+    binding = {"policyName": bench.namespace, "validationActions": ["Deny"], "matchResources": here}
+    cluster.api("POST", f"{api}ies", {"metadata": {"name": bench.namespace}, "spec": spec})
+    cluster.api("POST", f"{api}ybindings", {"metadata": {"name": bench.namespace}, "spec": binding})
+
+    def allow() -> None:
+        cluster.api("PATCH", f"{api}ies/{bench.namespace}", {"spec": {"validations": [{"expression": "true"}]}})
+
+    def is_in_force() -> bool:
+        pod = {"metadata": {"name": "probe"}, "spec": template()["spec"]}
+        try:
+            cluster.api("POST", f"{bench.path('Pod')}?dryRun=All", pod)
+        except ApiError as error:
+            return "no pods today" in str(error)
+        return False
+
+    eventually(is_in_force, describe="the policy is in force")
+    yield allow
+    cluster.api("DELETE", f"{api}ybindings/{bench.namespace}")
+    cluster.api("DELETE", f"{api}ies/{bench.namespace}")
+
+
+def test_what_a_policy_forbids_is_tried_again(bench: Workbench, forbid_pods: Callable[[], None]) -> None:
+    bench.create()
+    assert "no pods today" in bench.await_condition("Admitted", "False", "TemplateRejected")
+    forbid_pods()
     bench.await_pods(6)
     bench.await_condition("Admitted", "False", "Waiting")
 

@@ -18,6 +18,8 @@ REASON_REFUSED: Final = "RequestRefused"
 _FIRST_RETRY: Final = 1.0
 _LAST_RETRY: Final = 60.0
 
+#: How the API server begins what a webhook, and what a ValidatingAdmissionPolicy has to say.
+_DENIED: Final = re.compile(r"^(admission webhook .* denied the request|.*ValidatingAdmissionPolicy .* denied request)")
 _PREAMBLE: Final = re.compile(
     r"^(Pod in version \S+ cannot be handled as a Pod: |Pod \"[^\"]*\" is invalid: |pods \"[^\"]*\" is forbidden: )"
 )
@@ -50,7 +52,8 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
     """What the API server's refusal of a pod means; None when it says nothing about the pod.
 
     A webhook that cannot take part in a dry run says nothing. Quota, a missing PriorityClass or ServiceAccount and
-    admission policies may change without the resource: they are tried again.
+    admission policies may change without the resource: they are tried again. A policy's refusal has the code that its
+    author has chosen, often that of an invalid pod (422 for a ValidatingAdmissionPolicy); its words tell it apart.
     """
     if isinstance(error, Forbidden):
         if "exceeded quota" in error.message:
@@ -61,7 +64,7 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
     if isinstance(error, BadRequest) and "does not support dry run" in error.message:
         return None
     if isinstance(error, BadRequest | Invalid):
-        return Problem(names.REASON_TEMPLATE_REJECTED, _said(error))
+        return Problem(names.REASON_TEMPLATE_REJECTED, _said(error), retry=bool(_DENIED.search(error.message)))
     return None
 
 

@@ -2,13 +2,16 @@
 
 The CRD stores templates unread. A strict dry run of a leader and a worker of each role gives the API server's own
 answer: unknown fields, invalid values, admission policies. It is asked once for a revision; a refusal is remembered,
-not repeated. A revision that has been stored was accepted, and is not asked about again.
+one that may pass without a change of the template for a while, which doubles. A revision that has been stored was
+accepted, and is not asked about again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from covey.api import constants as names
@@ -17,15 +20,31 @@ from covey.compile.identity import hostname
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
-from covey.operator.problem import Problem, of_pod_refusal
+from covey.operator.problem import Problem, of_pod_refusal, retry_delay
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What was said of a revision; it holds until so many seconds on the clock, and was asked for so often before."""
+
+    revision: str
+    problem: Problem | None
+    until: float
+    attempt: int
 
 
 class TemplateCheck:
-    """Remembers the last verdict on each resource, by UID."""
+    """Remembers the last verdict on each resource, by UID.
 
-    def __init__(self, client: Client) -> None:
+    Args:
+        client: to the API server.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client = client
-        self._verdicts: dict[str, tuple[str, Problem | None]] = {}
+        self._clock = clock
+        self._verdicts: dict[str, _Verdict] = {}
 
     async def find_problem(self, tree: Tree) -> Problem | None:
         """What the API server has against the pods of a tree; None when it would take them.
@@ -34,12 +53,16 @@ class TemplateCheck:
             KubeError: when it could not be asked.
         """
         known = self._verdicts.get(tree.owner.uid)
-        if known is not None and known[0] == tree.revision.hash:
-            return known[1]
+        if known is not None and known.revision != tree.revision.hash:
+            known = None
+        if known is not None and self._clock() < known.until:
+            return known.problem
         answers = await asyncio.gather(*(self._ask(role, body) for role, body in _samples(tree)))
         problem = next((answer for answer in answers if answer is not None), None)
-        if problem is None or not problem.retry:
-            self._verdicts[tree.owner.uid] = (tree.revision.hash, problem)
+        attempt = known.attempt + 1 if known is not None else 0
+        passes = problem is not None and problem.retry
+        until = self._clock() + retry_delay(attempt) if passes else float("inf")
+        self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
         return problem
 
     def forget(self, uid: str) -> None:

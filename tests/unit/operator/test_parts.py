@@ -82,6 +82,22 @@ def test_a_field_that_is_no_longer_wanted_is_drift(group: dict[str, Any]) -> Non
             Forbidden(403, "Forbidden", "no PriorityClass with name high was found"),
             Problem("TemplateRejected", "no PriorityClass with name high was found", retry=True),
         ),
+        (
+            BadRequest(400, "BadRequest", 'admission webhook "x.io" denied the request: no limits'),
+            Problem("TemplateRejected", 'admission webhook "x.io" denied the request: no limits', retry=True),
+        ),
+        (
+            Invalid(
+                422,
+                "Invalid",
+                "pods \"x\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no limits",
+            ),
+            Problem(
+                "TemplateRejected",
+                "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no limits",
+                retry=True,
+            ),
+        ),
     ],
 )
 def test_refusals_that_a_person_has_to_know_of(error: ApiError, said: Problem) -> None:
