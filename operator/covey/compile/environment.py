@@ -25,8 +25,8 @@ STANDARD_LEVELS = ("region", "zone", "block", "subblock", "rack", "host")
 class Peer:
     """What every container is told about a role of its unit.
 
-    ``address`` is the leader's address in the role's first replica; ``replicas`` is how many were wanted when the
-    pod was created, since a later change of scale does not restart what runs.
+    ``address`` is the leader's address in the role's replica of the lowest number that there was when the pod was
+    created; ``replicas`` is how many were wanted then, since a later change of scale does not restart what runs.
     """
 
     address: str

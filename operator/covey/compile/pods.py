@@ -46,15 +46,22 @@ class PodFactory:
         owner: the resource.
         spec: its spec; live fields are taken from here.
         revision: rolled fields are taken from here.
+        layout: the replicas that there are, for the addresses of roles.
         levels: topology levels whose domains the containers are told.
     """
 
     def __init__(
-        self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision, levels: Sequence[str] = ()
+        self,
+        owner: Owner,
+        spec: DisaggregatedInferenceSpec,
+        revision: Revision,
+        layout: Layout,
+        levels: Sequence[str] = (),
     ) -> None:
         self._owner = owner
         self._spec = spec
         self._revision = revision
+        self._layout = layout
         self._levels = tuple(levels)
         self._prepared: dict[tuple[str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
@@ -130,9 +137,12 @@ class PodFactory:
 
     def _peers_of(self, unit: int) -> dict[str, environment.Peer]:
         if unit not in self._peers:
+            replicas = self._layout.units.get(unit, {})
+            # A role without replicas is told the address of the one that it would have first.
+            first = {role.name: min(replicas.get(role.name, ()), default=0) for role in self._spec.roles}
             self._peers[unit] = {
                 role.name: environment.Peer(
-                    network.address(self._owner, Slot(unit, role.name, 0, 0)),
+                    network.address(self._owner, Slot(unit, role.name, first[role.name], 0)),
                     role.replicas,
                     self._revision.roles[role.name].size,
                 )

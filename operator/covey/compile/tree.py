@@ -91,5 +91,5 @@ def compile_inference(
             Level("podgroups", tuple(groups.pod_groups(layout))),
             Level("services", services),
         ),
-        PodFactory(owner, spec, revision, tuple(told)),
+        PodFactory(owner, spec, revision, layout, tuple(told)),
     )

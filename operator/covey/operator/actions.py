@@ -31,7 +31,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete this incarnation of a Workload, group or Service."""
+    """Delete this incarnation of a Workload, group, Service or ControllerRevision."""
 
     kind: str
     name: str

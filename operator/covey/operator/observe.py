@@ -52,6 +52,7 @@ class StoredRevision:
     name: str
     number: int
     revision: Revision
+    uid: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,5 +156,5 @@ def read_revisions(stored: Iterable[ControllerRevision]) -> tuple[StoredRevision
             revision = Revision.from_data(item.data)
         except (KeyError, TypeError, AttributeError):
             continue
-        found.append(StoredRevision(item.metadata.name, item.revision, revision))
+        found.append(StoredRevision(item.metadata.name, item.revision, revision, item.metadata.uid))
     return tuple(found)

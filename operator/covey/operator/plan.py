@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
@@ -23,6 +24,9 @@ from covey.operator.drift import has_drifted, stamped
 from covey.operator.observe import Observed, number
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.scale import States, choose_layout, current, replica_states
+
+#: Revisions that are kept for people to look at (``spec.rollout.historyLimit`` is not built yet).
+_HISTORY: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
-        delete_objects=tuple(_unused(tree, observed)),
+        delete_objects=(*_unused(tree, observed), *_expired(observed)),
         # What is stored has been accepted by the API server: not before there are pods to be made from it.
         store=_stored(tree.owner, revision, observed) if layout.units else None,
         apply=apply,
@@ -156,6 +160,19 @@ def _unused(tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     for (kind, name), owned in observed.objects.items():
         if (kind, name) not in wanted and (kind, name) not in used:
             yield DeleteObject(kind, name, owned.metadata.uid)
+
+
+def _expired(observed: Observed) -> Iterator[DeleteObject]:
+    """Old revisions that no pod is of: for each role's pods the newest that tells of theirs is enough."""
+    newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
+    told: set[tuple[str | None, str | None]] = {
+        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
+    }
+    for position, stored in enumerate(newest_first):
+        tells = told & {(name, role.hash) for name, role in stored.revision.roles.items()}
+        told -= tells
+        if position >= _HISTORY and not tells:
+            yield DeleteObject("ControllerRevision", stored.name, stored.uid)
 
 
 def _scaled_down(surplus: tuple[DeletePod, ...]) -> Iterator[Note]:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from covey.api import constants as names
-from covey.compile import Revision, Slot, compile_inference
+from covey.compile import Layout, Revision, Slot, compile_inference
 from unit.compile.inferences import inference, role, template
 
 FIRST = Slot(0, "prefill", 0, 0)
@@ -24,6 +24,14 @@ def env_of(container: dict[str, Any]) -> list[str]:
 
 def values_of(container: dict[str, Any]) -> dict[str, str]:
     return {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+
+
+def test_the_address_of_a_role_is_one_of_a_replica_that_there_is() -> None:
+    resource = inference(prefill(), role("decode", replicas=0, minReplicas=0))
+    tree = compile_inference(resource, layout=Layout({2: {"prefill": (3, 5), "decode": ()}}))
+    (container,) = tree.pods.build(Slot(2, "prefill", 5, 0), "uid")["spec"]["containers"]
+    assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-prefill.ml"
+    assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-decode.ml"
 
 
 def test_identity() -> None:

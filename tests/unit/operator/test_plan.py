@@ -275,6 +275,29 @@ def test_going_back_to_an_earlier_revision_makes_it_the_newest() -> None:
     assert (last.name, last.number) == (first.name, 3)
 
 
+def test_old_revisions_go_unless_pods_are_of_them() -> None:
+    def at(number: int) -> DisaggregatedInference:
+        changed = template(nodeSelector={"number": str(number)})
+        return inference(role("prefill", size=2), role("decode", template=changed))
+
+    world = World(at(0))
+    world.settle()
+    (stuck,) = names_in(world, "decode")
+    world.bind(stuck)
+    # It terminates for ever, and what it was made from is kept.
+    world.delete(stuck)
+    kept = {stored.name for stored in world.revisions}
+    for number in range(1, 15):
+        world.inference = at(number)
+        for _ in range(3):
+            for step in list(world.steps(world.plan().actions)):
+                step()
+    assert {stored.number for stored in world.revisions} == {1, *range(6, 16)}
+    assert kept <= {stored.name for stored in world.revisions}
+    world.settle()
+    assert {stored.number for stored in world.revisions} == set(range(6, 16))
+
+
 def test_suspended(world: World) -> None:
     world.inference = llama(suspend=True)
     assert {note.reason for note in world.plan().actions.notes} == {"Suspended"}

@@ -19,7 +19,7 @@ from covey.compile import Slot
 from covey.compile.identity import hostname
 from covey.compile.revision import Revision
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, Relabel
+from covey.operator.actions import Actions, CreatePod, DeleteObject, Relabel
 from covey.operator.objects import Owned
 from covey.operator.observe import Grave, Observed, StoredRevision, labelled_slot, place_pods
 from covey.operator.plan import Plan, plan
@@ -69,7 +69,7 @@ class World:
         for deletion in actions.delete_pods:
             yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
         for unused in actions.delete_objects:
-            yield lambda unused=unused: self.objects.pop((unused.kind, unused.name)) and None
+            yield lambda unused=unused: self._remove(unused)
         if actions.store is not None:
             yield lambda: self._store(actions.store or {})
         for body in itertools.chain.from_iterable(actions.apply):
@@ -153,6 +153,12 @@ class World:
         kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
         revision = Revision.from_data(body["data"])
         self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], revision)]
+
+    def _remove(self, action: DeleteObject) -> None:
+        if action.kind == "ControllerRevision":
+            self.revisions = [stored for stored in self.revisions if stored.name != action.name]
+        else:
+            del self.objects[action.kind, action.name]
 
     def _relabel(self, action: Relabel) -> None:
         found = self.pods.get(action.pod.metadata.name)
