@@ -19,7 +19,7 @@ $(READY): requirements/dev.txt pyproject.toml
 	@touch $@
 
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
-	@$(BIN)/python dev/demo.py
+	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
 # Two processes: one has the control plane, the other everything else.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane

@@ -1,6 +1,7 @@
 """``make demo``: the story of Covey, played with kubectl on a real control plane with simulated GPU nodes.
 
-It prints each command that it runs and what comes of it. ``KEEP=1`` leaves the cluster running at the end.
+It prints each command that it runs and what comes of it. ``KEEP=1`` applies the example once more at the end and leaves
+the cluster running until Ctrl-C. ``make demo`` puts ``dev`` on the path.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import itertools
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from localcluster import TROUBLES, Cluster, Nodes, binaries
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "dev"))
-
-from localcluster import Cluster, Nodes, binaries  # noqa: E402 - found only once the path is set
-
 EXAMPLE = "examples/disaggregated.yaml"
 _GROUPS = "/apis/scheduling.covey.dev/v1alpha1/namespaces/default"
 TREE = (
@@ -36,6 +37,19 @@ STARTED = time.monotonic()
 
 
 def main() -> int:
+    """Play the story; returns the exit status."""
+    try:
+        run()
+    except TROUBLES as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return 130
+    return 0
+
+
+def run() -> None:
     """Play the five acts and a summary."""
     title("Covey: a working set of prefill and decode workers starts, close together, or nothing does")
     build = subprocess.Popen(
@@ -46,9 +60,7 @@ def main() -> int:
     with Cluster() as cluster:
         play(Stage(cluster))
         if os.environ.get("KEEP"):
-            say(f"KEEP=1: the cluster stays until you press Ctrl-C.  export KUBECONFIG={cluster.kubeconfig}")
-            wait_for_interrupt()
-    return 0
+            stay(Stage(cluster))
 
 
 def preview() -> None:
@@ -96,7 +108,7 @@ def act_a(stage: Stage) -> None:
         show_creation_order([item for recording in recordings for kind, item in recording.events if kind == "ADDED"])
     say("Where each replica landed:")
     stage.show_replicas("llama")
-    stage.until("all pods run", lambda: stage.running("llama") == 16)
+    stage.until("llama says that all is ready", lambda: stage.is_ready("llama"))
     stage.kubectl("get", "dinf", "llama", "-o", "wide")
 
 
@@ -105,7 +117,7 @@ def act_b(stage: Stage) -> None:
     heading("(b) One that does not fit: batch jobs hold most of the second block")
     stage.fill_block("block-1" if stage.block_of("llama") == "block-0" else "block-0", keep_free=3)
     stage.apply(MISTRAL)
-    stage.until("the reason is known", lambda: stage.condition("mistral", "Admitted").get("status") == "False")
+    stage.until("the reason is known", lambda: stage.admitted("mistral").get("reason") == "Infeasible")
     stage.kubectl("get", "dinf", "mistral", "-o", "wide")
     say("Nothing started: every pod is still gated.")
     stage.kubectl("get", "pods", "-l", "covey.dev/inference=mistral", "--no-headers")
@@ -121,6 +133,7 @@ def act_c(stage: Stage) -> None:
     stage.show_replicas("mistral")
     stage.free_nodes(stage.hosts_of_batch())
     stage.until("the surplus is bound", lambda: stage.bound("mistral") == 12)
+    stage.until("mistral says that all is ready", lambda: stage.is_ready("mistral"))
     stage.kubectl("get", "dinf", "mistral", "-o", "wide")
 
 
@@ -153,11 +166,11 @@ def act_e(stage: Stage) -> None:
     scaled[0]["value"] = 2
     stage.kubectl("patch", "dinf", "mistral", "--type=json", "-p", json.dumps(scaled))
     stage.until("surplus is back", lambda: stage.bound("mistral") == 12)
+    stage.until("both say that all is ready", lambda: stage.is_ready("llama") and stage.is_ready("mistral"))
     stage.kubectl("get", "dinf", "-o", "wide")
     stage.kubectl("delete", "dinf", "--all")
-    stage.until("everything is gone", lambda: not stage.pods("llama") and not stage.pods("mistral"))
-    left = [*stage.items("covey,services,pods", "-l", "covey.dev/inference")]
-    say(f"{len(left)} objects are left of either.")
+    stage.until("everything is gone", lambda: not stage.items("covey,services,pods", "-l", "covey.dev/inference"), 120)
+    say("No object is left of either.")
 
 
 def summary(stage: Stage) -> None:
@@ -166,6 +179,19 @@ def summary(stage: Stage) -> None:
     stage.note("the whole demo", f"{time.monotonic() - STARTED:.0f} s")
     for name, value in stage.notes:
         say(f"{name:<34} {value}")
+
+
+def stay(stage: Stage) -> None:
+    """Leave the cluster running, with something in it to look at."""
+    heading("KEEP=1: the example once more, to look at")
+    stage.kubectl("apply", "-f", EXAMPLE)
+    stage.until("llama says that all is ready", lambda: stage.is_ready("llama"))
+    say("The cluster runs until you press Ctrl-C here. In another terminal:")
+    print(f"\n  export KUBECONFIG={stage.cluster.kubeconfig}")
+    print(f"  export PATH={Path(sys.executable).parent}:{stage.cluster.binary('kubectl').parent}:$PATH")
+    print("  kubectl get dinf -o wide\n  covey status llama -o picture", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
 
 
 MISTRAL = """
@@ -242,15 +268,21 @@ class Stage:
             if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
         )
 
-    def running(self, inference: str) -> int:
-        """Pods that run."""
-        return sum(1 for pod in self.pods(inference) if pod["status"].get("phase") == "Running")
+    def status(self, inference: str) -> dict[str, Any]:
+        """The status of a resource; empty when it has none yet."""
+        found: dict[str, Any] = json.loads(self.cluster.kubectl("get", "dinf", inference, "-o", "json"))
+        return found.get("status", {})
 
-    def condition(self, inference: str, kind: str) -> dict[str, Any]:
-        """A condition of a resource; empty when it is not there."""
-        found = json.loads(self.cluster.kubectl("get", "dinf", inference, "-o", "json"))
-        conditions = found.get("status", {}).get("conditions", [])
-        return next((condition for condition in conditions if condition["type"] == kind), {})
+    def is_ready(self, inference: str) -> bool:
+        """Whether a resource itself says, as ``kubectl get`` shows it, that each role is whole."""
+        summary = self.status(inference).get("summary", {})
+        counts = [word.split("/") for word in summary.get("ready", "").split() if "/" in word]
+        return bool(counts) and all(ready == wanted for ready, wanted in counts) and not summary.get("reason")
+
+    def admitted(self, inference: str) -> dict[str, Any]:
+        """The condition Admitted of a resource; empty when it is not there."""
+        conditions = self.status(inference).get("conditions", [])
+        return next((condition for condition in conditions if condition["type"] == "Admitted"), {})
 
     def until(self, what: str, reached: Callable[[], bool], timeout: float = 60) -> None:
         """Wait for something to be so.
@@ -271,8 +303,7 @@ class Stage:
 
     def rack(self, node: str) -> str:
         """``block/rack`` of a node."""
-        labels = self.node_labels()[node]
-        return "/".join(labels[f"cloud.provider.com/topology-{level}"] for level in ("block", "rack"))
+        return rack_of(self.node_labels()[node])
 
     def block_of(self, inference: str) -> str:
         """The block that a resource lies in."""
@@ -289,9 +320,7 @@ class Stage:
                 replicas.setdefault(key, []).append(pod["spec"].get("nodeName", ""))
         for (role, replica), nodes in sorted(replicas.items()):
             placed = sorted(node for node in nodes if node)
-            racks = {
-                "/".join(labels[node][f"cloud.provider.com/topology-{x}"] for x in ("block", "rack")) for node in placed
-            }
+            racks = {rack_of(labels[node]) for node in placed}
             where = f"{', '.join(sorted(racks))}: {' '.join(placed)}" if placed else "waiting, all pods gated"
             print(f"    {role:<8} {replica}   {where}")
 
@@ -324,14 +353,17 @@ class Stage:
 
     def replica_with_a_free_neighbour(self, inference: str) -> list[dict[str, Any]]:
         """The pods of a replica in the rack of its block that has most room."""
-        used: dict[str, int] = {}
-        for pod in self.items("pods"):
-            if pod["spec"].get("nodeName"):
-                rack = self.rack(pod["spec"]["nodeName"])
-                used[rack] = used.get(rack, 0) + 1
-        pods = sorted(self.pods(inference), key=lambda pod: used[self.rack(pod["spec"]["nodeName"])])
+        labels = self.node_labels()
+        hosts = [pod["spec"]["nodeName"] for pod in self.items("pods") if pod["spec"].get("nodeName")]
+        used = Counter(rack_of(labels[host]) for host in hosts)
+        pods = sorted(self.pods(inference), key=lambda pod: used[rack_of(labels[pod["spec"]["nodeName"]])])
         mark = pods[0]["metadata"]["labels"]["scheduling.covey.dev/pod-group"]
         return [pod for pod in pods if pod["metadata"]["labels"]["scheduling.covey.dev/pod-group"] == mark]
+
+
+def rack_of(labels: dict[str, str]) -> str:
+    """``block/rack`` of a node with these labels."""
+    return "/".join(labels[f"cloud.provider.com/topology-{level}"] for level in ("block", "rack"))
 
 
 def show_creation_order(created: list[dict[str, Any]]) -> None:
@@ -374,15 +406,6 @@ def show(text: str) -> None:
     """Print what a command printed."""
     for line in text.rstrip().splitlines():
         print(f"    {line}", flush=True)
-
-
-def wait_for_interrupt() -> None:
-    """Stay until Ctrl-C."""
-    try:
-        while True:
-            time.sleep(3600)
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

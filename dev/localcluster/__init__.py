@@ -7,11 +7,13 @@ from localcluster.components import NATIVE_GROUPS, Gates
 from localcluster.nodes import Nodes
 from localcluster.ports import free_port
 from localcluster.process import PortTakenError, Process, ProcessError
+from localcluster.troubles import TROUBLES
 from localcluster.waiting import NotReachedError, eventually
 from localcluster.watch import Recording
 
 __all__ = [
     "NATIVE_GROUPS",
+    "TROUBLES",
     "ApiClient",
     "ApiError",
     "BuildError",

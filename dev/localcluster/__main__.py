@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from localcluster import BuildError, Cluster, Nodes, ProcessError, cleanup
+from localcluster import TROUBLES, Cluster, Nodes, cleanup
 from localcluster.nodes import Preset
 from localcluster.programs import ROOT
 
@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return _stop(options.directory) if options.command == "stop" else _run(options)
-    except (BuildError, ProcessError, RuntimeError) as error:
+    except TROUBLES as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("localcluster", description="A real control plane with simulated GPU nodes.")
     parser.set_defaults(command="run")
     for name, default in (("blocks", 2), ("racks", 3), ("nodes", 6), ("gpus", 8)):
-        parser.add_argument(f"--{name}", type=int, default=default, metavar="N", help=f"default {default}")
+        parser.add_argument(f"--{name}", type=_count, default=default, metavar="N", help=f"default {default}")
     parser.add_argument("--preset", choices=get_args(Preset), default="kueue", help="whose topology labels; kueue")
     parser.add_argument("--with-covey", action="store_true", help="start Covey's processes and kube-scheduler too")
     parser.add_argument("--detach", action="store_true", help="leave it running and return")
@@ -36,6 +36,13 @@ def _parser() -> argparse.ArgumentParser:
     stop.add_argument("directory", type=Path, help="its directory, as printed at its start")
     stop.set_defaults(command="stop")
     return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} is less than nothing")
+    return number
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -67,7 +74,7 @@ def _introduce(cluster: Cluster, nodes: Nodes, seconds: float) -> None:
         f"A cluster of {len(nodes)} simulated nodes ({nodes.blocks} blocks x {nodes.racks} racks x {nodes.nodes} nodes, "
         f"{nodes.gpus} GPUs each) is working after {seconds:.1f} s.\n\n"
         f"  export KUBECONFIG={cluster.kubeconfig}\n"
-        f"  export PATH={cluster.binary('kubectl').parent}:$PATH      # for its kubectl\n"
+        f"  export PATH={Path(sys.executable).parent}:{cluster.binary('kubectl').parent}:$PATH      # covey and its kubectl\n"
     )
     for process in cluster.processes.values():
         print(f"  {process.name:<24} pid {process.pid:<8} {process.log}")

@@ -111,8 +111,11 @@ def ensure(*, report: bool = True) -> Binaries:
     """Find the programs, and build first what is missing.
 
     Raises:
-        BuildError: when Go is missing or too old, or a build fails.
+        BuildError: when openssl is missing, Go is missing or too old, or a build fails.
     """
+    if shutil.which("openssl") is None:
+        # Said here, not minutes later, when the build is done.
+        raise BuildError("openssl was not found: it makes the key that signs service account tokens; install it.")
     if (binaries := find()) is not None:
         return binaries
     target = cache_directory()
@@ -214,6 +217,11 @@ def _write_stages(go: str, target: Path) -> None:
         for path in sorted((root / folder).glob("*.yaml"))
         if path.name != "kustomization.yaml"
     ]
+    if not texts:
+        raise BuildError(
+            f"The stages of kwok are not in {root}: run `go mod download` in {MODULE}, or put a {STAGES} beside the "
+            "programs of COVEY_ASSETS"
+        )
     partial = target / f"{STAGES}.partial"
     partial.write_text("\n---\n".join(texts))
     partial.rename(target / STAGES)

@@ -36,11 +36,19 @@ def _stop_all(files: Iterable[Path]) -> None:
         _signal(pid, signal.SIGCONT)
     deadline = time.monotonic() + STOP_SECONDS
     for path, pid in pids.items():
-        while _exists(pid) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        if _exists(pid):
+        if not _gone(pid, deadline):
             _signal(pid, signal.SIGKILL)
+            _gone(pid, time.monotonic() + STOP_SECONDS)
         path.unlink(missing_ok=True)
+
+
+def _gone(pid: int, deadline: float) -> bool:
+    """Wait for the end of a process that need not be a child of this one."""
+    while _exists(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 def _running(path: Path) -> int | None:
@@ -62,8 +70,8 @@ def _exists(pid: int) -> bool:
     """Whether a process runs; one that has ended and waits for its parent does not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
+    except (ProcessLookupError, PermissionError):
+        return False  # it has ended, and somebody else's process may have got its number
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     return True

@@ -140,7 +140,8 @@ class Cluster(ControlPlane):
         self.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.ensure(accounts, {"metadata": {"name": name}})
-        request = {"spec": {"expirationSeconds": 24 * 3600}}
+        # A detached cluster may be kept for long, and nothing renews the tokens of its processes.
+        request = {"spec": {"expirationSeconds": 365 * 24 * 3600}}
         return str(self.api("POST", f"{accounts}/{name}/token", request)["status"]["token"])
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:

@@ -41,9 +41,35 @@ def test_one_missing_program_is_missed() -> None:
 
 
 def test_without_go_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command(tmp_path / "openssl")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(binaries.BuildError, match="COVEY_ASSETS"):
         binaries.ensure()
+
+
+def test_openssl_is_missed_before_anything_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    command(tmp_path / "go")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildError, match="openssl was not found"):
+        binaries.ensure()
+
+
+def test_stages_that_are_not_in_the_module_cache_are_missed_and_not_cached_empty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    target = fill(binaries.cache_directory(), *binaries.PROGRAMS)
+    for name in ("openssl", "go"):  # this one knows of no directory, as before `go mod download`
+        command(tmp_path / name)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildError, match="The stages of kwok are not in"):
+        binaries.ensure()
+    assert not (target / binaries.STAGES).exists()
+
+
+def command(path: Path) -> None:
+    """A program that says nothing and succeeds."""
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
 
 
 def test_the_cache_is_named_by_what_decides_its_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
