@@ -38,11 +38,11 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 		|| { echo "crds/ is out of date: run 'make crds'" >&2; exit 1; }
 
 bench: $(READY) ## How fast the planner is (nothing is asserted)
-	@$(BIN)/python tests/bench/plan_speed.py $(ARGS)
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
-	@$(BIN)/python tests/bench/native.py $(ARGS)
-	@$(BIN)/python tests/bench/quality.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/quality.py
 
 cluster: $(READY) binaries ## Leave a local cluster running and print its kubeconfig
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)

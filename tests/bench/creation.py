@@ -5,20 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "tests")]
-
-from bench.machine import describe_machine  # noqa: E402 - found only once the path is set
-from covey.api import core  # noqa: E402
-from covey.kube.client import Client  # noqa: E402
-from covey.kube.reflector import Reflector  # noqa: E402
-from covey.kube.resources import PODS  # noqa: E402
-from localcluster import Cluster, Nodes, Process, programs  # noqa: E402
+from bench.machine import describe_machine
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import PODS
+from localcluster import Cluster, Nodes, Process, programs
 
 SIZE = 1000
 MANIFEST = """

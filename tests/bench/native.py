@@ -22,16 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "tests")]
-
-from bench.machine import describe_machine  # noqa: E402 - found only once the path is set
-from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects, Tree, create_all, make_owner  # noqa: E402
-from covey.api import core  # noqa: E402
-from covey.kube.client import Client  # noqa: E402
-from covey.kube.reflector import Reflector  # noqa: E402
-from covey.kube.resources import NODES, PODS  # noqa: E402
-from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs  # noqa: E402
+from bench.machine import describe_machine
+from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects, Tree, create_all, make_owner
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import NODES, PODS
+from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs
 
 GROUPS_PER_TREE: Final = 2
 PODS_PER_GROUP: Final = 4

@@ -12,16 +12,13 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
+import msgspec
 
-import msgspec  # noqa: E402 - found only once the path is set
-
-from bench.plan_floor import TOPOLOGY, hierarchical, node  # noqa: E402
-from covey.api import core  # noqa: E402
-from covey.placement.inventory import Inventory  # noqa: E402
-from covey.placement.planner import plan_minimum  # noqa: E402
-from covey.placement.shape import shape_of  # noqa: E402
+from bench.plan_floor import TOPOLOGY, hierarchical, node
+from covey.api import core
+from covey.placement.inventory import Inventory
+from covey.placement.planner import plan_minimum
+from covey.placement.shape import shape_of
 
 NODES: Final = 5_000
 PODS: Final = 10_000

@@ -19,15 +19,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests"))
-
-from bench import plan_cache  # noqa: E402 - found only once the path is set
-from bench.machine import describe_machine  # noqa: E402
-from bench.plan_floor import POD_EVENTS, TOPOLOGY, Floor, hierarchical, named, node, role, shape  # noqa: E402
-from covey.placement.model import Gang, Refusal, Shape  # noqa: E402
-from covey.placement.planner import plan_minimum, plan_surplus  # noqa: E402
-from oracle.case import bound  # noqa: E402
+from bench import plan_cache
+from bench.machine import describe_machine
+from bench.plan_floor import POD_EVENTS, TOPOLOGY, Floor, hierarchical, named, node, role, shape
+from covey.placement.model import Gang, Refusal, Shape
+from covey.placement.planner import plan_minimum, plan_surplus
+from oracle.case import bound
 
 WARM_UP: Final = 20
 EVENTS: Final = 2_000

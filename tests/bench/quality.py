@@ -18,14 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "dev"), str(ROOT / "tests")]
+import msgspec
 
-import msgspec  # noqa: E402 - found only once the path is set
-
-from bench.machine import describe_machine  # noqa: E402
-from bench.native import control_plane, start_scheduler  # noqa: E402
-from bench.trees import (  # noqa: E402
+from bench.machine import describe_machine
+from bench.native import control_plane, start_scheduler
+from bench.trees import (
     COVEY,
     KEYS,
     NAMESPACE,
@@ -38,12 +35,12 @@ from bench.trees import (  # noqa: E402
     create_pods,
     make_owner,
 )
-from covey.api import core  # noqa: E402
-from covey.api.constants import ADMITTED  # noqa: E402
-from covey.kube.client import Client  # noqa: E402
-from covey.kube.reflector import Reflector  # noqa: E402
-from covey.kube.resources import COMPOSITE_POD_GROUPS, NODES, PODS, Resource  # noqa: E402
-from covey.placement.model import (  # noqa: E402
+from covey.api import core
+from covey.api.constants import ADMITTED
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import COMPOSITE_POD_GROUPS, NODES, PODS, Resource
+from covey.placement.model import (
     Gang,
     Level,
     PodRequest,
@@ -52,9 +49,9 @@ from covey.placement.model import (  # noqa: E402
     Shape,
     Topology,
 )
-from localcluster import Cluster  # noqa: E402
-from oracle import cpsat  # noqa: E402
-from oracle.case import Case, Hold  # noqa: E402
+from localcluster import Cluster
+from oracle import cpsat
+from oracle.case import Case, Hold
 
 TOPOLOGY: Final = Topology("floor", (Level("block", (KEYS["block"],)), Level("rack", (KEYS["rack"],))))
 PATIENCE: Final = 12
