@@ -115,7 +115,9 @@ def test_a_group_of_another_resource(bench: Workbench) -> None:
     bench.create(role("b"), name="a-0")
     bench.await_pods(1, inference="a-0")
     bench.create(role("0-b"), name="a")
-    bench.await_condition("Admitted", "False", "NameTaken", name="a")
+    message = bench.await_condition("Admitted", "False", "NameTaken", name="a")
+    assert "belongs to DisaggregatedInference a-0" in message
+    assert "delete" not in message
     assert len(bench.pods(inference="a-0")) == 1
 
 

@@ -208,8 +208,3 @@ class Role(Model):
     def default_restart_policy(self) -> RestartPolicy:
         """Replicas of several pods are one process group and restart as one."""
         return RestartPolicy.RECREATE_REPLICA if self.size > 1 else RestartPolicy.NONE
-
-    @property
-    def leader(self) -> PodTemplate:
-        """The template of the pod with index 0."""
-        return self.template if self.leader_template is None else self.leader_template

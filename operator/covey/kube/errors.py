@@ -18,8 +18,7 @@
     │       ├── Invalid             422 validation, and every failed test of a JSON patch
     │       └── TooManyRequests     429, after the client's own attempts
     ├── LeaseLost                   somebody else leads, or may lead
-    ├── Retryable                   Covey's own: try again after a delay
-    └── Terminal                    Covey's own: trying again cannot help; a person has to change something
+    └── Retryable                   Covey's own: try again after a delay
 """
 
 # ruff: noqa: N818 - named for what happened, as the API's own reasons are
@@ -174,12 +173,3 @@ class Retryable(Exception):
     def __init__(self, delay: float, message: str = "") -> None:
         super().__init__(message or f"again in {delay:g} s")
         self.delay = delay
-
-
-class Terminal(Exception):
-    """Trying again cannot help: ``reason`` (CamelCase) and ``message`` are for the condition a person reads."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
-        self.reason = reason
-        self.message = message

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, Terminal, Unreachable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, Unreachable
 from covey.observability.logging import get_logger
 from covey.observability.metrics import WORKQUEUE_DEPTH
 
@@ -164,8 +164,8 @@ class WorkQueue(Generic[K]):
 async def run_workers(queue: WorkQueue[K], handler: Callable[[K], Awaitable[None]], workers: int) -> None:
     """Work on the queue's keys, that many at a time, until the queue is closed and empty.
 
-    What ``handler`` raises decides what happens to its key: ``Retryable`` brings it back after its delay,
-    ``Terminal`` drops it until it is added again, anything else brings it back with back-off.
+    What ``handler`` raises decides when its key comes back: ``Retryable`` after its delay, anything else with
+    back-off.
     """
     async with asyncio.TaskGroup() as group:
         for _ in range(workers):
@@ -194,9 +194,6 @@ def _after_failure(queue: WorkQueue[K], key: K, error: Exception) -> None:
         queue.forget(key)
         queue.add_after(key, error.delay)
         _log.debug("again later", key=key, delay=error.delay, why=str(error))
-    elif isinstance(error, Terminal):
-        queue.forget(key)
-        _log.warning("given up until it changes", key=key, reason=error.reason, error=error.message)
     elif isinstance(error, Conflict | AlreadyExists):
         _log.debug("conflict", key=key, error=str(error), delay=queue.retry(key))
     elif isinstance(error, ApiError | Unreachable):

@@ -40,7 +40,6 @@ class Resource:
 PODS: Final = Resource("", "v1", "pods", "Pod")
 NODES: Final = Resource("", "v1", "nodes", "Node", namespaced=False)
 SERVICES: Final = Resource("", "v1", "services", "Service")
-NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", namespaced=False)
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)

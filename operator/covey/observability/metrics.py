@@ -39,9 +39,7 @@ def _histogram(name: str, text: str, *labels: str, buckets: tuple[float, ...] = 
 
 
 # Operator
-RECONCILE_TOTAL: Final = _counter(
-    "covey_reconcile_total", "Reconciles by result (success, error, requeue, terminal).", "result"
-)
+RECONCILE_TOTAL: Final = _counter("covey_reconcile_total", "Reconciles by result (success, error, requeue).", "result")
 RECONCILE_DURATION: Final = _histogram("covey_reconcile_duration_seconds", "Wall time of one reconcile.")
 
 # Planner and admission

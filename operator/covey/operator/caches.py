@@ -237,7 +237,7 @@ class Caches:
         if kind == DELETED:
             # What is known of it must not be taken for its namesake's.
             self.forget(item.metadata.key)
-        # What is written into the status is no reason to look again.
+        # A change of the status alone comes through kopf, once: what somebody else wrote there has to be put right.
         if kind == DELETED or before is None or item.metadata.generation != before.metadata.generation:
             self._enqueue(item.metadata.key)
 

@@ -51,7 +51,6 @@ class Executor:
     ) -> None:
         self._client = client
         self._owner = owner
-        self._observed = observed
         self._created = created
         self._width = width
         self._surveyed: dict[str, dict[str, Named]] = {}
@@ -144,13 +143,10 @@ class Executor:
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
             waits = f"waits until {kind} {name} of the former resource of this name is deleted"
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
-        raise Blocked(
-            Problem(
-                REASON_NAME_TAKEN,
-                f"{kind} {name} exists and is not Covey's: delete it, or give this resource another name",
-                retry=True,
-            )
-        )
+        remedy = "is not Covey's: delete it, or give this resource another name"
+        if owner is not None and owner.kind == "DisaggregatedInference":
+            remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
+        raise Blocked(Problem(REASON_NAME_TAKEN, f"{kind} {name} exists and {remedy}", retry=True))
 
     async def _delete_pod(self, action: DeletePod) -> None:
         metadata = action.pod.metadata

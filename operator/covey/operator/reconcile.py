@@ -21,8 +21,8 @@ from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
-from covey.observability.metrics import PODS_RELEASED, RECONCILE_DURATION, RECONCILE_TOTAL
-from covey.operator import podstate, status
+from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL
+from covey.operator import status
 from covey.operator.actions import Actions, Note
 from covey.operator.caches import Caches, Key
 from covey.operator.execute import Executor
@@ -180,10 +180,6 @@ class Reconciler:
             # Not about a pod: rules of access, a webhook that does not answer, a validation of a later release.
             _log.warning("refused", error=str(refused))
             return Problem(REASON_REFUSED, refused.message, retry=True)
-        for item in actions.delete_pods:
-            if podstate.is_released(item.pod):
-                reason = item.pod.metadata.annotation(names.ANNOTATION_RELEASE) or "Unknown"
-                PODS_RELEASED.labels(reason).inc()
         return None
 
     async def _report(

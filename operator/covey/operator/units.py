@@ -83,10 +83,10 @@ def _progress(
     if admitted.status != "True":
         return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
     bound = {role.name: sum(state.is_bound for state in states.get(role.name, {}).values()) for role in roles}
-    if short := _short(roles, bound, minimum=True):
+    if short := _short(roles, bound):
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
     ready = {role.name: sum(state.is_ready for state in states.get(role.name, {}).values()) for role in roles}
-    if short := _short(roles, ready, minimum=True):
+    if short := _short(roles, ready):
         return Phase.SCHEDULED, "NotReady", f"bound; Ready are {short} of the minimum: see its pods"
     surplus = [_surplus(role, states.get(role.name, {})) for role in roles if ready[role.name] < role.replicas]
     if surplus:
@@ -108,9 +108,9 @@ def _surplus(role: Role, states: Mapping[int, ReplicaState]) -> str:
     return f"{role.name} {ready}/{role.replicas}: {', '.join(texts)}"
 
 
-def _short(roles: tuple[Role, ...], counts: Mapping[str, int], *, minimum: bool) -> str:
-    """Roles that have fewer replicas than they should, as ``prefill 1/2``."""
-    wanted = ((role.name, role.min_replicas if minimum else role.replicas) for role in roles)
+def _short(roles: tuple[Role, ...], counts: Mapping[str, int]) -> str:
+    """Roles that have fewer replicas than their minimum, as ``prefill 1/2``."""
+    wanted = ((role.name, role.min_replicas) for role in roles)
     return ", ".join(f"{name} {counts[name]}/{count}" for name, count in wanted if counts[name] < count)
 
 

@@ -70,6 +70,3 @@ def test_every_class_is_in_the_tree() -> None:
 
 def test_covey_s_own() -> None:
     assert errors.Retryable(2.5).delay == 2.5
-    terminal = errors.Terminal("TemplateRejected", "unknown field")
-    assert (terminal.reason, terminal.message) == ("TemplateRejected", "unknown field")
-    assert str(terminal) == "TemplateRejected: unknown field"

@@ -6,7 +6,7 @@ import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.kube.errors import ApiError, Conflict, Retryable, Terminal, Unreachable
+from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
 from covey.observability.metrics import REGISTRY
 from unit.kube.virtual_time import now, run
@@ -192,7 +192,6 @@ def worked(failure: Exception | None, times: int) -> list[float]:
     [
         (None, [0]),
         (Retryable(60.0, "waits for something"), [0, 60, 120, 180]),
-        (Terminal("Reason", "message"), [0]),
         (Conflict(409), [0, 1, 3, 7]),
         (Unreachable("gone"), [0, 1, 3, 7]),
         (ApiError(500), [0, 1, 3, 7]),
