@@ -6,10 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from api_manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serving, workers
-from cluster.workbench import label, name_of, uid_of
+from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of, pin_of
 
@@ -31,10 +30,6 @@ def taint(cluster: Cluster, node: str) -> None:
 
 def delete(cluster: Cluster, node: str) -> None:
     cluster.delete_nodes([node])
-
-
-def uids(pods: list[Object]) -> set[str]:
-    return {uid_of(pod) for pod in pods}
 
 
 @pytest.mark.parametrize("harm", [cordon, taint, delete])

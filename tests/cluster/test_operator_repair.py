@@ -6,7 +6,7 @@ import pytest
 
 from api_manifests import Object
 from cluster.operating import bench, operator
-from cluster.workbench import Workbench, is_gated, is_ready, name_of, uid_of
+from cluster.workbench import Workbench, is_gated, is_ready, name_of, uid_of, uids
 from localcluster import Process, eventually
 
 __all__ = ["bench", "operator"]
@@ -20,10 +20,6 @@ def served(bench: Workbench, nodes: Callable[..., list[str]]) -> Workbench:
     (node, *_) = nodes(blocks=1, racks=1, nodes=1)
     bench.bind(pods, node)
     return bench
-
-
-def uids(pods: list[Object]) -> set[str]:
-    return {uid_of(pod) for pod in pods}
 
 
 def test_a_pod_of_a_replica_of_several_takes_the_replica_with_it(served: Workbench) -> None:

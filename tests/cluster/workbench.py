@@ -150,6 +150,10 @@ def uid_of(item: Object) -> str:
     return str(item["metadata"]["uid"])
 
 
+def uids(items: list[Object]) -> set[str]:
+    return {uid_of(item) for item in items}
+
+
 def label(item: Object, key: str) -> str:
     return str(item["metadata"]["labels"][f"covey.dev/{key}"])
 
