@@ -126,8 +126,7 @@ class Reconciler:
         ):
             bad_template = await self._templates.find_problem(backend_of(inference).tree(inference, levels=levels))
         # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
-        planned, problem = await self._act(inference, owner, observed, problem, bad_template)
-        notes = () if problem is not None else planned.actions.notes
+        planned, problem, notes = await self._act(inference, owner, observed, problem, bad_template)
         # 6. Tell.
         now = _rfc3339(self._clock())
         before = self._written.get(owner.uid) or stored.status
@@ -146,16 +145,18 @@ class Reconciler:
         observed: Observed,
         problem: Problem | None,
         bad_template: Problem | None,
-    ) -> tuple[Plan, Problem | None]:
+    ) -> tuple[Plan, Problem | None, tuple[Note, ...]]:
+        """What was planned, what stands in the way, and what there is to tell of what was done."""
         suspended = inference.spec.suspend and is_supported(inference)
         if suspended or problem is None:
             planned = plan(inference, observed)
             if planned.held or bad_template is None:
                 places = desired_slots(planned.revision, planned.layout)
                 self._caches.retire((owner.namespace, owner.name), observed, places)
-                return planned, await self._execute(owner, observed, planned.actions) or problem
+                failure = await self._execute(owner, observed, planned.actions)
+                return planned, failure or problem, () if failure else planned.actions.notes
             problem = bad_template
-        return stand_still(inference, observed), problem
+        return stand_still(inference, observed), problem, ()
 
     async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
         if not actions:
