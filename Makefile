@@ -25,7 +25,7 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
-test-slow: $(READY) binaries ## What waits for minutes: pods of nodes that are gone
+test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
 
 check: $(READY) ## Formatting, lint, types, layers, and drift of what is generated

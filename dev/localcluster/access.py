@@ -1,12 +1,13 @@
 """Who may talk to the API server: the static tokens it starts with, and the kubeconfig files that carry a token."""
 
 import secrets
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 #: Name in kubeconfig files of the cluster, the user and the context.
 NAME = "covey-local"
@@ -45,20 +46,12 @@ def write_kubeconfig(path: Path, *, server: str, token: str, authority: Path, na
 
 
 def write_service_account_key(path: Path) -> None:
-    """Make the key that signs service account tokens, unless it is there.
-
-    Raises:
-        RuntimeError: when openssl is missing or fails.
-    """
+    """Make the key that signs service account tokens, unless it is there."""
     if path.exists():
         return
-    try:
-        subprocess.run(["openssl", "genrsa", "-out", str(path), "2048"], check=True, capture_output=True, text=True)
-    except FileNotFoundError:
-        raise RuntimeError("openssl was not found: it makes the key that signs service account tokens") from None
-    except subprocess.CalledProcessError as error:
-        raise RuntimeError(f"openssl could not make the service account key: {error.stderr}") from error
-    path.chmod(0o600)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    path.touch(mode=0o600)
+    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
 
 
 def kube_scheduler_rights(namespace: str, account: str) -> list[dict[str, Any]]:

@@ -111,11 +111,8 @@ def ensure(*, report: bool = True) -> Binaries:
     """Find the programs, and build first what is missing.
 
     Raises:
-        BuildError: when openssl is missing, Go is missing or too old, or a build fails.
+        BuildError: when Go is missing or too old, or a build fails.
     """
-    if shutil.which("openssl") is None:
-        # Said here, not minutes later, when the build is done.
-        raise BuildError("openssl was not found: it makes the key that signs service account tokens; install it.")
     if (binaries := find()) is not None:
         return binaries
     target = cache_directory()

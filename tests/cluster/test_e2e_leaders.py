@@ -45,6 +45,7 @@ def leaders(cluster: Cluster) -> Iterator[dict[str, Process]]:
         cluster.stop_all()
 
 
+@pytest.mark.slow
 def test_the_second_replicas_finish_what_the_first_began(
     cluster: Cluster, serving: Serving, nodes: AddNodes, leaders: dict[str, Process]
 ) -> None:

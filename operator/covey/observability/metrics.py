@@ -50,7 +50,7 @@ GANG_ADMISSIONS: Final = _counter(
     "covey_gang_admissions_total", "Admissions committed, by kind (minimum, surplus).", "kind"
 )
 GANG_REFUSALS: Final = _counter("covey_gang_refusals_total", "Gangs refused a plan, by reason.", "reason")
-GANGS_WAITING: Final = _gauge("covey_gangs_waiting", "Gangs whose minimum waits for room.")
+GANGS_WAITING: Final = _gauge("covey_gangs_waiting", "Gangs whose minimum has no place yet.")
 PODS_RELEASED: Final = _counter("covey_pods_released_total", "Pins given up before the pod was bound.", "reason")
 
 # Extender

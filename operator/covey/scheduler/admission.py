@@ -70,6 +70,11 @@ class Admission:
         self._recorder = recorder
         self._decided = decided
         self._entries: dict[Key, Entry] = {}
+        #: Of these: to be planned now, refused until something changes, and without their minimum. A pass looks at
+        #: these only, for most units of a cluster run.
+        self._open: dict[Key, Entry] = {}
+        self._refused: dict[Key, Entry] = {}
+        self._unplaced: dict[Key, Entry] = {}
         self._dirty: set[Key] = set()
         self._rooms: set[str] = set()
         #: What may help units that were refused: nodes changed, or room is no longer kept for somebody.
@@ -144,9 +149,9 @@ class Admission:
         helped = self._helped(rooms)
         if self._unkept:
             self._unkept = False
-            helped = [root for root, entry in self._entries.items() if entry.refused]
+            helped = list(self._refused)
         self._retry(helped)
-        metrics.GANGS_WAITING.set(sum(entry.want in {Want.MINIMUM, Want.PODS} for entry in self._entries.values()))
+        metrics.GANGS_WAITING.set(len(self._unplaced))
         for want, root in self._due():
             try:
                 await self._plan(root, want)
@@ -166,7 +171,8 @@ class Admission:
         unit = self._cache.index.unit(root)
         before = self._entries.get(root)
         if unit is None:
-            self._unkept |= holds(self._entries.pop(root, None))
+            self._unkept |= holds(before)
+            self._file(root, None)
             self._queueing.forget(root)
             if timer := self._timers.pop(root, None):
                 timer.cancel()
@@ -181,12 +187,25 @@ class Admission:
 
     def _enter(self, root: Key, entry: Entry) -> None:
         before = self._entries.get(root)
-        self._entries[root] = entry
+        self._file(root, entry)
         if holds(before) and not holds(entry):
             self._unkept = True
             self._wake.set()
         if before is None or before.decision != entry.decision:
             self._decided(root)
+
+    def _file(self, root: Key, entry: Entry | None) -> None:
+        for shelf in (self._entries, self._open, self._refused, self._unplaced):
+            shelf.pop(root, None)
+        if entry is None:
+            return
+        self._entries[root] = entry
+        if entry.refused:
+            self._refused[root] = entry
+        elif entry.want is Want.MINIMUM or entry.want is Want.SURPLUS:
+            self._open[root] = entry
+        if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
+            self._unplaced[root] = entry
 
     def _alarm(self, root: Key, entry: Entry) -> None:
         """Look again when time alone can change something: a wait ends, an exclusion runs out, a wait was too long."""
@@ -212,9 +231,8 @@ class Admission:
 
         return [
             root
-            for root, entry in self._entries.items()
-            if entry.refused
-            and entry.gang is not None
+            for root, entry in self._refused.items()
+            if entry.gang is not None
             and any(
                 pod.node is None and fits(pod.shape)
                 for role in entry.gang.roles
@@ -225,7 +243,7 @@ class Admission:
 
     def _retry(self, roots: Iterable[Key]) -> None:
         for root in roots:
-            self._entries[root] = replace(self._entries[root], refused=False)
+            self._file(root, replace(self._entries[root], refused=False))
 
     def _due(self) -> Iterator[tuple[Want, Key]]:
         """What to plan, in order: by priority; in each all minimums by age, then all surplus.
@@ -233,11 +251,7 @@ class Admission:
         Surplus waits while a minimum of its priority or a higher one is about to be planned. Whether it still holds
         is asked at each step, for a plan before may have changed it.
         """
-        due = [
-            (entry, root)
-            for root, entry in self._entries.items()
-            if entry.want in {Want.MINIMUM, Want.SURPLUS} and not entry.refused
-        ]
+        due = [(entry, root) for root, entry in self._open.items()]
         due.sort(key=lambda each: (each[0].order[0], each[0].want is Want.SURPLUS, each[0].order))
         for entry, root in due:
             if self._entries.get(root) is not entry or root in self._dirty:
@@ -250,14 +264,14 @@ class Admission:
         now = asyncio.get_running_loop().time()
         return any(
             entry.settling(now) and (entry.gang is None or entry.order[0] <= surplus.order[0])
-            for entry in self._entries.values()
+            for entry in self._unplaced.values()
         )
 
     async def _plan(self, root: Key, want: Want) -> None:
         entry = self._entries[root]
         gang = entry.gang
         assert gang is not None
-        asked, closed = self._reservations.confine(gang, self._entries, surplus=want is Want.SURPLUS)
+        asked, closed = self._reservations.confine(gang, self._unplaced.values(), surplus=want is Want.SURPLUS)
         if gang.spread is not None and entry.decision.topology is not None:
             # A sibling may have been placed in this very pass.
             taken = self._queueing.occupied(entry.unit, entry.decision.topology)

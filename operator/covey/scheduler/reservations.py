@@ -9,7 +9,7 @@ it. A unit that runs there already may still replace what it lost.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 from covey.api import core
@@ -17,7 +17,6 @@ from covey.placement.model import Gang, Path, Refusal
 from covey.scheduler import entries, times
 from covey.scheduler.cache import Cache
 from covey.scheduler.entries import Entry, Want
-from covey.scheduler.tree import Key
 
 
 class Reservations:
@@ -42,16 +41,18 @@ class Reservations:
         reservation = core.Reservation(path=path, since=times.rfc3339(self._clock()), level=level)
         return replace(entry, decision=replace(entry.decision, reservation=reservation))
 
-    def confine(self, gang: Gang, waiting: Mapping[Key, Entry], *, surplus: bool) -> tuple[Gang, list[Path]]:
+    def confine(self, gang: Gang, waiting: Iterable[Entry], *, surplus: bool) -> tuple[Gang, list[Path]]:
         """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
 
         What is kept in another topology than the gang's own is closed to it node by node.
         """
         closed: list[Path] = []
         nodes: dict[str, str] = {}
-        for entry in waiting.values():
+        for entry in waiting:
+            if not self._before(entry, gang, surplus=surplus):
+                continue
             reservation, topology = entry.decision.reservation, entry.decision.topology
-            if reservation is None or topology is None or not self._before(entry, gang, surplus=surplus):
+            if reservation is None or topology is None:
                 continue
             if topology.name == gang.topology:
                 closed.append(tuple(reservation.path))

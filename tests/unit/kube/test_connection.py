@@ -2,14 +2,19 @@ import asyncio
 import base64
 import ssl
 import stat
-import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from lightkube.config.models import UserExec
 
 from covey.kube.connection import Connection, ExecPlugin, Fixed, TokenFile, load
@@ -109,22 +114,16 @@ async def test_kinds_of_users(tmp_path: Path) -> None:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    key, certificate = tmp_path / "tls.key", tmp_path / "tls.crt"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=covey",
-        "-keyout",
-    ]
-    subprocess.run([*command, str(key), "-out", str(certificate)], check=True, capture_output=True)
-    return certificate, key
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "covey")])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=2))
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    files[0].write_bytes(builder.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files
 
 
 def test_certificates(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

@@ -41,16 +41,8 @@ def test_one_missing_program_is_missed() -> None:
 
 
 def test_without_go_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    command(tmp_path / "openssl")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(binaries.BuildError, match="COVEY_ASSETS"):
-        binaries.ensure()
-
-
-def test_openssl_is_missed_before_anything_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    command(tmp_path / "go")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(binaries.BuildError, match="openssl was not found"):
         binaries.ensure()
 
 
@@ -58,8 +50,7 @@ def test_stages_that_are_not_in_the_module_cache_are_missed_and_not_cached_empty
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     target = fill(binaries.cache_directory(), *binaries.PROGRAMS)
-    for name in ("openssl", "go"):  # this one knows of no directory, as before `go mod download`
-        command(tmp_path / name)
+    command(tmp_path / "go")  # it knows of no directory, as before `go mod download`
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(binaries.BuildError, match="The stages of kwok are not in"):
         binaries.ensure()

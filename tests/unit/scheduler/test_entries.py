@@ -120,7 +120,7 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     now = times.seconds("2026-01-01T01:00:00Z") or 0.0
     reservations = Reservations(made, reserve_after=600.0, clock=lambda: now)
     old = reservations.consider(waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z"), refusal())
-    everybody = {("ns", "old"): old}
+    everybody = [old]
 
     def out(other: Entry, *, surplus: bool = False) -> list[Path]:
         assert other.gang is not None
@@ -136,6 +136,6 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     assert out(old) == []
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run"), created="2026-01-02")
     assert out(running) == []
-    admitted = {("ns", "old"): replace(old, want=Want.NOTHING)}
+    admitted = [replace(old, want=Want.NOTHING)]
     assert later.gang is not None
     assert reservations.confine(later.gang, admitted, surplus=False) == (later.gang, [])
