@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from localcluster import ApiError, Cluster, Nodes, Process, ProcessError, eventually
+from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
 Kubectl = Callable[..., str]
@@ -81,6 +82,17 @@ def namespace(cluster: Cluster, nodes: AddNodes) -> Iterator[str]:
         _empty(cluster, name)
     finally:
         cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: Cluster) -> Iterator[Process]:
+    """The scheduler process and a kube-scheduler with the configuration that it prints; no operator."""
+    try:
+        process = cluster.start_covey("scheduler")
+        cluster.start_scheduler(scheduler_config(process))
+        yield process
+    finally:
+        cluster.forget("kube-scheduler", "covey-scheduler")
 
 
 @pytest.fixture(scope="module")

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from localcluster import Cluster, Process, eventually
-from localcluster.programs import scheduler_config
 from scheduler_trees import Bench, Role, Tree, by_replica, gates_of, labels_of, node_of, pin_of, role_of, states
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"
 AddNodes = Callable[..., list[str]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def scheduler(cluster: Cluster) -> Iterator[Process]:
-    """The scheduler process and a kube-scheduler with the configuration that it prints; no operator."""
-    try:
-        process = cluster.start_covey("scheduler")
-        cluster.start_scheduler(scheduler_config(process))
-        yield process
-    finally:
-        cluster.forget("kube-scheduler", "covey-scheduler")
+pytestmark = pytest.mark.usefixtures("scheduler")
 
 
 @pytest.fixture

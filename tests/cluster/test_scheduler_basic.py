@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from localcluster import Cluster, Process, eventually
-from localcluster.programs import scheduler_config
+from localcluster import Cluster, eventually
 from scheduler_trees import GATE, GROUP, SCHEDULER, Bench, node_of, pin_of, resources
 
 AddNodes = Callable[..., list[str]]
+pytestmark = pytest.mark.usefixtures("scheduler")
 Json = dict[str, Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def scheduler(cluster: Cluster) -> Iterator[Process]:
-    """The scheduler process and a kube-scheduler with the configuration that it prints; no operator."""
-    try:
-        process = cluster.start_covey("scheduler")
-        cluster.start_scheduler(scheduler_config(process))
-        yield process
-    finally:
-        cluster.forget("kube-scheduler", "covey-scheduler")
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -142,10 +143,8 @@ class Admission:
             self._relabelled = False
             dirty.update(root for root, entry in self._entries.items() if self._queueing.misjudged(entry))
         for root in dirty:
-            try:
+            with self._alone(root):
                 self._assess(root)
-            except Exception as error:  # noqa: BLE001 - one odd unit must not keep the others from their turn
-                self._failed(root, error)
         helped = self._helped(rooms)
         if self._unkept:
             self._unkept = False
@@ -153,14 +152,19 @@ class Admission:
         self._retry(helped)
         metrics.GANGS_WAITING.set(len(self._unplaced))
         for want, root in self._due():
-            try:
+            with self._alone(root):
                 await self._plan(root, want)
-            except Exception as error:  # noqa: BLE001 - one odd unit must not keep the others from their turn
-                self._failed(root, error)
 
-    def _failed(self, root: Key, error: Exception) -> None:
-        """A unit that could not be judged is as good as refused, and says so."""
-        log.error("planning failed", namespace=root[0], root=root[1], exc_info=error)
+    @contextmanager
+    def _alone(self, root: Key) -> Iterator[None]:
+        """One odd unit does not keep the others from their turn: it is as good as refused, and says so."""
+        try:
+            yield
+        except Exception:
+            log.exception("planning failed", namespace=root[0], root=root[1])
+            self._fail(root)
+
+    def _fail(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
         entry = self._entries.get(root) or (Entry(unit, Want.NOTHING, Decision()) if unit else None)
         if entry is not None:
