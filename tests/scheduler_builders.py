@@ -180,9 +180,7 @@ def cache(*objects: core.Node | core.Group | core.Pod) -> Cache:
     return made
 
 
-def put(
-    made: Cache, each: core.Node | core.Group | core.Pod, previous_group: core.Group | None = None
-) -> None:
+def put(made: Cache, each: core.Node | core.Group | core.Pod, previous_group: core.Group | None = None) -> None:
     """Tell a cache of an object, as its watch would; for a group the test says what it was before."""
     if isinstance(each, core.Node):
         made.nodes.store[each.metadata.key] = each

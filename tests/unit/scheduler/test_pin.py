@@ -56,7 +56,9 @@ def manifest(gates: list[str], affinity: Json | None = None, annotations: Json |
     return {"metadata": metadata, "spec": spec}
 
 
-@given(gates=gate_lists, affinity=st.none() | affinities, notes=st.none() | st.just({}) | st.just({"a": "b", PINNED: "x"}))
+@given(
+    gates=gate_lists, affinity=st.none() | affinities, notes=st.none() | st.just({}) | st.just({"a": "b", PINNED: "x"})
+)
 def test_the_pin_stands_in_every_term_and_only_our_gate_goes(
     gates: list[str], affinity: Json | None, notes: Json | None
 ) -> None:
