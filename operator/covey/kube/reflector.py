@@ -14,7 +14,8 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
 from typing import Any, Final, Generic
 
 from covey.kube.client import Client
@@ -193,5 +194,13 @@ def expose(reflectors: Iterable[Reflector[Any]]) -> None:
     for reflector in reflectors:
         found.setdefault(reflector.resource, []).append(reflector)
     for resource, each in found.items():
-        metrics.CACHE_OBJECTS.labels(resource).set_function(lambda each=each: sum(len(one.store) for one in each))
-        metrics.WATCH_SILENCE.labels(resource).set_function(lambda each=each: max(one.silence for one in each))
+        metrics.CACHE_OBJECTS.labels(resource).set_function(partial(_held, each))
+        metrics.WATCH_SILENCE.labels(resource).set_function(partial(_silence, each))
+
+
+def _held(reflectors: Sequence[Reflector[Any]]) -> float:
+    return sum(len(reflector.store) for reflector in reflectors)
+
+
+def _silence(reflectors: Sequence[Reflector[Any]]) -> float:
+    return max(reflector.silence for reflector in reflectors)

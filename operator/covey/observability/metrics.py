@@ -101,7 +101,9 @@ KUBE_REQUEST_DURATION: Final = _histogram(
     "covey_kube_request_duration_seconds", "From sending a request until the head of its answer, by verb.", "verb"
 )
 WATCH_LISTS: Final = _counter(
-    "covey_watch_lists_total", "Complete lists of a resource; every one after the first made good a lost watch.", "resource"
+    "covey_watch_lists_total",
+    "Complete lists of a resource; every one after the first made good a lost watch.",
+    "resource",
 )
 WATCH_STARTS: Final = _counter(
     "covey_watch_starts_total", "Watches begun; the API server ends each after some minutes.", "resource"
