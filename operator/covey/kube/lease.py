@@ -130,7 +130,6 @@ class LeaseElector:
         self._leads = False
         self._metric = LEADER.labels(name)
         self._metric.set(0)
-        self._transitions = LEASE_TRANSITIONS.labels(name)
 
     @property
     def is_leader(self) -> bool:
@@ -229,7 +228,7 @@ class LeaseElector:
         else:
             now = self._clock()
             self._observed = self._observed.seen(lease, now) if self._observed else Observation(lease, now)
-            self._transitions.set(self._observed.transitions)
+            LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._doubtful = False
 
     async def _write(self) -> bool:
@@ -246,7 +245,7 @@ class LeaseElector:
             self._doubtful = True
             lease = await self._client.replace(LEASES, self._claimed(observed))
         self._observed = Observation(lease, sent)
-        self._transitions.set(self._observed.transitions)
+        LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._renewed = sent
         self._doubtful = False
         return True
