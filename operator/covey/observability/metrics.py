@@ -86,7 +86,26 @@ BARRIER_WAIT: Final = _histogram(
 )
 BARRIER_HELD: Final = _gauge("covey_barrier_held", "Bind calls held now.")
 EXTENDER_REQUESTS: Final = _counter(
-    "covey_extender_requests_total", "Calls of kube-scheduler, by verb and result.", "verb", "result"
+    "covey_extender_requests_total",
+    "Calls by verb (filter, preempt, bind) and result (ok, refused, unavailable, bad, too_large, busy, timeout, hung_up);"
+    " connections that came to no call (connect) by result (denied, too_many).",
+    "verb",
+    "result",
+)
+EXTENDER_DURATION: Final = _histogram(
+    "covey_extender_request_duration_seconds",
+    "From a call's head to its answer, by verb; a bind call's includes the time it was held.",
+    "verb",
+    buckets=(*_FAST, 60.0, 300.0, 900.0, 3600.0),
+)
+CERTIFICATE_RELOADS: Final = _counter(
+    "covey_extender_certificate_reloads_total",
+    "Changed certificate files read again, by result (success, error: the old ones stay in force).",
+    "result",
+)
+CERTIFICATE_EXPIRATION: Final = _gauge(
+    "covey_extender_certificate_expiration_timestamp_seconds",
+    "When the extender's certificate expires, in seconds since the epoch; 0 without TLS.",
 )
 
 # Kubernetes client
