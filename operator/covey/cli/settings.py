@@ -97,9 +97,11 @@ class Common(BaseModel):
 class OperatorConfig(Common):
     """``covey operator``."""
 
+    metrics_workload_limit: int = Field(500, ge=0)
+
     def settings(self) -> OperatorSettings:
         """What the process takes."""
-        return OperatorSettings(**self.shared())
+        return OperatorSettings(**self.shared(), metrics_workload_limit=self.metrics_workload_limit)
 
 
 class SchedulerConfig(Common):

@@ -14,7 +14,7 @@ from typing import Any
 
 from covey.api import core
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
@@ -104,6 +104,7 @@ class Cache:
 
     async def run(self) -> None:
         """Watch for ever."""
+        expose(self.reflectors)
         async with asyncio.TaskGroup() as tasks:
             for reflector in self.reflectors:
                 tasks.create_task(reflector.run())

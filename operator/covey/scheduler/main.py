@@ -38,6 +38,7 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
@@ -179,6 +180,7 @@ class _Leader:
         topologies = Topologies(cache)
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
+        lives = Lives()
         self._admission = Admission(
             cache,
             Committer(cache, writer),
@@ -186,9 +188,10 @@ class _Leader:
             self._queueing,
             Reservations(cache, reserve_after=settings.reserve_after),
             self._recorder,
+            lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
         )
-        self._statuses = StatusWriter(cache, client, self._admission.decision)
+        self._statuses = StatusWriter(cache, client, self._admission.decision, lives)
         self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
 
     async def run(self) -> None:

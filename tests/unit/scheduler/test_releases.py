@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from covey.api import core
-from covey.scheduler import times
+from covey.api import core, times
 from covey.scheduler.binder import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, Releases

@@ -47,6 +47,7 @@ def _common(command: F) -> F:
 
 @click.command()
 @_common
+@click.option("--metrics-workload-limit", metavar="N", help="Resources with gauges of their own. Default: 500.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)
