@@ -105,8 +105,9 @@ class Runner:
                 ready=lambda: True,
                 environment={**ENVIRONMENT, **_environment(container, pod)},
             )
-            process.start(wait=False)
             processes.append(process)
+        for process in processes:  # all or none
+            process.start(wait=False)
         (place / "addresses.json").write_text(json.dumps(addresses))
         return processes
 

@@ -3,12 +3,16 @@
 The tests follow one installation through its life, in this order; each says what it needs of those before it.
 """
 
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
+import pytest
 import yaml
 
+from authority import Authority
 from cluster.workbench import is_ready, name_of, uid_of
 from install.audit import Audit
 from install.chart import CHART, NAMESPACE, Helm, Object
@@ -57,13 +61,69 @@ def await_covey(cluster: Cluster, replicas: int = 1) -> None:
     eventually(settled, 60, f"{replicas} of each process")
 
 
+@pytest.fixture
+def certificates() -> Object:
+    """The secret of mode Existing."""
+    authority = Authority()
+    certificate, key = authority.issue("covey-scheduler-extender")
+    data = {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.pem}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "covey-scheduler-extender-tls", "namespace": NAMESPACE},
+        "stringData": {name: text.decode() for name, text in data.items()},
+    }
+
+
+@pytest.fixture
+def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
+    """Uninstalls, and waits until Covey's pods and processes are gone."""
+
+    def do() -> str:
+        with audit.pardon():
+            said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
+            eventually(
+                lambda: not cluster.api("GET", PODS.format(NAMESPACE))["items"], describe="Covey's pods are gone"
+            )
+            eventually(
+                lambda: not list((cluster.directory / "run").glob("covey-*.*.pid")), describe="so are the processes"
+            )
+        return said
+
+    return do
+
+
 def test_install_gives_a_working_set(cluster: Cluster, helm: Helm) -> None:
-    said = helm.install({"topology": {"preset": "kueue"}})
+    said = helm.install()
     assert "kubectl apply -f examples/disaggregated.yaml" in said
     await_covey(cluster)
     assert len(apply_example(cluster)) == 16
-    assert cluster.api("GET", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/default")
     assert "4/4" in cluster.kubectl("get", "dinf", "llama")
+
+
+def test_uninstall_keeps_what_people_made(cluster: Cluster, uninstall: Callable[[], str]) -> None:
+    running = {uid_of(each) for each in pods(cluster, "default")}
+    assert "[CustomResourceDefinition] disaggregatedinferences.inference.covey.dev" in uninstall()
+    assert len(cluster.api("GET", DINFS.format("default"))["items"]) == 1
+    assert {uid_of(each) for each in pods(cluster, "default")} == running
+    for kind in ("clusterroles", "clusterrolebindings"):
+        left = cluster.api("GET", f"/apis/rbac.authorization.k8s.io/v1/{kind}")["items"]
+        assert not [name_of(each) for each in left if name_of(each).startswith("covey")]
+
+
+def test_the_crds_go_by_hand(cluster: Cluster) -> None:
+    cluster.api("DELETE", f"{DINFS.format('default')}/llama")
+    eventually(lambda: not pods(cluster, "default"), 120, "the garbage collector has deleted the pods")
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    cluster.api("DELETE", f"{path}?labelSelector=app.kubernetes.io/part-of=covey")
+    eventually(lambda: not [each for each in cluster.api("GET", path)["items"] if "covey" in name_of(each)], 60)
+
+
+def test_a_first_installation_may_bring_a_topology(cluster: Cluster, helm: Helm) -> None:
+    helm.install({"topology": {"preset": "kueue"}})
+    await_covey(cluster)
+    assert cluster.api("GET", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/default")
+    assert len(apply_example(cluster)) == 16
 
 
 def test_an_upgrade_while_gangs_run_restarts_nothing(cluster: Cluster, helm: Helm) -> None:
@@ -93,40 +153,29 @@ def test_an_upgrade_of_the_crds_keeps_every_object(cluster: Cluster, helm: Helm,
     older = shutil.copytree(CHART, tmp_path / "covey")
     file = older / "files" / "crds" / "inference.covey.dev_disaggregatedinferences.yaml"
     crd = yaml.safe_load(file.read_text())
-    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["queue"]
+    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["readyUnits"]
     crd["spec"]["versions"][0]["additionalPrinterColumns"].pop()
     file.write_text(yaml.safe_dump(crd, sort_keys=False))
 
     def fields() -> set[str]:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/disaggregatedinferences.inference.covey.dev"
         served = cluster.api("GET", path)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        return set(served["properties"]["spec"]["properties"])
+        return set(served["properties"]["status"]["properties"])
 
     helm.install(chart=older)
-    assert "queue" not in fields()
+    assert "readyUnits" not in fields()
     before = {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]}
     running = {uid_of(each) for each in pods(cluster, "default")}
     helm.install()
-    assert "queue" in fields()
+    assert "readyUnits" in fields()
     assert {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]} == before
     assert {uid_of(each) for each in pods(cluster, "default")} == running
     assert len(before) == 2
 
 
-def test_uninstall_keeps_what_people_made(cluster: Cluster, helm: Helm) -> None:
+def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstall: Callable[[], str]) -> None:
     running = {uid_of(each) for each in pods(cluster, "default")}
-    said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
-    assert "[CustomResourceDefinition] disaggregatedinferences.inference.covey.dev" in said
-    eventually(lambda: not pods(cluster, NAMESPACE), describe="Covey's pods are gone")
-    assert len(cluster.api("GET", DINFS.format("default"))["items"]) == 2
-    assert {uid_of(each) for each in pods(cluster, "default")} == running
-    for kind in ("clusterroles", "clusterrolebindings"):
-        left = cluster.api("GET", f"/apis/rbac.authorization.k8s.io/v1/{kind}")["items"]
-        assert not [name_of(each) for each in left if name_of(each).startswith("covey")]
-
-
-def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm) -> None:
-    running = {uid_of(each) for each in pods(cluster, "default")}
+    uninstall()
     helm.install()
     await_covey(cluster)
     cluster.api("DELETE", f"{PODS.format('default')}/{name_of(pods(cluster, 'default', inference='second')[0])}")
@@ -169,28 +218,46 @@ def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
     assert second != first
 
 
-def test_kustomize_installs_the_same(cluster: Cluster, helm: Helm) -> None:
-    helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "overlays" / "ha"))
+def test_kustomize_installs_the_same(cluster: Cluster, uninstall: Callable[[], str]) -> None:
+    uninstall()
+    overlay = str(ROOT / "manifests" / "overlays" / "ha")
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
     await_covey(cluster, replicas=2)
     assert len(apply_example(cluster)) == 16
 
 
 def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) -> None:
-    """Everything else that Covey does with an object, on the installation of the test before."""
-    dinf = f"{DINFS.format('default')}/llama"
-    cluster.api("PATCH", dinf, {"spec": {"replicas": 2}})
+    """All that Covey does with an object, on the installation of the test before."""
+    path = f"{DINFS.format('default')}/llama"
+
+    def change(spec: Object) -> None:
+        generation = cluster.api("PATCH", path, {"spec": spec})["metadata"]["generation"]
+        eventually(lambda: cluster.api("GET", path)["status"]["observedGeneration"] == generation)
+
+    change({"replicas": 2})
     eventually(lambda: len(pods(cluster, "default", unit="1")) == 16, 60, "a second unit's pods are there")
-    for number in range(12):
-        roles = cluster.api("GET", dinf)["spec"]["roles"]
-        roles[0]["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
-        cluster.api("PATCH", dinf, {"spec": {"replicas": 1, "roles": roles}})
+    change({"replicas": 1, "topology": {"required": "zone"}})
     eventually(lambda: not pods(cluster, "default", unit="1"), 60, "the second unit is gone")
-    roles[0]["network"]["ports"][0]["port"] = 8001
-    cluster.api("PATCH", dinf, {"spec": {"roles": roles, "topology": {"required": "zone"}}})
-    eventually(lambda: admitted(cluster, "llama"), 60, "it runs")
-    cluster.api("DELETE", dinf)
-    eventually(lambda: not pods(cluster, "default"), 60, "everything is gone")
+
+    strayed = pods(cluster, "default")[0]
+    labels = {"metadata": {"labels": {"covey.dev/inference": None}}}
+    cluster.api("PATCH", f"{PODS.format('default')}/{name_of(strayed)}", labels)
+    eventually(lambda: len(pods(cluster, "default", inference="llama")) == 16, 60, "the label is given back")
+
+    for number in range(12):
+        roles = cluster.api("GET", path)["spec"]["roles"]
+        roles[0]["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
+        change({"roles": roles})
+    change({"suspend": True})
+    eventually(lambda: not pods(cluster, "default"), 60, "it is suspended")
+    cluster.api("DELETE", path)
+
+    # The scheduler process reads a pod that it does not know, and repeats what it has said.
+    [scheduler, *_] = (each for each in pods(cluster, NAMESPACE) if "scheduler" in name_of(each))
+    addresses = json.loads((cluster.directory / "pods" / name_of(scheduler) / "addresses.json").read_text())
+    call = {"PodName": "nobody", "PodNamespace": "default", "PodUID": "1", "Node": "node-0-0-0"}
+    with urlopen(f"http://{addresses['8890']}/barrier/bind", json.dumps(call).encode()) as answer:
+        assert "gone" in json.load(answer)["Error"]
     assert any(audit.requests())
 
 
@@ -199,8 +266,16 @@ def test_no_request_was_forbidden(audit: Audit) -> None:
     assert not forbidden
 
 
-#: Rights that the API server asks for without a request: admission looks whether an owner may be blocked.
-UNASKED = {("covey-operator", "update", "inference.covey.dev", "disaggregatedinferences/finalizers")}
+#: Rights that the API server asks for within another request: whether an owner may be blocked, and whether what
+#: server-side apply (a PATCH) finds missing may be created.
+UNASKED = {
+    ("covey-operator", "update", "inference.covey.dev", "disaggregatedinferences/finalizers"),
+    ("covey-operator", "create", "", "services"),
+    ("covey-operator", "create", "apps", "controllerrevisions"),
+    ("covey-operator", "create", "scheduling.covey.dev", "workloads"),
+    ("covey-operator", "create", "scheduling.covey.dev", "compositepodgroups"),
+    ("covey-operator", "create", "scheduling.covey.dev", "podgroups"),
+}
 
 
 def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> None:
@@ -218,26 +293,40 @@ def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> No
     assert given - used - leases - UNASKED == set()
 
 
-def test_owners_may_be_blocked_only_by_the_right_to_their_finalizers(cluster: Cluster) -> None:
-    """That the right above is needed: OwnerReferencesPermissionEnforcement is on in this cluster."""
-    path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/covey-operator"
+@pytest.mark.parametrize("right", sorted(UNASKED), ids=lambda right: f"{right[1]}-{right[3].replace('/', '-')}")
+def test_without_a_right_that_is_asked_within_a_request_nothing_works(
+    cluster: Cluster, audit: Audit, right: tuple[str, str, str, str]
+) -> None:
+    account, verb, group, resource = right
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"
     rules = cluster.api("GET", path)["rules"]
-    without = [each for each in rules if "disaggregatedinferences/finalizers" not in each["resources"]]
-    assert len(without) == len(rules) - 1
-    cluster.api("PATCH", path, {"rules": without})
-    try:
-        cluster.apply(yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": "blocked", "namespace": "default"}})
+    with audit.pardon():
+        cluster.api("PATCH", path, {"rules": list(_without(rules, verb, group, resource))})
+        name = f"no-{resource.partition('/')[0]}"
+        try:
+            cluster.apply(yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": name, "namespace": "default"}})
 
-        def refused() -> bool:
-            conditions = (
-                cluster.api("GET", f"{DINFS.format('default')}/blocked").get("status", {}).get("conditions", ())
-            )
-            return any("cannot set blockOwnerDeletion" in each.get("message", "") for each in conditions)
+            def refused() -> bool:
+                found = cluster.api("GET", f"{DINFS.format('default')}/{name}").get("status", {})
+                said = [each.get("message", "") for each in found.get("conditions", ())]
+                assert any("forbidden" in each or "cannot" in each for each in said), str(said)
+                return True
 
-        eventually(refused, 60, "the resource says what is refused")
-    finally:
-        cluster.api("PATCH", path, {"rules": rules})
-        cluster.api("DELETE", f"{DINFS.format('default')}/blocked")
+            eventually(refused, 60, "the resource says what is refused")
+        finally:
+            cluster.api("PATCH", path, {"rules": rules})
+            cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
+
+
+def _without(rules: list[Object], verb: str, group: str, resource: str) -> Iterator[Object]:
+    for rule in rules:
+        if group in rule["apiGroups"] and resource in rule["resources"]:
+            others = [each for each in rule["resources"] if each != resource]
+            verbs = [each for each in rule["verbs"] if each != verb]
+            yield from ([rule | {"resources": others}] if others else ())
+            yield from ([rule | {"resources": [resource], "verbs": verbs}] if verbs else ())
+        else:
+            yield rule
 
 
 def _given(objects: list[Object]) -> Iterator[tuple[str, str, str, str]]:
