@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,6 +13,7 @@ import pytest
 
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
+from covey.api import times
 from localcluster import ApiError, Cluster, Process, eventually
 from localcluster.binaries import ensure_tool
 from scrapes import Scrape
@@ -43,6 +45,13 @@ def lives(covey: Covey) -> dict[str, float]:
         for process, names in LIFE.items()
         for metric in names
     }
+
+
+def seconds(covey: Covey, stage: str) -> float:
+    """All that a histogram of a gang's life has observed."""
+    metric = f"covey_gang_{stage}_seconds"
+    process = next(process for process, names in LIFE.items() if metric in names)
+    return scrape(getattr(covey, process))(f"{metric}_sum")
 
 
 def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str) -> Scrape:
@@ -141,6 +150,7 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
     serving.await_bound(2)
     serving.create(workers("decode"), name="third")
     serving.await_condition("Admitted", "False", "Infeasible", "third")
+    created = times.seconds(serving.get("CompositePodGroup", "third-0")["metadata"]["creationTimestamp"]) or 0.0
     for name in ("first", "second"):
         serving.await_condition("Available", "True", "Available", name)
     roots = ("first-0", "second-0")
@@ -149,10 +159,17 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
     )
     for process in (covey_to_kill.operator, covey_to_kill.scheduler):
         process.restart(kill=True)
+    waited = time.time() - created
     nodes()
     serving.await_bound(3)
     eventually(lambda: set(lives(covey_to_kill).values()) == {1}, 30, lambda: str(lives(covey_to_kill)))
     assert scrape(covey_to_kill.operator).naming(serving.namespace, "first"), "but shows the others' state"
+    # The third one's times are its own. When it was ready the API tells in whole seconds.
+    until = time.time() - created
+    assert waited <= seconds(covey_to_kill, "created_to_admitted") < until
+    assert waited - 1 <= seconds(covey_to_kill, "created_to_ready") < until
+    assert seconds(covey_to_kill, "admitted_to_bound") < until - waited
+    assert seconds(covey_to_kill, "bound_to_ready") < until - waited + 1
     # What is lost and comes back is a degradation, and no new life.
     gone = serving.pods(inference="first")[0]
     serving.delete("Pod", gone["metadata"]["name"])
