@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
-from localcluster import Process, eventually
+from covey.api import times
+from localcluster import ApiError, Cluster, Process, eventually
 from localcluster.binaries import ensure_tool
 from scrapes import Scrape
 
@@ -22,6 +25,8 @@ LIFE = {
     "operator": ("covey_gang_bound_to_ready_seconds", "covey_gang_created_to_ready_seconds"),
 }
 WAITING = "covey_gangs_waiting"
+MASTER = "leader_election_master_status"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases"
 
 
 def text_of(process: Process) -> str:
@@ -42,6 +47,13 @@ def lives(covey: Covey) -> dict[str, float]:
     }
 
 
+def seconds(covey: Covey, stage: str) -> float:
+    """All that a histogram of a gang's life has observed."""
+    metric = f"covey_gang_{stage}_seconds"
+    process = next(process for process, names in LIFE.items() if metric in names)
+    return scrape(getattr(covey, process))(f"{metric}_sum")
+
+
 def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str) -> Scrape:
     """Scrape until what was expected is there."""
     found: list[Scrape] = []
@@ -52,6 +64,11 @@ def await_scrape(process: Process, check: Callable[[Scrape], Any], describe: str
 
     eventually(there, 30, describe)
     return found[0]
+
+
+def leads(lease: str) -> Callable[[Scrape], bool]:
+    """Whether a process holds the lease, by its own account."""
+    return lambda seen: seen(MASTER, name=lease) == 1
 
 
 def is_alone(seen: Scrape) -> bool:
@@ -133,6 +150,7 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
     serving.await_bound(2)
     serving.create(workers("decode"), name="third")
     serving.await_condition("Admitted", "False", "Infeasible", "third")
+    created = times.seconds(serving.get("CompositePodGroup", "third-0")["metadata"]["creationTimestamp"]) or 0.0
     for name in ("first", "second"):
         serving.await_condition("Available", "True", "Available", name)
     roots = ("first-0", "second-0")
@@ -141,10 +159,17 @@ def test_restarted_processes_observe_no_gang_again(serving: Serving, nodes: AddN
     )
     for process in (covey_to_kill.operator, covey_to_kill.scheduler):
         process.restart(kill=True)
+    waited = time.time() - created
     nodes()
     serving.await_bound(3)
     eventually(lambda: set(lives(covey_to_kill).values()) == {1}, 30, lambda: str(lives(covey_to_kill)))
     assert scrape(covey_to_kill.operator).naming(serving.namespace, "first"), "but shows the others' state"
+    # The third one's times are its own. When it was ready the API tells in whole seconds.
+    until = time.time() - created
+    assert waited <= seconds(covey_to_kill, "created_to_admitted") < until
+    assert waited - 1 <= seconds(covey_to_kill, "created_to_ready") < until
+    assert seconds(covey_to_kill, "admitted_to_bound") < until - waited
+    assert seconds(covey_to_kill, "bound_to_ready") < until - waited + 1
     # What is lost and comes back is a degradation, and no new life.
     gone = serving.pods(inference="first")[0]
     serving.delete("Pod", gone["metadata"]["name"])
@@ -172,3 +197,30 @@ def test_the_process_tells_of_its_watches_and_requests(covey: Covey, name: str) 
     assert seen("covey_workqueue_adds_total", name=queue) >= seen(
         "covey_workqueue_queue_duration_seconds_count", name=queue
     )
+
+
+@pytest.mark.parametrize(("program", "lease"), [("operator", "covey-operator"), ("scheduler", "covey-planner")])
+def test_who_leads_is_shown_by_both_programs(
+    cluster: Cluster, program: Literal["operator", "scheduler"], lease: str
+) -> None:
+    names = [f"covey-{program}-{letter}" for letter in "ab"]
+    with contextlib.suppress(ApiError):
+        cluster.api("DELETE", f"{LEASES}/{lease}")
+    try:
+        first = cluster.start_covey(program, "--leader-elect=true", name=names[0])
+        await_scrape(first, leads(lease), "the first leads")
+        second = cluster.start_covey(program, "--leader-elect=true", name=names[1])
+        assert not leads(lease)(scrape(second))
+        before = cluster.api("GET", f"{LEASES}/{lease}")["spec"]["leaseTransitions"]
+        await_scrape(second, lambda now: now("covey_lease_transitions", name=lease) == before, "the other has read it")
+        first.stop()
+        after = await_scrape(second, leads(lease), "the second leads")
+        assert after("covey_lease_transitions", name=lease) == before + 1
+    finally:
+        cluster.forget(*names)
+
+
+def test_who_decides_without_a_lease_shows_none(covey: Covey) -> None:
+    """0 would mean that nobody leads."""
+    for process in (covey.operator, covey.scheduler):
+        assert not any(name == MASTER for name, _ in scrape(process).samples), process.name
