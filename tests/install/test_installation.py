@@ -21,6 +21,7 @@ from localcluster.programs import ROOT
 
 DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 PODS = "/api/v1/namespaces/{}/pods"
+REPLICA_SETS = "/apis/apps/v1/namespaces/{}/replicasets"
 EXAMPLE = ROOT / "examples" / "disaggregated.yaml"
 
 
@@ -30,6 +31,12 @@ def pods(cluster: Cluster, namespace: str, **labels: str) -> list[Object]:
     live = [each for each in found if "deletionTimestamp" not in each["metadata"]]
     wanted = {f"covey.dev/{key}": value for key, value in labels.items()}.items()
     return sorted((each for each in live if wanted <= each["metadata"].get("labels", {}).items()), key=name_of)
+
+
+def dinfs(cluster: Cluster) -> list[Object]:
+    """All resources; a CRD that was changed a moment ago is served again soon."""
+    found: Object = eventually(lambda: cluster.api("GET", DINFS.format("default")))
+    return list(found["items"])
 
 
 def admitted(cluster: Cluster, name: str, namespace: str = "default") -> bool:
@@ -82,12 +89,10 @@ def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
     def do() -> str:
         with audit.pardon():
             said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
-            eventually(
-                lambda: not cluster.api("GET", PODS.format(NAMESPACE))["items"], describe="Covey's pods are gone"
-            )
-            eventually(
-                lambda: not list((cluster.directory / "run").glob("covey-*.*.pid")), describe="so are the processes"
-            )
+            for path in (REPLICA_SETS, PODS):  # while a ReplicaSet is there, its pods come again
+                eventually(lambda path=path: not cluster.api("GET", path.format(NAMESPACE))["items"], 60, path)
+            files = cluster.directory / "run"
+            eventually(lambda: not list(files.glob("covey-*.*.pid")), describe="Covey's processes are gone")
         return said
 
     return do
@@ -164,11 +169,11 @@ def test_an_upgrade_of_the_crds_keeps_every_object(cluster: Cluster, helm: Helm,
 
     helm.install(chart=older)
     assert "readyUnits" not in fields()
-    before = {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]}
+    before = {uid_of(each) for each in dinfs(cluster)}
     running = {uid_of(each) for each in pods(cluster, "default")}
     helm.install()
     assert "readyUnits" in fields()
-    assert {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]} == before
+    assert {uid_of(each) for each in dinfs(cluster)} == before
     assert {uid_of(each) for each in pods(cluster, "default")} == running
     assert len(before) == 2
 
@@ -228,29 +233,38 @@ def test_kustomize_installs_the_same(cluster: Cluster, uninstall: Callable[[], s
 
 def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) -> None:
     """All that Covey does with an object, on the installation of the test before."""
-    path = f"{DINFS.format('default')}/llama"
 
-    def change(spec: Object) -> None:
+    def change(name: str, spec: Object) -> None:
+        path = f"{DINFS.format('default')}/{name}"
         generation = cluster.api("PATCH", path, {"spec": spec})["metadata"]["generation"]
         eventually(lambda: cluster.api("GET", path)["status"]["observedGeneration"] == generation)
 
-    change({"replicas": 2})
+    change("llama", {"replicas": 2})
     eventually(lambda: len(pods(cluster, "default", unit="1")) == 16, 60, "a second unit's pods are there")
-    change({"replicas": 1, "topology": {"required": "zone"}})
+    change("llama", {"replicas": 1})
     eventually(lambda: not pods(cluster, "default", unit="1"), 60, "the second unit is gone")
 
-    strayed = pods(cluster, "default")[0]
-    labels = {"metadata": {"labels": {"covey.dev/inference": None}}}
-    cluster.api("PATCH", f"{PODS.format('default')}/{name_of(strayed)}", labels)
+    # A pod that lost its label is found again.
+    strayed = f"{PODS.format('default')}/{name_of(pods(cluster, 'default')[0])}"
+    cluster.api("PATCH", strayed, {"metadata": {"labels": {"covey.dev/inference": None}}})
     eventually(lambda: len(pods(cluster, "default", inference="llama")) == 16, 60, "the label is given back")
 
-    for number in range(12):
-        roles = cluster.api("GET", path)["spec"]["roles"]
-        roles[0]["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
-        change({"roles": roles})
-    change({"suspend": True})
-    eventually(lambda: not pods(cluster, "default"), 60, "it is suspended")
-    cluster.api("DELETE", path)
+    # What is said again becomes a series.
+    for _ in range(3):
+        cluster.api("DELETE", f"{PODS.format('default')}/{name_of(pods(cluster, 'default', role='decode')[0])}")
+        eventually(lambda: len(pods(cluster, "default")) == 16 and admitted(cluster, "llama"), 60, "it is whole again")
+
+    # Old revisions go: what has not started follows every change.
+    big = yaml.safe_load((ROOT / "examples" / "too-big.yaml").read_text())
+    cluster.apply(big | {"metadata": {"name": "big", "namespace": "default"}})
+    for number in range(13):
+        for role in big["spec"]["roles"]:
+            role["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
+        change("big", {"roles": big["spec"]["roles"]})
+    change("llama", {"suspend": True})
+    eventually(lambda: not pods(cluster, "default", inference="llama"), 60, "it is suspended")
+    for name in ("llama", "big"):
+        cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
     # The scheduler process reads a pod that it does not know, and repeats what it has said.
     [scheduler, *_] = (each for each in pods(cluster, NAMESPACE) if "scheduler" in name_of(each))
