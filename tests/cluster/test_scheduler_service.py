@@ -120,7 +120,7 @@ def test_callers_without_a_certificate_of_the_authority_get_nothing(service: Ser
         for path in ("/guard/filter", "/healthz", "/readyz"):
             with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
                 ask(service.connect(context), path, b"{}")
-    with pytest.raises((urllib.error.URLError, ConnectionError), match="reset|closed|refused|EOF"):
+    with pytest.raises((urllib.error.URLError, ConnectionError), match=r"reset|closed|refused|EOF"):
         urllib.request.urlopen(f"{service.process.url}/healthz", timeout=30)
     assert metric(service.process, 'covey_extender_requests_total{result="denied",verb="connect"}') >= 7
 
