@@ -48,8 +48,13 @@ def builder(
     return build
 
 
-def scheduler_config(scheduler: Process, *, leader_elect: bool = False) -> str:
+def scheduler_config(scheduler: Process, *arguments: str, leader_elect: bool = False) -> str:
     """The KubeSchedulerConfiguration that Covey prints for a running scheduler process.
+
+    Args:
+        scheduler: the process; its address is filled in.
+        arguments: more flags that it was started with.
+        leader_elect: whether kube-scheduler takes a lease.
 
     Raises:
         RuntimeError: when it cannot be printed.
@@ -57,7 +62,7 @@ def scheduler_config(scheduler: Process, *, leader_elect: bool = False) -> str:
     command = [sys.executable, "-m", "covey", "scheduler", "--print-scheduler-config"]
     bind_address = scheduler.url.removeprefix("http://")
     done = subprocess.run(
-        [*command, f"--bind-address={bind_address}"],
+        [*command, f"--bind-address={bind_address}", *arguments],
         env=scheduler.environment,
         capture_output=True,
         text=True,

@@ -23,8 +23,8 @@ from covey.scheduler.settings import EndpointMode, Settings
 
 #: Every held call is a connection; the rest is for calls that are answered at once.
 MAX_CONNECTIONS: Final = MAX_HELD + 512
-#: Seconds for a TLS handshake.
-HANDSHAKE: Final = 5.0
+#: Seconds for a TLS handshake, as Go has them; a burst of bind calls makes thousands at once.
+HANDSHAKE: Final = 10.0
 #: Seconds for the next request's head. Go's client gives an idle connection up after 90 s, which must come first:
 #: a call that is sent while we close would fail.
 IDLE: Final = 120.0

@@ -56,7 +56,7 @@ def refusal(pod: core.Pod, leaf: core.Group | None, node: str | None = None) -> 
         return "it has ended"
     pin = podstate.pinned(pod)
     if pin is None and not podstate.gated(pod):
-        return "it was let go by somebody else than Covey's scheduler process; delete it, to be created again gated"
+        return "its gang has not been admitted, and it has no scheduling gate: delete it, to be created again gated"
     if pin is None:
         return "its gang has not been admitted"
     if node is not None and node != pin:

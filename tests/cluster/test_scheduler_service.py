@@ -1,0 +1,200 @@
+"""The extender behind a Service: a real kube-scheduler over mutual TLS, renewals, and callers that get nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+
+from authority import Authority, Mounted
+from localcluster import Cluster, Process, eventually
+from localcluster.cluster import NAMESPACE
+from localcluster.programs import scheduler_config
+from scheduler_trees import Bench, Role, node_of
+
+AddNodes = Callable[..., list[str]]
+Json = dict[str, Any]
+HOST = "covey-scheduler-extender.covey-system.svc"
+LABEL = "scheduling.covey.dev/extender"
+
+
+@dataclass
+class Service:
+    """The scheduler process as a Service has it, its files, and those of kube-scheduler."""
+
+    process: Process
+    authority: Authority
+    server: Mounted
+    caller: Mounted
+
+    def connect(self, context: ssl.SSLContext | None = None) -> http.client.HTTPSConnection:
+        """A new connection, with kube-scheduler's own certificate unless another context is given."""
+        return connection(self.process, context or self.caller.client_context())
+
+
+def connection(process: Process, context: ssl.SSLContext) -> http.client.HTTPSConnection:
+    port = int(process.url.rpartition(":")[2])
+    return http.client.HTTPSConnection("127.0.0.1", port, timeout=30, context=context)
+
+
+def ask(connected: http.client.HTTPSConnection, path: str, body: bytes) -> tuple[int, bytes]:
+    with contextlib.closing(connected):
+        connected.request("POST", path, body)
+        answer = connected.getresponse()
+        return answer.status, answer.read()
+
+
+def bind(service: Service, pod: Json, node: str) -> str:
+    """What a bind call of one's own making is answered."""
+    meta = pod["metadata"]
+    body = {"PodName": meta["name"], "PodNamespace": meta["namespace"], "PodUID": meta["uid"], "Node": node}
+    status, answer = ask(service.connect(), "/barrier/bind", json.dumps(body).encode())
+    assert status == 200
+    return str(json.loads(answer)["Error"])
+
+
+def flags(server: Mounted) -> list[str]:
+    return [
+        "--endpoint-mode=service",
+        f"--tls-cert-file={server.certificate}",
+        f"--tls-private-key-file={server.key}",
+        f"--client-ca-file={server.authority}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def service(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    authority = Authority()
+    directory = tmp_path_factory.mktemp("tls")
+    server = Mounted(directory / "server", authority, "extender")
+    caller = Mounted(directory / "caller", authority, "kube-scheduler")
+    try:
+        process = cluster.start_covey("scheduler", *flags(server))
+        printed = scheduler_config(
+            process,
+            "--endpoint-mode=service",
+            f"--kube-scheduler-ca-file={caller.authority}",
+            f"--kube-scheduler-cert-file={caller.certificate}",
+            f"--kube-scheduler-key-file={caller.key}",
+        )
+        assert f"https://{HOST}:" in printed
+        cluster.start_scheduler(printed.replace(HOST, "127.0.0.1"))  # there is no DNS here
+        yield Service(process, authority, server, caller)
+    finally:
+        cluster.forget("kube-scheduler", "covey-scheduler")
+
+
+@pytest.fixture
+def bench(cluster: Cluster, namespace: str) -> Bench:
+    return Bench(cluster, namespace)
+
+
+def metric(process: Process, name: str) -> float:
+    with urllib.request.urlopen(process.metrics_url, timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+
+def test_gangs_and_strangers_are_bound_over_mutual_tls(bench: Bench, nodes: AddNodes, service: Service) -> None:
+    assert service.process.alive
+    nodes(nodes=3)
+    bench.unit("gang", Role("decode", size=2)).wait_bound(2)
+    bench.pod("stranger", gpus=1)
+    eventually(lambda: node_of(bench.get("stranger")))
+
+
+def test_callers_without_a_certificate_of_the_authority_get_nothing(service: Service, tmp_path: Path) -> None:
+    other = Mounted(tmp_path / "other", Authority("other"), "kube-scheduler").client_context()
+    other.load_verify_locations(service.caller.authority)
+    for context in (ssl.create_default_context(cafile=service.caller.authority), other):
+        for path in ("/guard/filter", "/healthz", "/readyz"):
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+                ask(service.connect(context), path, b"{}")
+    with pytest.raises((urllib.error.URLError, ConnectionError), match=r"reset|closed|refused|EOF"):
+        urllib.request.urlopen(f"{service.process.url}/healthz", timeout=30)
+    assert metric(service.process, 'covey_extender_requests_total{result="denied",verb="connect"}') >= 7
+
+
+def test_a_body_of_five_mebibytes_is_refused(service: Service) -> None:
+    status, _ = ask(service.connect(), "/guard/filter", b" " * 5 * 1024 * 1024)
+    assert status == 413
+    assert metric(service.process, 'covey_extender_requests_total{result="too_large",verb="filter"}') == 1
+
+
+def test_a_forged_bind_call_binds_nobody(bench: Bench, nodes: AddNodes, service: Service) -> None:
+    [node] = nodes(nodes=1)
+    others = bench.pod("others", scheduler="default-scheduler")
+    assert "it is for scheduler default-scheduler" in bind(service, others, node)
+    held = bench.pod("held", schedulingGates=[{"name": "example.com/quota"}])
+    assert "example.com/quota" in bind(service, held, node)
+    gone = {"metadata": {"name": "gone", "namespace": bench.namespace, "uid": "x"}}
+    assert bind(service, gone, node).endswith("is gone")
+    tree = bench.unit("waits", Role("decode", replicas=2, minimum=2))  # there is room for one of them only
+    tree.wait_refused()
+    assert "has not been admitted" in bind(service, tree.pods()[0], node)
+    assert not any(node_of(each) for each in bench.all())
+
+
+def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nodes: AddNodes, service: Service) -> None:
+    nodes(nodes=2)
+    old = service.caller.client_context()
+    new = Authority("new")
+    # kube-scheduler reads its own certificate again, and the authority of others only when it starts.
+    service.server.renew(service.authority, trusted=new.pem, days=3)
+    service.caller.renew(new, trusted=service.authority.pem)
+    wanted = service.server.certificate.read_bytes()
+    expires = x509.load_pem_x509_certificate(wanted).not_valid_after_utc.timestamp()
+    gauge = "covey_extender_certificate_expiration_timestamp_seconds"
+    eventually(lambda: metric(service.process, gauge) == expires, 30, "the files are read again")
+    with contextlib.closing(service.connect()) as connected:
+        connected.connect()
+        assert connected.sock.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(wanted.decode())
+    with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+        ask(service.connect(old), "/guard/preempt", b"{}")
+    bench.unit("after", Role("decode", size=2)).wait_bound(2)
+
+
+def test_one_of_two_ready_replicas_answers_and_wears_the_label(
+    cluster: Cluster, service: Service, tmp_path: Path
+) -> None:
+    """A rolling update of two replicas can end: both are ready, and the label follows the lease."""
+    server = Mounted(tmp_path / "server", service.authority, "extender")
+    own = Mounted(tmp_path / "caller", service.authority, "kube-scheduler").client_context()
+    pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
+    names = ["replica-a", "replica-b"]
+    container = {"name": "covey", "image": "registry.invalid/covey"}
+    for name in names:  # both have been active once, and died
+        spec = {"schedulerName": "nobody", "containers": [container], "serviceAccountName": "covey-scheduler"}
+        cluster.api("POST", pods, {"metadata": {"name": name, "labels": {LABEL: "active"}}, "spec": spec})
+
+    def labelled() -> list[str]:
+        found = cluster.api("GET", f"{pods}?labelSelector={LABEL}%3Dactive")["items"]
+        return sorted(each["metadata"]["name"] for each in found)
+
+    def status(name: str) -> int:
+        return ask(connection(cluster.processes[f"covey-{name}"], own), "/guard/preempt", b"{}")[0]
+
+    try:
+        for name in names:
+            identity = (f"--pod-name={name}", f"--pod-namespace={NAMESPACE}")
+            arguments = (*flags(server), *identity, "--leader-elect=true")
+            cluster.start_covey("scheduler", *arguments, name=f"covey-{name}")  # returns when it is ready
+        eventually(lambda: labelled() == names[:1], 60, lambda: str(labelled()))
+        assert [status(name) for name in names] == [200, 503]
+        cluster.processes["covey-replica-a"].stop()
+        eventually(lambda: labelled() == names[1:], 60, lambda: str(labelled()))
+        eventually(lambda: status("replica-b") == 200)
+    finally:
+        cluster.forget(*(f"covey-{name}" for name in names if f"covey-{name}" in cluster.processes))
+        for name in names:
+            cluster.api("DELETE", f"{pods}/{name}?gracePeriodSeconds=0")
