@@ -1,6 +1,6 @@
 """The extender's HTTP server, as two entries of kube-scheduler's configuration call it.
 
-``POST /guard/filter``, ``POST /guard/preempt`` (a veto: Covey decides its own preemption), ``POST /barrier/bind``,
+``POST /guard/filter``, ``POST /guard/preempt``, ``POST /barrier/bind``,
 ``GET /healthz``, ``GET /readyz``. A caller that hangs up cancels its request (``handler_cancellation``), else the
 calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced.
 """
@@ -20,13 +20,12 @@ from covey.observability.logging import get_logger
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
 from covey.scheduler.settings import Settings, Tls
-from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, BindResult, PreemptResult
+from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult
 
 log = get_logger(__name__)
 
 #: A filter call carries one pod and the names of all nodes; a preempt call every victim too.
 MAX_BODY: Final = 64 * 1024 * 1024
-_VETO: Final = ENCODER.encode(PreemptResult())
 
 
 class Extender:
@@ -64,9 +63,15 @@ class Extender:
         return _json(ENCODER.encode(result))
 
     async def _preempt(self, request: web.Request) -> web.Response:
-        await request.read()
-        metrics.EXTENDER_REQUESTS.labels("preempt", "refused").inc()
-        return _json(_VETO)
+        if not self._synced():
+            return _unavailable("preempt")
+        try:
+            args = PREEMPT_ARGS.decode(await request.read())
+        except msgspec.MsgspecError as error:
+            return _bad("preempt", error)
+        result = self._guard.preempt(args)
+        metrics.EXTENDER_REQUESTS.labels("preempt", "ok" if result.node_name_to_meta_victims else "refused").inc()
+        return _json(ENCODER.encode(result))
 
     async def _bind(self, request: web.Request) -> web.Response:
         if not self._synced():
