@@ -79,19 +79,19 @@ async def measure(cluster: Cluster, system: str, count: int, patience: float) ->
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
         await quiet(cluster)
-        before = cpu_seconds(cluster)
         with contextlib.ExitStack() as stack:
             covey = await asyncio.to_thread(stack.enter_context, scheduling(cluster, system))
+            before, already = cpu_seconds(cluster), len(bound.times)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bound.complete.wait(), patience)
-            spent = {name: value - before.get(name, 0.0) for name, value in cpu_seconds(cluster).items()}
+            spent = {name: value - before[name] for name, value in cpu_seconds(cluster).items()}
             guard = await asyncio.to_thread(_guard, cluster, covey) if covey else ()
             await asyncio.to_thread(stack.close)
         watching.cancel()
     await asyncio.to_thread(empty, cluster)
     seconds = max(bound.times.values(), default=0.0) - min(bound.times.values(), default=0.0)
     done = len(bound.times)
-    milliseconds = {name: round(1000 * value / max(1, done), 2) for name, value in spent.items()}
+    milliseconds = {name: round(1000 * value / max(1, done - already), 2) for name, value in spent.items()}
     return Round(system, done / seconds if seconds else 0.0, seconds, done, milliseconds, guard)
 
 
