@@ -79,11 +79,11 @@ def made(cluster: Cluster, results: Results) -> Iterator[Stage]:
         yield new
 
 
-def gang_on(made: Stage, label: str, *, gpus: int = 8, started: bool = True) -> Tree:
+def gang_on(made: Stage, label: str, *, name: str = "gang", gpus: int = 8, started: bool = True) -> Tree:
     """A gang of one pod for the node of a class; unless it may start, its room is reserved and nothing bound."""
     gates = (GATE,) if started else (GATE, START_GATE)
     spec = {"nodeSelector": {"stage": made.namespace, "class": label}}
-    return Bench(made.cluster, made.namespace).unit("gang", Role("decode", gpus=gpus, gates=gates, spec=spec))
+    return Bench(made.cluster, made.namespace).unit(name, Role("decode", gpus=gpus, gates=gates, spec=spec))
 
 
 def await_pinned(gang: Tree) -> None:
@@ -132,12 +132,19 @@ def test_nobody_is_evicted_for_room_that_is_reserved(made: Stage) -> None:
 
 def test_room_that_was_made_for_a_pod_goes_to_no_gang(made: Stage) -> None:
     """A gang waits for the node, and kube-scheduler evicts a pod there for another: the room is that pod's."""
-    made.nodes("a", kubelet=False)
-    assert made.where(made.pod("low", gpus=8, priorityClassName="harm-low", terminationGracePeriodSeconds=30)) == "a"
+    made.nodes("a", "b", kubelet=False)
+    low = made.pod("low", gpus=8, affinity=select("a"), priorityClassName="harm-low", terminationGracePeriodSeconds=30)
+    assert made.where(low) == "a"
     gang = gang_on(made, "a")
     gang.wait_refused()
-    made.pod("high", gpus=8, priorityClassName="harm-high")
+    made.pod("high", gpus=8, affinity=select("a"), priorityClassName="harm-high")
     eventually(lambda: made.get("high")["status"].get("nominatedNodeName"), describe="room is made")
-    made.delete("low")
+    kube_scheduler = made.cluster.processes["kube-scheduler"]
+    kube_scheduler.pause()  # so that the gang has all the time to be quicker
+    try:
+        made.delete("low")
+        await_pinned(gang_on(made, "b", name="later"))
+        assert not any(map(pin_of, gang.pods()))
+    finally:
+        kube_scheduler.resume()
     assert made.await_bound("high") == "a"
-    assert not any(map(pin_of, gang.pods()))
