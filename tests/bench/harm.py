@@ -29,8 +29,9 @@ from covey.kube.client import Client
 from covey.kube.resources import PODS
 from localcluster import Cluster, Process, programs
 
-#: So that no scheduler waits for its own limits.
-CONNECTION: Final = {"clientConnection": {"qps": 5000, "burst": 5000}}
+#: So that no scheduler waits for its own limit of requests to the API server; and the limit that it comes with.
+UNLIMITED: Final = {"qps": 5000, "burst": 5000}
+STOCK: Final = {"qps": 50, "burst": 100}
 WITHOUT, WITH = "without", "with"
 
 
@@ -54,24 +55,26 @@ def pod(number: int) -> dict[str, Any]:
     return {"metadata": {"name": f"plain-{number}", "namespace": NAMESPACE}, "spec": spec}
 
 
-def attached(scheduler: Process) -> str:
-    """A stock configuration to which a user has added the extender entries that Covey prints."""
-    printed = yaml.safe_load(programs.scheduler_config(scheduler))
-    return str(yaml.safe_dump(CONNECTION | {"extenders": printed["extenders"]}))
+def configuration(limits: Mapping[str, int], scheduler: Process | None) -> str:
+    """A stock configuration, to which a user has added the extender entries that Covey prints."""
+    printed = yaml.safe_load(programs.scheduler_config(scheduler)) if scheduler else {"extenders": []}
+    return str(yaml.safe_dump({"clientConnection": dict(limits), "extenders": printed["extenders"]}))
 
 
 @contextlib.contextmanager
-def scheduling(cluster: Cluster, system: str) -> Iterator[Process | None]:
+def scheduling(cluster: Cluster, system: str, limits: Mapping[str, int]) -> Iterator[Process | None]:
     """A kube-scheduler, and with the extender Covey's scheduler process first; yields the latter."""
     covey = cluster.start_covey("scheduler") if system == WITH else None
     try:
-        cluster.start_scheduler(attached(covey) if covey else str(yaml.safe_dump(CONNECTION)))
+        cluster.start_scheduler(configuration(limits, covey))
         yield covey
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
 
 
-async def measure(cluster: Cluster, system: str, count: int, patience: float) -> Round:
+async def measure(
+    cluster: Cluster, system: str, count: int, patience: float, limits: Mapping[str, int] = UNLIMITED
+) -> Round:
     """Create the pods, schedule them, and delete them."""
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
         await create_all(client, PODS, map(pod, range(count)))
@@ -80,7 +83,7 @@ async def measure(cluster: Cluster, system: str, count: int, patience: float) ->
         await bound.watching.wait()
         await quiet(cluster)
         with contextlib.ExitStack() as stack:
-            covey = await asyncio.to_thread(stack.enter_context, scheduling(cluster, system))
+            covey = await asyncio.to_thread(stack.enter_context, scheduling(cluster, system, limits))
             before, already = cpu_seconds(cluster), len(bound.times)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(bound.complete.wait(), patience)
@@ -121,14 +124,16 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--timeout", type=float, default=120.0, help="seconds for each round")
+    parser.add_argument("--stock-limits", action="store_true", help="kube-scheduler's own 50 requests a second")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    limits = STOCK if options.stock_limits else UNLIMITED
     rounds: dict[str, list[Round]] = {WITHOUT: [], WITH: []}
     with control_plane("covey", options.nodes, scheduler=False) as cluster:
         for number in range(options.rounds):
             # Whatever drifts during a round does not always meet the same system.
             for system in (WITHOUT, WITH) if number % 2 == 0 else (WITH, WITHOUT):
-                done = asyncio.run(measure(cluster, system, options.pods, options.timeout))
+                done = asyncio.run(measure(cluster, system, options.pods, options.timeout, limits))
                 rounds[system].append(done)
                 print(f"{system}: {done.pods_per_second:.0f} pods/s", file=sys.stderr, flush=True)
     report(rounds, options.nodes, options.pods)

@@ -28,9 +28,7 @@ def allowed(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> di
     """
     if podstate.claims_membership(pod):
         return {}
-    return {
-        node: victims for node, victims in nodes.items() if victims.pods and _may_evict(cache, pod, node, victims)
-    }
+    return {node: victims for node, victims in nodes.items() if victims.pods and _may_evict(cache, pod, node, victims)}
 
 
 def _may_evict(cache: Cache, pod: core.Pod, node: str, victims: MetaVictims) -> bool:
