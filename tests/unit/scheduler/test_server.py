@@ -10,7 +10,7 @@ from covey.scheduler.writer import PodWriter
 from scheduler_builders import cache
 
 
-@pytest.mark.parametrize("path", ["/guard/filter", "/barrier/bind"])
+@pytest.mark.parametrize("path", ["/guard/filter", "/guard/preempt", "/barrier/bind"])
 async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) -> None:
     made = cache()
     binder = Binder(made, None, PodWriter(None))  # type: ignore[arg-type] # nothing is sent
