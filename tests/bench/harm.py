@@ -32,6 +32,7 @@ from localcluster import Cluster, Process, programs
 #: So that no scheduler waits for its own limit of requests to the API server; and the limit that it comes with.
 UNLIMITED: Final = {"qps": 5000, "burst": 5000}
 STOCK: Final = {"qps": 50, "burst": 100}
+SERVED: Final = "--scheduler-name=default-scheduler"
 WITHOUT, WITH = "without", "with"
 
 
@@ -64,7 +65,7 @@ def configuration(limits: Mapping[str, int], scheduler: Process | None) -> str:
 @contextlib.contextmanager
 def scheduling(cluster: Cluster, system: str, limits: Mapping[str, int]) -> Iterator[Process | None]:
     """A kube-scheduler, and with the extender Covey's scheduler process first; yields the latter."""
-    covey = cluster.start_covey("scheduler") if system == WITH else None
+    covey = cluster.start_covey("scheduler", SERVED) if system == WITH else None
     try:
         cluster.start_scheduler(configuration(limits, covey))
         yield covey

@@ -19,6 +19,8 @@ from localcluster import Cluster, Process, eventually, programs
 from scheduler_trees import GATE, START_GATE, Bench, Role, Tree, pin_of
 
 Results = Mapping[str, Mapping[str, Future[Outcome]]]
+#: The barrier binds pods of named profiles only, and all profiles of a kube-scheduler share its extenders.
+SERVED = "--scheduler-name=covey-scheduler,default-scheduler"
 _CLASSES = {"harm-low": -10, "harm-middle": 500, "harm-high": 1000}
 
 
@@ -46,7 +48,7 @@ def results(cluster: Cluster, priorities: None) -> Iterator[Results]:
     try:
         cluster.start_scheduler()
         without = play(cluster)
-        cluster.start_scheduler(attached(cluster.start_covey("scheduler")))
+        cluster.start_scheduler(attached(cluster.start_covey("scheduler", SERVED)))
         yield {"without": without, "with": play(cluster)}
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
