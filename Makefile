@@ -5,7 +5,7 @@ READY := .venv/.ready
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench bench-native cluster fmt crds requirements clean
+.PHONY: help demo test test-slow check bench bench-harm bench-native cluster fmt crds requirements clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ bench: $(READY) ## How fast the planner is (nothing is asserted)
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/quality.py
+
+bench-harm: $(READY) binaries ## Ordinary pods with and without Covey's extender, 5,000 nodes
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/harm.py $(ARGS)
 
 cluster: $(READY) binaries ## Leave a local cluster running and print its kubeconfig
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)

@@ -210,6 +210,7 @@ class PodStatus(Read, frozen=True):
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] | None = None
+    nominated_node_name: str | None = None
 
 
 class Pod(Read, frozen=True):

@@ -63,7 +63,7 @@ class Capacity:
         if node is not None or let_go or core.is_terminal(pod):
             self.assumed.pop(uid, None)
         else:
-            node = self.assumed.get(uid)
+            node = self.assumed.get(uid) or podstate.nominated(pod)
         freed = self._hold(uid, node, pod) if node else self._release(uid)
         self._reserve(pod, node)
         return freed
@@ -113,17 +113,20 @@ class Capacity:
             for uid in aside:
                 self.room.hold(uid, *self._held[uid])
 
-    def reserved_away(self, pod: core.Pod, node: str, shape: Shape | None = None) -> str | None:
+    def reserved_away(
+        self, pod: core.Pod, node: str, shape: Shape | None = None, without: Iterable[str] = ()
+    ) -> str | None:
         """Why a stranger must not take a node: what it asks for is kept for admitted pods. None when there is room.
 
-        Whether the node suits it otherwise is kube-scheduler's business.
+        Whether the node suits it otherwise is kube-scheduler's business. What the pods of ``without`` (UIDs) hold there
+        counts as free.
         """
         kept = self.reserved.get(node)
         if not kept:
             return None
         shape = shape or self.shape(pod)
-        own = self._held.get(pod.metadata.uid)
-        free = _plus(self.room.free(node), own[1] if own and own[0] == node else None)
+        aside = {pod.metadata.uid, *without}
+        free = _plus(self.room.free(node), [held for uid in aside for held in self._held_at(uid, node)])
         for name, amount in shape.requests:
             if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
                 return f"{name} is reserved for admitted gangs"
@@ -177,6 +180,10 @@ class Capacity:
             if not kept:
                 del self.reserved[node]
 
+    def _held_at(self, uid: str, node: str) -> tuple[Shape, ...]:
+        held = self._held.get(uid)
+        return (held[1],) if held is not None and held[0] == node else ()
+
     def _apply(self, change: _Change) -> None:
         change(self.room)
         self._plan(change)
@@ -188,10 +195,9 @@ class Capacity:
             self._queued.append(change)
 
 
-def _plus(free: Mapping[str, int], own: Shape | None) -> Mapping[str, int]:
-    if own is None:
-        return free
+def _plus(free: Mapping[str, int], shapes: Iterable[Shape]) -> Mapping[str, int]:
     total = dict(free)
-    for name, amount in own.requests:
-        total[name] = total.get(name, 0) + amount
+    for shape in shapes:
+        for name, amount in shape.requests:
+            total[name] = total.get(name, 0) + amount
     return total

@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 
 from covey.api import core
-from covey.scheduler import podstate
+from covey.scheduler import podstate, preemption
 from covey.scheduler.cache import Cache
 from covey.scheduler.membership import refusal
-from covey.scheduler.wire import NAMES, FilterArgs, FilterResult
+from covey.scheduler.wire import NAMES, FilterArgs, FilterResult, PreemptArgs, PreemptResult
 
 _ELSEWHERE: Final = "the gang's plan has another node for this pod"
 
@@ -36,6 +36,10 @@ class Guard:
         if podstate.claims_membership(args.pod):
             return self._member(args.pod, args.node_names)
         return self._stranger(args.pod, args.node_names)
+
+    def preempt(self, args: PreemptArgs) -> PreemptResult:
+        """The nodes of a call where the pod may evict what kube-scheduler has chosen."""
+        return PreemptResult(preemption.allowed(self._cache, args.pod, args.node_name_to_meta_victims or {}))
 
     def _member(self, pod: core.Pod, names: msgspec.Raw) -> FilterResult:
         leaf = self._cache.index.leaf_of(pod)

@@ -27,6 +27,17 @@ def holding(pod: core.Pod) -> str | None:
     return pod.spec.node_name or pinned(pod)
 
 
+def nominated(pod: core.Pod) -> str | None:
+    """The node where kube-scheduler has made room, or is about to, for a pod of nobody's gang that is not bound.
+
+    It evicts first and binds seconds later. A gang that took that room in between would let it evict for the same pod
+    again and again, and kube-scheduler would refuse the gang itself where the pod's priority is higher.
+    """
+    if core.is_terminal(pod) or dying(pod) or claims_membership(pod):
+        return None
+    return pod.status.nominated_node_name or None
+
+
 def bound(pod: core.Pod) -> bool:
     """The pod has its node and has not ended."""
     return pod.spec.node_name is not None and not core.is_terminal(pod)

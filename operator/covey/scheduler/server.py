@@ -1,8 +1,7 @@
 """The extender's HTTP calls, as two entries of kube-scheduler's configuration make them.
 
-``POST /guard/filter``, ``POST /guard/preempt`` (a veto: Covey decides its own preemption), ``POST /barrier/bind``,
-``GET /healthz``, ``GET /readyz``. A caller that hangs up cancels its request (``handler_cancellation``), else the
-calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced, nor, behind
+``POST /guard/filter``, ``POST /guard/preempt``, ``POST /barrier/bind``, ``GET /healthz``, ``GET /readyz``. A caller
+that hangs up cancels its request (``handler_cancellation``), else the calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced, nor, behind
 a Service, by a replica without the lease, for one barrier must hold all calls of a gang.
 
 What is read at once is bounded: one body, all bodies together, the time for one, and the calls that are held.
@@ -22,19 +21,18 @@ from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
-from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, BindResult, PreemptResult
+from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult
 
 log = get_logger(__name__)
 
 #: Bytes of one call. A filter call carries one pod and the names of all nodes: 1.3 MB for 20,000 nodes with names of
-#: 63 letters. A preempt call carries victims too; one that is too large fails, which comes to the same as our veto.
+#: 63 letters. A preempt call carries the victims' UIDs; one that is too large fails, and nobody is evicted.
 MAX_BODY: Final = 4 * 1024 * 1024
 #: Bytes of the bodies that are read at one time, and the seconds for one of them.
 MAX_READING: Final = 64 * MAX_BODY
 READ_SECONDS: Final = 10.0
 #: Bind calls that are held at one time, about 17 KB of memory and one file descriptor each.
 MAX_HELD: Final = 4096
-_VETO: Final = ENCODER.encode(PreemptResult())
 
 #: What became of a call (the metric's ``result``), and the answer.
 _Outcome = tuple[str, web.Response]
@@ -128,8 +126,9 @@ class Extender:
         result = self._guard.filter(FILTER_ARGS.decode(body))
         return "refused" if result.failed_and_unresolvable_nodes else "ok", _json(ENCODER.encode(result))
 
-    async def _preempt(self, _body: bytes) -> _Outcome:
-        return "refused", _json(_VETO)
+    async def _preempt(self, body: bytes) -> _Outcome:
+        result = self._guard.preempt(PREEMPT_ARGS.decode(body))
+        return "ok" if result.node_name_to_meta_victims else "refused", _json(ENCODER.encode(result))
 
     async def _bind(self, body: bytes) -> _Outcome:
         args = BIND_ARGS.decode(body)

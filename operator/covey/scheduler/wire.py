@@ -27,10 +27,30 @@ class FilterResult(msgspec.Struct, rename="pascal", omit_defaults=True):
     failed_and_unresolvable_nodes: dict[str, str] = {}
 
 
-class PreemptResult(msgspec.Struct, rename="pascal"):
-    """``ExtenderPreemptionResult``; an empty map is a veto."""
+class MetaPod(msgspec.Struct, rename="pascal"):
+    """``MetaPod``: a victim."""
 
-    node_name_to_meta_victims: dict[str, str] = {}
+    uid: str = msgspec.field(name="UID")
+
+
+class MetaVictims(msgspec.Struct, rename="pascal"):
+    """``MetaVictims``: who would be evicted from one node, highest priority first."""
+
+    pods: tuple[MetaPod, ...] | None = None
+    num_pdb_violations: int = msgspec.field(name="NumPDBViolations", default=0)
+
+
+class PreemptArgs(msgspec.Struct, rename="pascal"):
+    """``ExtenderPreemptionArgs``, with ``nodeCacheCapable: true`` (UIDs, no pod objects)."""
+
+    pod: core.Pod
+    node_name_to_meta_victims: dict[str, MetaVictims] | None = None
+
+
+class PreemptResult(msgspec.Struct, rename="pascal"):
+    """``ExtenderPreemptionResult``: the nodes that may be chosen; an empty map is a veto."""
+
+    node_name_to_meta_victims: dict[str, MetaVictims] = {}
 
 
 class BindArgs(msgspec.Struct, rename="pascal"):
@@ -49,6 +69,7 @@ class BindResult(msgspec.Struct, rename="pascal"):
 
 
 FILTER_ARGS: Final = msgspec.json.Decoder(FilterArgs)
+PREEMPT_ARGS: Final = msgspec.json.Decoder(PreemptArgs)
 BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
 NAMES: Final = msgspec.json.Decoder(list[str] | None)
 ENCODER: Final = msgspec.json.Encoder()
