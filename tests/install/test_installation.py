@@ -237,7 +237,7 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     def change(name: str, spec: Object) -> None:
         path = f"{DINFS.format('default')}/{name}"
         generation = cluster.api("PATCH", path, {"spec": spec})["metadata"]["generation"]
-        eventually(lambda: cluster.api("GET", path)["status"]["observedGeneration"] == generation)
+        eventually(lambda: cluster.api("GET", path).get("status", {}).get("observedGeneration") == generation)
 
     change("llama", {"replicas": 2})
     eventually(lambda: len(pods(cluster, "default", unit="1")) == 16, 60, "a second unit's pods are there")
