@@ -6,7 +6,7 @@ ARG DEBIAN=trixie
 
 # The full image has strip, so that nothing needs to be installed from Debian.
 FROM python:${PYTHON}-${DEBIAN} AS build
-ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore PYTHONDONTWRITEBYTECODE=1
+ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
 COPY image/ image/
 COPY requirements/ requirements/
@@ -19,7 +19,6 @@ RUN python image/build.py wheel . /wheels && \
     python image/build.py compile /opt/covey
 
 FROM python:${PYTHON}-slim-${DEBIAN} AS stdlib
-ENV PYTHONDONTWRITEBYTECODE=1
 WORKDIR /src
 COPY image/ image/
 COPY --from=build /opt/covey/ /opt/covey/

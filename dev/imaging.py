@@ -1,7 +1,8 @@
 """The Dockerfile carried out without a container engine: same instructions, same order, below a directory.
 
 Paths that are absolute in the image lie below the directory, which all stages share. ``COPY`` gives a stage only what
-the Dockerfile names and ``.dockerignore`` lets through, so that a file that was forgotten is missed here, too.
+the Dockerfile names and ``.dockerignore`` lets through, so that a file that was forgotten is missed here, too. The
+base image is a copy of the Python that runs this, as slim images have it: with pip, and with no byte-code.
 """
 
 from __future__ import annotations
@@ -13,17 +14,21 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
 
+import pip
+
 ROOT = Path(__file__).resolve().parent.parent
 #: Where `make wheels` puts every wheel of requirements/run.txt and requirements/build.txt.
 WHEELS = ROOT / ".venv" / "wheels"
 _LINE = re.compile(r"^([A-Z]+)\s+(.*)$", re.DOTALL)
-#: Where the base image keeps Python, and the name there of the program that this process runs with.
-_PYTHON = "python"
+_PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+#: Of Python's library: what the base images leave out, and what lies there for this machine only.
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "test", "tests", "idle_test", "config-*", "site-packages", "*.a")
 
 
 class ImageError(Exception):
@@ -65,7 +70,7 @@ class Image:
     def variables(self) -> dict[str, str]:
         """The environment as it is below the directory."""
         path = ":".join(self._place(each) for each in self.environment.get("PATH", "").split(":"))
-        return {**self.environment, "PATH": path}
+        return {**self.environment, "PATH": path, "LD_LIBRARY_PATH": str(self.root / "usr" / "local" / "lib")}
 
     def _place(self, directory: str) -> str:
         below = self.root / directory.lstrip("/")
@@ -92,10 +97,26 @@ def build(root: Path, arguments: Mapping[str, str] | None = None, wheels: Path =
     """
     if not wheels.is_dir():
         raise ImageError(f"{wheels} is missing: run `make wheels`, which downloads the image's requirements")
-    running = _Build(Image(root), dict(arguments or {}), wheels)
+    _install_python(root / "usr" / "local")
+    running = _Build(Image(root), {"PYTHON": _PYTHON.removeprefix("python"), **(arguments or {})}, wheels)
     for name, value in instructions():
         running.carry_out(name, value)
+    shutil.rmtree(root / "cache", ignore_errors=True)
     return running.image
+
+
+def _install_python(place: Path) -> None:
+    """Copy this Python as a base image has it: interpreter, library without tests and byte-code, and pip."""
+    base = Path(sys.base_prefix)
+    library = place / "lib" / _PYTHON
+    shutil.copytree(sysconfig.get_path("stdlib"), library, ignore=_LEFT_OUT)
+    shutil.copytree(Path(pip.__file__).parent, library / "site-packages" / "pip", ignore=_LEFT_OUT)
+    for shared in (base / "lib").glob("libpython3*.so*"):
+        shutil.copy2(shared, place / "lib", follow_symlinks=False)
+    (place / "bin").mkdir()
+    shutil.copy2(Path(sys._base_executable).resolve(), place / "bin" / _PYTHON)
+    for name in ("python", "python3"):
+        (place / "bin" / name).symlink_to(_PYTHON)
 
 
 class _Build:
@@ -106,7 +127,14 @@ class _Build:
         self._given = given
         self._known: dict[str, str] = {}
         self._directory = image.root
-        self._pip = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_CONFIG_FILE": os.devnull}
+        self._variables = {
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(wheels),
+            "PIP_CONFIG_FILE": os.devnull,
+            "LD_LIBRARY_PATH": str(image.root / "usr" / "local" / "lib"),
+            # Not into the base, which the last stage has without.
+            "PYTHONPYCACHEPREFIX": str(image.root / "cache"),
+        }
 
     def carry_out(self, name: str, value: str) -> None:
         """One instruction."""
@@ -157,13 +185,13 @@ class _Build:
     def _run(self, value: str) -> None:
         for step in self._filled(value).split("&&"):
             program, *arguments = shlex.split(step)
-            if program != _PYTHON:
+            if program != "python":
                 raise ImageError(f"Dockerfile: {step.strip()!r} is no step of image/build.py")
-            command = [sys.executable, *(str(self._inside(a)) if a.startswith("/") else a for a in arguments)]
+            command = [str(self._inside("/usr/local/bin/python")), *(str(self._inside(a)) if a.startswith("/") else a for a in arguments)]
             # The machine's environment without what would let another tree's modules in.
             kept = {key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "PIP_"))}
             done = subprocess.run(
-                command, cwd=self._directory, env=kept | self.image.environment | self._pip,
+                command, cwd=self._directory, env=kept | self.image.environment | self._variables,
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             )  # fmt: skip
             if done.returncode:

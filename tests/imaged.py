@@ -101,3 +101,15 @@ def sizes(image: Image) -> dict[str, int]:
     library = image.root / "usr" / "local" / "lib"
     found["(stdlib byte-code)"] = sum(path.stat().st_size for path in library.rglob("*.pyc"))
     return found
+
+
+def interpreter_size(image: Image) -> int:
+    """Bytes of Python itself, without pip and our byte-code, as base images have it: all symbols stripped."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = Path(name, "python")
+        left_out = shutil.ignore_patterns("*.pyc", "site-packages")
+        shutil.copytree(image.root / "usr" / "local", copy, ignore=left_out, symlinks=True)
+        libraries = [str(path) for path in copy.rglob("*.so*") if not path.is_symlink()]
+        _mode(copy, "u+w")
+        subprocess.run(["strip", "--strip-all", *libraries], check=True)
+        return sum(path.lstat().st_size for path in copy.rglob("*") if path.is_file())
