@@ -74,7 +74,7 @@ def status(pid: int) -> dict[str, str]:
     found = {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
     root = [line.split()[3] for line in _read(pid, "mounts").splitlines() if line.split()[1] == "/"]
     interfaces = [line.partition(":")[0].strip() for line in _read(pid, "net/dev").splitlines() if ":" in line]
-    return found | {"root": root[-1], "interfaces": " ".join(interfaces)}
+    return found | {"root": root[-1], "interfaces": " ".join(each for each in interfaces if each)}
 
 
 def _read(pid: int, name: str) -> str:

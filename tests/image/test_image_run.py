@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -25,14 +26,19 @@ def test_the_example_is_bound_by_unprivileged_processes_on_a_read_only_root_with
     assert done.returncode == 0, done.stderr[-4000:]
     found = json.loads(done.stdout)
     assert found["bound"] == 16
-    for name, status in found["status"].items():
-        assert found["ends"][name] == 0, found["logs"][name][-2000:]
-        assert "read-only" not in found["logs"][name].lower(), "the process tried to write"
-        # Where root runs the tests all of this holds; elsewhere what the machine permits, which the message says.
+    for name, end in found["ends"].items():
+        assert end == 0, found["logs"][name][-2000:]
+    _check_confinement(found["status"].values())
+
+
+def _check_confinement(statuses: Iterable[dict[str, str]]) -> None:
+    """No privilege anywhere; the user with root, the namespaces where they are permitted. Says what was not so."""
+    print(f"confined as: {confinement.describe()}")
+    for status in statuses:
+        assert int(status["CapEff"], 16) == 0
         if os.geteuid() == 0:
-            assert status["Uid"].split() == [str(confinement.USER)] * 4, confinement.describe()
-        assert int(status["CapEff"], 16) == int(status["CapBnd"], 16) * 0, confinement.describe()
-        if confinement.is_namespaced():
+            assert status["Uid"].split() == [str(confinement.USER)] * 4
             assert status["NoNewPrivs"] == "1"
-            assert "ro" in status["root"].split(","), confinement.describe()
-            assert status["interfaces"].split()[2:] in ([], ["lo"]) or status["interfaces"].split()[-1] == "lo"
+        if confinement.is_namespaced():
+            assert "ro" in status["root"].split(",")
+            assert status["interfaces"] == "lo"
