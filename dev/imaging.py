@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pip
 
@@ -57,9 +58,9 @@ class Image:
         return self.root / "opt" / "covey"
 
     @property
-    def report(self) -> list[dict[str, object]]:
+    def report(self) -> list[dict[str, Any]]:
         """What pip installed, and from which files."""
-        found: list[dict[str, object]] = json.loads(self.prefix.with_name("covey.json").read_text())["install"]
+        found: list[dict[str, Any]] = json.loads(self.prefix.with_name("covey.json").read_text())["install"]
         return found
 
     def program(self, name: str = "covey") -> Path:

@@ -48,7 +48,7 @@ def readable_directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def process(cluster: Cluster, image: Image, program: Program, mount: Path) -> Process:
+def process(cluster: Cluster, image: Image, program: Program, mount: Path, *arguments: str) -> Process:
     """One of the two processes, confined, under its own service account; not started yet.
 
     Args:
@@ -56,10 +56,11 @@ def process(cluster: Cluster, image: Image, program: Program, mount: Path) -> Pr
         image: Where the process comes from.
         program: ``operator`` or ``scheduler``.
         mount: A directory that the image's user can read.
+        arguments: More flags; they win over those of a local cluster.
     """
     name = f"covey-{program}"
     kubeconfig = _portable(cluster.service_account_kubeconfig(NAMESPACE, name), mount)
-    usual = builder(program, cluster.directory, kubeconfig, name, ())()
+    usual = builder(program, cluster.directory, kubeconfig, name, arguments)()
     urls = {"health_url": usual.health_url, "metrics_url": usual.metrics_url}
     if program == "scheduler":
         urls["url"] = usual.url
