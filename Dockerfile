@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
 # Every RUN is a step of image/build.py; tests/unit/image carries out this very file without a container engine.
+# checkov:skip=CKV_DOCKER_2: Kubernetes asks /healthz and /readyz itself.
 # The Python that all tests run with; wheels for linux/amd64 and linux/arm64 are checked by `make image-check`.
 ARG PYTHON=3.11
 ARG DEBIAN=trixie

@@ -115,7 +115,8 @@ def _install_python(place: Path) -> None:
     for shared in (base / "lib").glob("libpython3*.so*"):
         shutil.copy2(shared, place / "lib", follow_symlinks=False)
     (place / "bin").mkdir()
-    shutil.copy2(Path(sys._base_executable).resolve(), place / "bin" / _PYTHON)
+    interpreter = base / "bin" / _PYTHON
+    shutil.copy2(interpreter.resolve(), place / "bin" / _PYTHON)
     for name in ("python", "python3"):
         (place / "bin" / name).symlink_to(_PYTHON)
 
@@ -188,7 +189,10 @@ class _Build:
             program, *arguments = shlex.split(step)
             if program != "python":
                 raise ImageError(f"Dockerfile: {step.strip()!r} is no step of image/build.py")
-            command = [str(self._inside("/usr/local/bin/python")), *(str(self._inside(a)) if a.startswith("/") else a for a in arguments)]
+            command = [
+                str(self._inside("/usr/local/bin/python")),
+                *(str(self._inside(a)) if a.startswith("/") else a for a in arguments),
+            ]
             # The machine's environment without what would let another tree's modules in.
             kept = {key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "PIP_"))}
             done = subprocess.run(

@@ -50,13 +50,17 @@ def print_sizes(image: Image) -> None:
             print(f"  {size / _MEGABYTE:6.1f} MB  {name}")
     added = sum(parts.values())
     print(f"  {added / _MEGABYTE:6.1f} MB  all that the image adds to its base")
-    print(f"  {python / _MEGABYTE:6.1f} MB  Python in the base: interpreter and library without pip, tests and byte-code")
+    print(
+        f"  {python / _MEGABYTE:6.1f} MB  Python in the base: interpreter and library without pip, tests and byte-code"
+    )
     print(f"  {(added + python) / _MEGABYTE:6.1f} MB  Python and dependencies")
 
 
 def measure(cluster: Cluster, image: Image, mount: Path, options: argparse.Namespace) -> None:
     """Starts of both processes one after the other, then the memory of both at rest beside each other."""
-    processes = [imaged.process(cluster, image, each, mount, "--leader-elect=true") for each in ("operator", "scheduler")]
+    processes = [
+        imaged.process(cluster, image, each, mount, "--leader-elect=true") for each in ("operator", "scheduler")
+    ]
     try:
         for process in processes:
             times = [_ready_after(process) for _ in range(options.runs)]
@@ -74,9 +78,13 @@ def measure(cluster: Cluster, image: Image, mount: Path, options: argparse.Names
 def memory(pid: int) -> str:
     """Of one process."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()[1:]
-    found = {name: int(value.split()[0]) * 1024 / _MEGABYTE for name, _, value in (line.partition(":") for line in lines)}
+    found = {
+        name: int(value.split()[0]) * 1024 / _MEGABYTE for name, _, value in (line.partition(":") for line in lines)
+    }
     threads = len(list(Path(f"/proc/{pid}/task").iterdir()))
-    return f"RSS {found['Rss']:.1f} MB, PSS {found['Pss']:.1f} MB, {found['Anonymous']:.1f} MB its own, {threads} threads"
+    return (
+        f"RSS {found['Rss']:.1f} MB, PSS {found['Pss']:.1f} MB, {found['Anonymous']:.1f} MB its own, {threads} threads"
+    )
 
 
 def print_times(what: str, seconds: list[float]) -> None:

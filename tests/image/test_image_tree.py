@@ -55,11 +55,13 @@ def test_covey_s_wheel_has_every_file_of_the_package(image: Image) -> None:
     source = ROOT / "operator" / "covey"
     expected = {path.relative_to(source) for path in source.rglob("*") if path.is_file() and path.suffix != ".pyc"}
     there = packages(image) / "covey"
-    assert {path.relative_to(there) for path in there.rglob("*") if path.is_file() and path.suffix != ".pyc"} == expected
+    assert {
+        path.relative_to(there) for path in there.rglob("*") if path.is_file() and path.suffix != ".pyc"
+    } == expected
 
 
 def test_every_module_is_compiled_and_never_compared_with_its_source(image: Image) -> None:
-    modules = [path for path in packages(image).rglob("*.py")]
+    modules = list(packages(image).rglob("*.py"))
     assert len(modules) > 500
     for module in modules:
         [cached] = (module.parent / "__pycache__").glob(f"{module.stem}.cpython-*.pyc")
@@ -86,7 +88,9 @@ def test_the_configuration(image: Image) -> None:
     assert image.environment["PYTHONDONTWRITEBYTECODE"] == "1"
     prefix = "org.opencontainers.image."
     assert {image.labels[prefix + "version"], image.labels[prefix + "revision"]} == {"1.2.3", "abc"}
-    assert {"title", "description", "licenses", "source", "created"} <= {key.removeprefix(prefix) for key in image.labels}
+    assert {"title", "description", "licenses", "source", "created"} <= {
+        key.removeprefix(prefix) for key in image.labels
+    }
 
 
 def test_nothing_in_the_dockerfile_is_for_one_architecture() -> None:
@@ -97,5 +101,12 @@ def test_nothing_in_the_dockerfile_is_for_one_architecture() -> None:
 def test_only_what_is_copied_reaches_the_build() -> None:
     for path in ("image/build.py", "requirements/run.txt", "operator/covey/api/crds.py", "LICENSE"):
         assert not ignored(path), path
-    for path in (".git/config", ".venv/x", "tests/imaged.py", "operator/covey/__pycache__/x.pyc", "operator/x.py", "a.kubeconfig"):
+    for path in (
+        ".git/config",
+        ".venv/x",
+        "tests/imaged.py",
+        "operator/covey/__pycache__/x.pyc",
+        "operator/x.py",
+        "a.kubeconfig",
+    ):
         assert ignored(path), path
