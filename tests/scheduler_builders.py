@@ -15,6 +15,7 @@ from covey.scheduler.tree import Unit, build_unit
 GATE = "scheduling.covey.dev/gang"
 START = "scheduling.covey.dev/start"
 RELEASE = "scheduling.covey.dev/release"
+PINNED = "scheduling.covey.dev/pinned"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 OWNER = {"apiVersion": "v1", "kind": "Thing", "name": "owner", "uid": "owner", "controller": True}
 Json = dict[str, Any]
@@ -50,8 +51,11 @@ def pod(
     conditions: Sequence[Mapping[str, str]] = (),
     spec: Mapping[str, Any] | None = None,
 ) -> core.Pod:
-    """A pod; with ``group`` it claims to be a member."""
+    """A pod; with ``group`` it claims to be a member, and with ``pin`` too it carries the mark of our own pins."""
     marks = dict(labels or {})
+    notes = dict(annotations or {})
+    if group and pin:
+        notes = {PINNED: uid or f"uid-{name}"} | notes
     for key, value in (("role", role or None), ("replica", replica), ("index", index)):
         if value is not None:
             marks[f"covey.dev/{key}"] = str(value)
@@ -65,10 +69,11 @@ def pod(
             "uid": uid or f"uid-{name}",
             "creationTimestamp": created,
             "labels": marks,
-            "annotations": dict(annotations or {}),
+            "annotations": notes,
             "ownerReferences": [dict(owner)] if owner and group else [],
         },
         "spec": {
+            "schedulerName": "covey-scheduler",
             "schedulingGates": [{"name": gate} for gate in gates],
             "containers": [{"name": "main", "resources": {"requests": amounts}}],
             **({"nodeName": node} if node else {}),
@@ -175,13 +180,13 @@ def cache(*objects: core.Node | core.Group | core.Pod) -> Cache:
     return made
 
 
-def put(made: Cache, each: core.Node | core.Group | core.Pod) -> None:
-    """Tell a cache of an object, as its watch would."""
+def put(made: Cache, each: core.Node | core.Group | core.Pod, previous_group: core.Group | None = None) -> None:
+    """Tell a cache of an object, as its watch would; for a group the test says what it was before."""
     if isinstance(each, core.Node):
         made.nodes.store[each.metadata.key] = each
         made._on_node("ADDED", each, None)
     elif isinstance(each, core.Group):
-        made._on_group("ADDED", each, None)
+        made._on_group("MODIFIED" if previous_group else "ADDED", each, previous_group)
     else:
         previous = made.pods.store.get(each.metadata.key)
         if previous is not None and previous.metadata.uid != each.metadata.uid:  # as the reflector's store tells it

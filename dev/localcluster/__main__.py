@@ -51,10 +51,14 @@ def _run(options: argparse.Namespace) -> int:
     # SIGTERM ends this program as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Cluster() as cluster:
+        crds = (ROOT / "crds",) if options.with_covey else ()  # else they come with what the user installs
+        with Cluster(crds=crds) as cluster:
             if options.with_covey:
                 cluster.start_all(nodes)
             else:
+                # What a user installs in it runs: its pods are placed, and Covey's own become processes.
+                cluster.start_scheduler()
+                cluster.run_pods()
                 cluster.add_nodes(nodes)
             _introduce(cluster, nodes, time.monotonic() - started)
             if options.detach:

@@ -3,7 +3,6 @@
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -52,34 +51,3 @@ def write_service_account_key(path: Path) -> None:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     path.touch(mode=0o600)
     path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()))
-
-
-def kube_scheduler_rights(namespace: str, account: str) -> list[dict[str, Any]]:
-    """What a dedicated kube-scheduler needs that runs as a service account.
-
-    These are Kubernetes' own rules for its scheduler, and the lease that the configuration printed by
-    ``covey scheduler`` names, which those rules do not cover.
-    """
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
-    group = "rbac.authorization.k8s.io"
-    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    rules = [leases | {"verbs": ["create"]}]
-    rules.append(leases | {"resourceNames": ["covey-scheduler"], "verbs": ["get", "update", "patch"]})
-
-    def binding(kind: str, name: str, role: str, role_kind: str, where: str | None = None) -> dict[str, Any]:
-        return {
-            "apiVersion": f"{group}/v1",
-            "kind": kind,
-            "metadata": {"name": name} | ({"namespace": where} if where else {}),
-            "roleRef": {"apiGroup": group, "kind": role_kind, "name": role},
-            "subjects": [subject],
-        }
-
-    role = {"apiVersion": f"{group}/v1", "kind": "Role", "metadata": {"name": account, "namespace": namespace}}
-    return [
-        role | {"rules": rules},
-        binding("RoleBinding", account, account, "Role", namespace),
-        binding("RoleBinding", account, "extension-apiserver-authentication-reader", "Role", "kube-system"),
-        binding("ClusterRoleBinding", account, "system:kube-scheduler", "ClusterRole"),
-        binding("ClusterRoleBinding", f"{account}-volumes", "system:volume-scheduler", "ClusterRole"),
-    ]

@@ -1,11 +1,12 @@
-"""Find or build the programs of the real control plane.
+"""Find or build the programs of the real control plane, and the tools that judge what Covey ships.
 
 Standard library only, so that a build can start before any virtual environment exists:
-``python3 dev/localcluster/binaries.py`` builds what is missing and prints the directory.
+``python3 dev/localcluster/binaries.py`` builds what the control plane lacks and prints its directory; with names of
+tools (``helm promtool``) it builds those and prints where each is.
 
 A program is taken, in this order, from ``$COVEY_ASSETS``, from ``$KUBEBUILDER_ASSETS``
 (the convention of envtest), and from the cache, which is keyed by a hash of all that decides what
-is built.  Only what none of them has is built, by Go, from the module in ``dev/controlplane``.
+is built.  Only what none of them has is built, by Go, from the modules in ``dev/controlplane`` and ``dev/tools``.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-MODULE = Path(__file__).resolve().parent.parent / "controlplane"
+_HERE = Path(__file__).resolve().parent.parent
 KUBERNETES = "v1.37.1"
-_LDFLAGS = " ".join(
-    ["-s", "-w"]
+_STRIPPED = "-s -w"
+_VERSIONED = " ".join(
+    [_STRIPPED]
     # Without these the server calls itself v0.0.0, and clients misjudge what it can do.
     + [
         f"-X k8s.io/component-base/version.{name}={value}"
@@ -49,22 +51,70 @@ class Step:
     minutes: float
 
 
-STEPS = (
-    Step({"etcd": "go.etcd.io/etcd/server/v3"}, 0.2),
-    Step({"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, 0.2),
-    Step(
-        {
-            "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-            "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-            "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-        },
-        5.5,
-    ),
-    Step({"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, 0.5),
-)
-PROGRAMS = tuple(name for step in STEPS for name in step.programs)
-STAGES = "kwok-stages.yaml"
+@dataclass(frozen=True)
+class Module:
+    """A Go module without code, only pins checked by go.sum, and what is built from it."""
+
+    folder: Path
+    steps: tuple[Step, ...]
+    ldflags: str = _STRIPPED
+    #: What else decides the content of its cache.
+    also: str = ""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of all programs."""
+        return tuple(name for step in self.steps for name in step.programs)
+
+    @property
+    def cache(self) -> Path:
+        """The directory that holds this build: under the user's cache, named by what decides its content."""
+        digest = hashlib.sha256()
+        for name in ("go.mod", "go.sum"):
+            digest.update((self.folder / name).read_bytes())
+        digest.update(f"{self.ldflags} {self.steps} {self.also} {platform.machine()}".encode())
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return Path(base) / "covey" / self.folder.name / digest.hexdigest()[:16]
+
+
 _STAGE_FOLDERS = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
+CONTROL_PLANE = Module(
+    _HERE / "controlplane",
+    (
+        Step({"etcd": "go.etcd.io/etcd/server/v3"}, 0.2),
+        Step({"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, 0.2),
+        Step(
+            {
+                "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+                "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+                "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+            },
+            5.5,
+        ),
+        Step({"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, 0.5),
+    ),
+    _VERSIONED,
+    str(_STAGE_FOLDERS),
+)
+#: Each family has a module of its own: their dependencies do not agree.
+TOOLS = (
+    Module(_HERE / "tools" / "helm", (Step({"helm": "helm.sh/helm/v4/cmd/helm"}, 1.1),)),
+    Module(
+        _HERE / "tools" / "manifests",
+        (
+            Step({"kubeconform": "github.com/yannh/kubeconform/cmd/kubeconform"}, 0.2),
+            Step({"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}, 0.5),
+        ),
+    ),
+    Module(
+        _HERE / "tools" / "prometheus",
+        (
+            Step({"promtool": "github.com/prometheus/prometheus/cmd/promtool"}, 2.5),
+            Step({"prometheus": "github.com/prometheus/prometheus/cmd/prometheus"}, 1.5),
+        ),
+    ),
+)
+STAGES = "kwok-stages.yaml"
 
 
 class BuildError(Exception):
@@ -82,46 +132,46 @@ class Binaries:
         return self.paths[program]
 
 
-def cache_directory() -> Path:
-    """The directory that holds this build: under the user's cache, named by what decides its content."""
-    digest = hashlib.sha256()
-    for name in ("go.mod", "go.sum"):
-        digest.update((MODULE / name).read_bytes())
-    digest.update(f"{_LDFLAGS} {STEPS} {_STAGE_FOLDERS} {platform.machine()}".encode())
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "covey" / "controlplane" / digest.hexdigest()[:16]
-
-
 def find() -> Binaries | None:
-    """What is there already; None when anything is missing."""
-    given = [Path(os.environ[name]) for name in ("COVEY_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
-    places = [*given, cache_directory()]
-
-    def first(name: str) -> Path | None:
-        return next((place / name for place in places if (place / name).is_file()), None)
-
-    found = {name: first(name) for name in (*PROGRAMS, STAGES)}
+    """The control plane that is there already; None when anything is missing."""
+    found = {name: _find(name, CONTROL_PLANE) for name in (*CONTROL_PLANE.programs, STAGES)}
     paths = {name: path for name, path in found.items() if path is not None}
     if len(paths) < len(found):
         return None
-    return Binaries({name: paths[name] for name in PROGRAMS}, paths[STAGES])
+    return Binaries({name: paths[name] for name in CONTROL_PLANE.programs}, paths[STAGES])
 
 
 def ensure(*, report: bool = True) -> Binaries:
-    """Find the programs, and build first what is missing.
+    """Find the programs of the control plane, and build first what is missing.
 
     Raises:
         BuildError: when Go is missing or too old, or a build fails.
     """
     if (binaries := find()) is not None:
         return binaries
-    target = cache_directory()
-    target.mkdir(parents=True, exist_ok=True)
-    with _locked(target / ".lock", report=report):
-        _build(target, report=report)
+    _build(CONTROL_PLANE, f"Kubernetes {KUBERNETES}, etcd and kwok", report=report)
     if (binaries := find()) is None:
-        raise BuildError(f"{target} is not complete after the build")
+        raise BuildError(f"{CONTROL_PLANE.cache} is not complete after the build")
     return binaries
+
+
+def ensure_tool(name: str, *, report: bool = True) -> Path:
+    """Find a program of ``TOOLS``, such as ``helm``, and build it first when it is missing.
+
+    Raises:
+        BuildError: when Go is missing or too old, or a build fails.
+    """
+    module = next(module for module in TOOLS if name in module.programs)
+    if (path := _find(name, module)) is None:
+        only = tuple(step for step in module.steps if name in step.programs)
+        _build(module, name, only, report=report)
+        path = module.cache / name
+    return path
+
+
+def _find(name: str, module: Module) -> Path | None:
+    given = [Path(os.environ[each]) for each in ("COVEY_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(each)]
+    return next((place / name for place in [*given, module.cache] if (place / name).is_file()), None)
 
 
 @contextlib.contextmanager
@@ -136,34 +186,37 @@ def _locked(path: Path, *, report: bool) -> Iterator[None]:
         yield
 
 
-def _build(target: Path, *, report: bool) -> None:
+def _build(module: Module, what: str, only: tuple[Step, ...] = (), *, report: bool) -> None:
     go = shutil.which("go")
     if go is None:
         raise BuildError(
-            "The control plane has to be built once and Go was not found: install Go 1.26 or newer, "
+            f"{what} must be built once and Go was not found: install Go 1.26 or newer, "
             "or name a directory with ready binaries in COVEY_ASSETS."
         )
-    steps = [step for step in STEPS if any(not (target / name).is_file() for name in step.programs)]
-    minutes = sum(step.minutes for step in steps)
-    if report and steps:
-        _say(
-            f"Building Kubernetes {KUBERNETES}, etcd and kwok from source, once: "
-            f"about {max(1, round(minutes))} min on two cores from nothing (cached in {target})"
-        )
-    for step in steps:
-        _build_step(go, step, target, report=report)
-    if not (target / STAGES).is_file():
-        _write_stages(go, target)
+    target = module.cache
+    target.mkdir(parents=True, exist_ok=True)
+    with _locked(target / ".lock", report=report):
+        steps = [step for step in only or module.steps if any(not (target / name).is_file() for name in step.programs)]
+        minutes = sum(step.minutes for step in steps)
+        if report and steps:
+            _say(
+                f"Building {what} from source, once: "
+                f"about {max(1, round(minutes))} min on two cores from nothing (cached in {target})"
+            )
+        for step in steps:
+            _build_step(go, step, module, report=report)
+        if module is CONTROL_PLANE and not (target / STAGES).is_file():
+            _write_stages(go, target)
 
 
-def _build_step(go: str, step: Step, target: Path, *, report: bool) -> None:
-    label = ", ".join(step.programs)
+def _build_step(go: str, step: Step, module: Module, *, report: bool) -> None:
+    label, target = ", ".join(step.programs), module.cache
     with tempfile.TemporaryDirectory(dir=target) as scratch, tempfile.TemporaryFile("w+") as log:
         # `go build` of several packages names each program by the last part of its path that is no version.
-        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", _LDFLAGS, "-o", f"{scratch}/"]
+        command = [go, "build", "-trimpath", "-buildvcs=false", "-ldflags", module.ldflags, "-o", f"{scratch}/"]
         started = time.monotonic()
         process = subprocess.Popen(
-            [*command, *step.programs.values()], cwd=MODULE, env=_go_environment(), stdout=log, stderr=log
+            [*command, *step.programs.values()], cwd=module.folder, env=_go_environment(), stdout=log, stderr=log
         )
         try:
             _follow(process, label, step.minutes, started, report=report)
@@ -205,7 +258,7 @@ def _write_stages(go: str, target: Path) -> None:
     """The stages of kwok for nodes and pods, copied from the module that it was built from."""
     listed = subprocess.run(
         [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
-        cwd=MODULE, env=_go_environment(), capture_output=True, text=True, check=True,
+        cwd=CONTROL_PLANE.folder, env=_go_environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
     root = Path(listed.stdout.strip()) / "kustomize" / "stage"
     texts = [
@@ -216,7 +269,7 @@ def _write_stages(go: str, target: Path) -> None:
     ]
     if not texts:
         raise BuildError(
-            f"The stages of kwok are not in {root}: run `go mod download` in {MODULE}, or put a {STAGES} beside the "
+            f"The stages of kwok are not in {root}: run `go mod download` in {CONTROL_PLANE.folder}, or put a {STAGES} beside the "
             "programs of COVEY_ASSETS"
         )
     partial = target / f"{STAGES}.partial"
@@ -232,16 +285,19 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> int:
-    """Build what is missing and print the directory of the cache."""
+def main(names: list[str]) -> int:
+    """Build what is missing and print where it is: the control plane's directory, or each tool that is named."""
     try:
-        ensure()
+        if names:
+            print("\n".join(str(ensure_tool(name)) for name in names))
+        else:
+            ensure()
+            print(CONTROL_PLANE.cache)
     except BuildError as error:
         _say(f"error: {error}")
         return 1
-    print(cache_directory())
     return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

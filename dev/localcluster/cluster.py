@@ -5,7 +5,9 @@ processes are stopped in order, and the temporary directory is removed unless ``
 """
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -170,9 +172,9 @@ class Cluster(ControlPlane):
         eventually(lambda: all(map(_established, self.api("GET", path)["items"])), describe="all CRDs are served")
 
     def install_rbac(self, *paths: Path) -> None:
-        """Apply Covey's own rules (``manifests/rbac`` by default); its namespace is made first."""
+        """Apply Covey's own rules (``manifests/base/rbac`` by default); its namespace is made first."""
         self.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        self._apply_files(paths or (ROOT / "manifests" / "rbac",))
+        self._apply_files(paths or (ROOT / "manifests" / "base" / "rbac",))
         self._has_rbac = True
 
     def _apply_files(self, paths: Iterable[Path]) -> bool:
@@ -251,11 +253,15 @@ class Cluster(ControlPlane):
         self.start_scheduler(programs.scheduler_config(scheduler, leader_elect=leader_elect), kubeconfig=kubeconfig)
 
     def kube_scheduler_kubeconfig(self) -> Path:
-        """A kubeconfig file for a dedicated kube-scheduler that takes part in leader election."""
-        account = "covey-kube-scheduler"
-        path = self.service_account_kubeconfig(NAMESPACE, account)
-        self.apply(access.kube_scheduler_rights(NAMESPACE, account))
-        return path
+        """A kubeconfig file for a dedicated kube-scheduler, which shares a pod with Covey and so its account."""
+        return self.service_account_kubeconfig(NAMESPACE, "covey-scheduler")
+
+    def run_pods(self) -> Process:
+        """Let the pods of Covey's Deployments, which Helm or kustomize make, really run; see ``pods``."""
+        command = [sys.executable, "-m", "localcluster.pods", str(self.directory)]
+        environment = {"PYTHONPATH": f"{ROOT / 'dev'}:{ROOT / 'operator'}"}
+        make = partial(Process, directory=self.directory, ready=lambda: True, environment=environment)
+        return self.launch(lambda: make("covey-pods", command))[0]
 
     def stop_all(self) -> None:
         """Stop and forget what ``start_all`` and ``start_covey`` have started, and kube-scheduler."""

@@ -89,7 +89,7 @@ class Nodes:
             "topology.kubernetes.io/zone": place.zone,
             **_topology_labels(self.preset, place),
         }
-        resources = {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods)}
+        resources = {"cpu": self.cpu, "memory": self.memory, "ephemeral-storage": "1Ti", "pods": str(self.pods)}
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
             labels |= {"nvidia.com/gpu.product": self.product, "nvidia.com/gpu.count": str(self.gpus)}

@@ -15,7 +15,7 @@ from localcluster.process import Process
 ROOT = Path(__file__).resolve().parent.parent.parent
 Program = Literal["operator", "scheduler"]
 #: The tree's own package, whatever is installed.
-_ENVIRONMENT: Mapping[str, str] = {"PYTHONPATH": str(ROOT / "operator")}
+ENVIRONMENT: Mapping[str, str] = {"PYTHONPATH": str(ROOT / "operator")}
 
 
 def builder(
@@ -41,7 +41,7 @@ def builder(
             [sys.executable, "-m", "covey", program, *flags, *arguments],
             directory=directory,
             ready=lambda: answers(f"http://{health}/readyz"),
-            environment=_ENVIRONMENT,
+            environment=ENVIRONMENT,
             urls=urls,
         )
 

@@ -28,6 +28,9 @@ LABEL_ADDRESS: Final = "covey.dev/address"
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
 LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
+#: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
+LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
+EXTENDER_ACTIVE: Final = "active"
 #: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, written with the pin.
 TOPOLOGY_LABEL_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
@@ -40,6 +43,9 @@ GATE_START: Final = f"{SCHEDULING_GROUP}/start"
 # Annotations
 #: From scheduler to operator: this unbound pod's pin must be undone; the value is a ``ReleaseReason``.
 ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
+#: Written with the pin: the UID of the pod that the scheduler process has pinned. No template and no copy of a pod can
+#: carry it, for a pod has its UID only once it exists.
+ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 

@@ -22,13 +22,15 @@ from covey.cli.documents import read_plain
 from covey.cli.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
 from covey.operator.settings import Settings as OperatorSettings
-from covey.scheduler.settings import EndpointMode, Tls
+from covey.scheduler.settings import CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?")
 #: Addresses that switch a server off.
 _OFF: Final = ("", "0")
+#: Hosts that only this machine, or this pod, can reach.
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 #: Fields whose flag is not their own name.
 FLAGS: Final = {"namespaces": "namespace"}
 
@@ -57,9 +59,18 @@ def _names(value: object) -> object:
     return [part for part in value.split(",") if part] if isinstance(value, str) else value
 
 
+def _profiles(value: object) -> object:
+    """Names with commas, in a list or not, each of them once."""
+    parts = [value] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
+        return value
+    return tuple(dict.fromkeys(name.strip() for part in parts for name in part.split(",") if name.strip()))
+
+
 Address = Annotated[str, AfterValidator(_address)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
+Profiles = Annotated[tuple[str, ...], BeforeValidator(_profiles), Field(min_length=1)]
 
 
 class Common(BaseModel):
@@ -85,9 +96,11 @@ class Common(BaseModel):
 class OperatorConfig(Common):
     """``covey operator``."""
 
+    metrics_workload_limit: int = Field(500, ge=0)
+
     def settings(self) -> OperatorSettings:
         """What the process takes."""
-        return OperatorSettings(**self.shared())
+        return OperatorSettings(**self.shared(), metrics_workload_limit=self.metrics_workload_limit)
 
 
 class SchedulerConfig(Common):
@@ -98,15 +111,22 @@ class SchedulerConfig(Common):
     tls_cert_file: str | None = None
     tls_private_key_file: str | None = None
     client_ca_file: str | None = None
-    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    kube_scheduler_ca_file: str = CallerFiles().ca_file
+    kube_scheduler_cert_file: str = CallerFiles().cert_file
+    kube_scheduler_key_file: str = CallerFiles().key_file
+    scheduler_name: Profiles = (DEFAULT_SCHEDULER_NAME,)
+    pod_name: str = ""
+    pod_namespace: str = ""
     reserve_after: Seconds = 300.0
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
 
         Raises:
-            InputError: a certificate without its key, or the other way round.
+            InputError: a certificate without its key, or a pod without its namespace, or the other way round.
         """
+        if bool(self.pod_name) != bool(self.pod_namespace):
+            raise InputError("--pod-name", "a pod is found by its name and its namespace", "give --pod-namespace too")
         files = (self.tls_cert_file, self.tls_private_key_file)
         if any(files) != all(files) or (self.client_ca_file and not all(files)):
             raise InputError("--tls-cert-file", "TLS needs both a certificate and its key", "give both, or neither")
@@ -116,9 +136,30 @@ class SchedulerConfig(Common):
             bind_address=self.bind_address,
             endpoint_mode=self.endpoint_mode,
             tls=tls,
-            scheduler_name=self.scheduler_name,
+            caller_files=CallerFiles(
+                self.kube_scheduler_ca_file, self.kube_scheduler_cert_file, self.kube_scheduler_key_file
+            ),
+            scheduler_names=self.scheduler_name,
+            pod_name=self.pod_name,
+            pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,
         )
+
+    def check_endpoint(self) -> None:
+        """Make sure that nobody but kube-scheduler can have pods bound; need not be so to print a configuration.
+
+        Raises:
+            InputError: a Service without mutual TLS, or a sidecar that others can reach.
+        """
+        mutual = all((self.tls_cert_file, self.tls_private_key_file, self.client_ca_file))
+        files = "give --tls-cert-file, --tls-private-key-file and --client-ca-file"
+        if self.endpoint_mode is EndpointMode.SERVICE and not mutual:
+            raise InputError("--endpoint-mode", "behind a Service both sides must show a certificate", files)
+        host, _ = parse_address(self.bind_address)
+        if not mutual and host not in _LOOPBACK:
+            raise InputError(
+                "--bind-address", "whoever can reach the extender could have pods bound", f"{files}, or 127.0.0.1"
+            )
 
     def check_files(self) -> None:
         """Make sure that the process can serve with its TLS files; they need not be there to print a configuration.

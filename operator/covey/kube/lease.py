@@ -23,7 +23,7 @@ from covey.kube.errors import AlreadyExists, Conflict, KubeError, LeaseLost, Not
 from covey.kube.resources import LEASES
 from covey.kube.series import micro_time
 from covey.observability.logging import get_logger
-from covey.observability.metrics import LEADER
+from covey.observability.metrics import LEADER, LEASE_TRANSITIONS
 
 __all__ = ["LeaseElector", "LeaseLost", "Observation"]
 
@@ -58,13 +58,18 @@ class Observation:
         spec = {**self._spec, "holderIdentity": identity, "leaseDurationSeconds": duration, "renewTime": stamp}
         if self.holder != identity:
             spec["acquireTime"] = stamp
-            spec["leaseTransitions"] = int(self._spec.get("leaseTransitions") or 0) + 1
+            spec["leaseTransitions"] = self.transitions + 1
         return {**self.lease, "spec": spec}
 
     def released(self, stamp: str) -> dict[str, Any]:
         """The Lease that nobody holds; a second is the shortest duration the API takes."""
         spec = {**self._spec, "holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": stamp}
         return {**self.lease, "spec": spec}
+
+    @property
+    def transitions(self) -> int:
+        """How often the lease has changed hands."""
+        return int(self._spec.get("leaseTransitions") or 0)
 
     @property
     def _spec(self) -> dict[str, Any]:
@@ -223,6 +228,7 @@ class LeaseElector:
         else:
             now = self._clock()
             self._observed = self._observed.seen(lease, now) if self._observed else Observation(lease, now)
+            LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._doubtful = False
 
     async def _write(self) -> bool:
@@ -239,6 +245,7 @@ class LeaseElector:
             self._doubtful = True
             lease = await self._client.replace(LEASES, self._claimed(observed))
         self._observed = Observation(lease, sent)
+        LEASE_TRANSITIONS.labels(self._name).set(self._observed.transitions)
         self._renewed = sent
         self._doubtful = False
         return True

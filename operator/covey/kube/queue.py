@@ -10,12 +10,13 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, Unreachable
+from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.observability.metrics import WORKQUEUE_DEPTH
 
 _log = get_logger(__name__)
 
@@ -37,12 +38,20 @@ class WorkQueue(Generic[K]):
     """Keys that wait for a worker; single-threaded, on one event loop.
 
     Args:
-        name: label of its depth in metrics.
+        name: its label in metrics.
         first_delay: seconds before the first retry of a key, doubled for each failure in a row.
         longest_delay: bound of that.
+        clock: monotonic seconds, for metrics.
     """
 
-    def __init__(self, name: str = "queue", *, first_delay: float = 0.005, longest_delay: float = 30.0) -> None:
+    def __init__(
+        self,
+        name: str = "queue",
+        *,
+        first_delay: float = 0.005,
+        longest_delay: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay
         self._ready: asyncio.Queue[K | _End] = asyncio.Queue()
@@ -55,7 +64,7 @@ class WorkQueue(Generic[K]):
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
         self._closed = False
-        self._depth = WORKQUEUE_DEPTH.labels(name)
+        self._metrics = _Metrics(name, clock)
 
     def __len__(self) -> int:
         """Keys ready to be taken; neither delayed ones nor those being worked on."""
@@ -66,6 +75,7 @@ class WorkQueue(Generic[K]):
         if self._closed or key in self._dirty:
             return
         self._dirty.add(key)
+        self._metrics.added(key)
         if key not in self._processing:
             self._offer(key)
 
@@ -94,17 +104,19 @@ class WorkQueue(Generic[K]):
             raise QueueClosed
         self._dirty.discard(key)
         self._processing.add(key)
-        self._depth.dec()
+        self._metrics.taken(key)
         return key
 
     def done(self, key: K) -> None:
         """The work on a key has ended, well or not."""
         self._processing.discard(key)
+        self._metrics.done(key)
         if key in self._dirty and not self._closed:
             self._offer(key)
 
     def retry(self, key: K) -> float:
         """Count a failure of a key and add it after its back-off; returns the seconds."""
+        self._metrics.retries.inc()
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         # Beyond 2**64 no float is needed: the bound was reached long before.
@@ -133,7 +145,7 @@ class WorkQueue(Generic[K]):
         self._ready.put_nowait(_END)
 
     def _offer(self, key: K) -> None:
-        self._depth.inc()
+        self._metrics.depth.inc()
         self._ready.put_nowait(key)
 
     def _schedule(self) -> None:
@@ -159,6 +171,35 @@ class WorkQueue(Generic[K]):
         self._timer = None
         if self._heap:
             self._schedule()
+
+
+class _Metrics:
+    """What client-go measures of a queue: a key's wait begins when it is added, also while a worker still has it."""
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        self.depth = metrics.WORKQUEUE_DEPTH.labels(name)
+        self.retries = metrics.WORKQUEUE_RETRIES.labels(name)
+        self._adds = metrics.WORKQUEUE_ADDS.labels(name)
+        self._waited = metrics.WORKQUEUE_QUEUE_DURATION.labels(name)
+        self._worked = metrics.WORKQUEUE_WORK_DURATION.labels(name)
+        self._clock = clock
+        self._added: dict[Hashable, float] = {}
+        self._begun: dict[Hashable, float] = {}
+
+    def added(self, key: Hashable) -> None:
+        self._adds.inc()
+        self._added[key] = self._clock()
+
+    def taken(self, key: Hashable) -> None:
+        now = self._clock()
+        self.depth.dec()
+        self._waited.observe(now - self._added.pop(key, now))
+        self._begun[key] = now
+
+    def done(self, key: Hashable) -> None:
+        begun = self._begun.pop(key, None)
+        if begun is not None:
+            self._worked.observe(self._clock() - begun)
 
 
 async def run_workers(queue: WorkQueue[K], handler: Callable[[K], Awaitable[None]], workers: int) -> None:

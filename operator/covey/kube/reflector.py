@@ -14,14 +14,16 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable
-from typing import Final, Generic
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, Generic
 
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Gone, KubeError
 from covey.kube.resources import Resource
 from covey.kube.store import Change, Key, Store, T
 from covey.kube.watch import BOOKMARK, DELETED, EventType
+from covey.observability import metrics
 from covey.observability.logging import get_logger
 
 _log = get_logger(__name__)
@@ -74,6 +76,16 @@ class Reflector(Generic[T]):
         self.last_contact = clock()
 
     @property
+    def resource(self) -> str:
+        """The resource's plural."""
+        return self._resource.plural
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server was last heard of."""
+        return self._clock() - self.last_contact
+
+    @property
     def store(self) -> dict[Key, T]:
         """The objects by (namespace, name)."""
         return self._objects.items
@@ -99,11 +111,11 @@ class Reflector(Generic[T]):
                 await self._watch()
             except Gone:
                 self._version = ""
-                await self._pause("resource version expired", None)
+                await self._pause("resource version expired", None, cause="expired")
             except KubeError as error:
                 if self._failures >= _PATIENCE:
                     self._version = ""
-                await self._pause("contact lost", error)
+                await self._pause("contact lost", error, cause="lost")
 
     async def _list(self) -> None:
         items, version = await self._client.list(
@@ -115,11 +127,13 @@ class Reflector(Generic[T]):
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
         self._version = version
+        metrics.WATCH_LISTS.labels(self._resource.plural).inc()
         _log.debug("listed", resource=self._resource.plural, objects=len(items), resource_version=version)
         self.synced.set()
 
     async def _watch(self) -> None:
         begun, version = self._clock(), self._version
+        metrics.WATCH_STARTS.labels(self._resource.plural).inc()
         events = self._client.watch(
             self._resource,
             self._namespace,
@@ -135,7 +149,7 @@ class Reflector(Generic[T]):
                 self._take(kind, item)
         # The API server closes a watch that falls behind for a moment; one that brought something is resumed at once.
         if self._version == version and self._clock() - begun < _SHORT:
-            await self._pause("watch ended at once", None)
+            await self._pause("watch ended at once", None, cause="short")
 
     def _take(self, kind: EventType, item: T) -> None:
         if kind == DELETED:
@@ -156,14 +170,37 @@ class Reflector(Generic[T]):
             except Exception:  # noqa: BLE001 - a consumer's mistake must not stop the reflector
                 _log.exception("callback failed", resource=self._resource.plural, key=change[1].metadata.key)
 
-    async def _pause(self, why: str, error: KubeError | None) -> None:
+    async def _pause(self, why: str, error: KubeError | None, *, cause: str) -> None:
         """Wait before the next attempt: exponentially longer, between once and twice that at random."""
         # Beyond 2**64 no float is needed: the bound was reached long before.
         delay = min(_FIRST_DELAY * 2.0 ** min(self._failures, 64), _LONGEST_DELAY) * self._random.uniform(1.0, 2.0)
         if isinstance(error, ApiError) and error.retry_after:
             delay = max(delay, error.retry_after)
         self._failures += 1
+        metrics.WATCH_FAILURES.labels(self._resource.plural, cause).inc()
         known = {"error": str(error)} if error else {}
         level = logging.WARNING if error else logging.INFO
         _log.log(level, why, resource=self._resource.plural, delay=round(delay, 2), **known)
         await asyncio.sleep(delay)
+
+
+def expose(reflectors: Iterable[Reflector[Any]]) -> None:
+    """Show in metrics, at each scrape, how much these hold and how long they have heard nothing.
+
+    Args:
+        reflectors: all of the process; several of one resource, for several namespaces, are shown as one.
+    """
+    found: dict[str, list[Reflector[Any]]] = {}
+    for reflector in reflectors:
+        found.setdefault(reflector.resource, []).append(reflector)
+    for resource, each in found.items():
+        metrics.CACHE_OBJECTS.labels(resource).set_function(partial(_held, each))
+        metrics.WATCH_SILENCE.labels(resource).set_function(partial(_silence, each))
+
+
+def _held(reflectors: Sequence[Reflector[Any]]) -> float:
+    return sum(len(reflector.store) for reflector in reflectors)
+
+
+def _silence(reflectors: Sequence[Reflector[Any]]) -> float:
+    return max(reflector.silence for reflector in reflectors)

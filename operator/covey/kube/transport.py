@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
@@ -24,7 +25,7 @@ from yarl import URL
 from covey.kube.connection import Connection
 from covey.kube.errors import ApiError, TooManyRequests, Unreachable, api_error
 from covey.kube.request import JSON, Request
-from covey.observability.metrics import KUBE_REQUESTS
+from covey.observability.metrics import KUBE_REQUEST_DURATION, KUBE_REQUESTS
 
 ATTEMPTS: Final = 5
 #: Seconds before the second attempt, doubled for each further one, when the server names no time.
@@ -141,7 +142,7 @@ class Transport:
         headers = {"Content-Type": request.content_type} if request.body is not None else {}
         if authorization is not None:
             headers["Authorization"] = authorization
-        code = "error"
+        code, sent = "error", time.perf_counter()
         try:
             with _as_unreachable(request):
                 response = await self._opened().request(
@@ -156,6 +157,7 @@ class Transport:
             return response
         finally:
             KUBE_REQUESTS.labels(request.verb, request.resource, code).inc()
+            KUBE_REQUEST_DURATION.labels(request.verb).observe(time.perf_counter() - sent)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._closed:

@@ -19,7 +19,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Owner, Slot
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
@@ -121,6 +121,7 @@ class Caches:
 
     async def run(self) -> None:
         """Keep everything current until cancelled."""
+        expose(self._reflectors())
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())

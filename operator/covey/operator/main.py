@@ -26,7 +26,9 @@ from covey.kube.lease import LeaseElector
 from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
+from covey.observability.metrics import REGISTRY
 from covey.operator.caches import Caches, Key
+from covey.operator.gauges import WorkloadGauges
 from covey.operator.reconcile import Reconciler
 from covey.operator.settings import Settings
 from covey.operator.shell import Shell
@@ -82,7 +84,9 @@ class OperatorProcess:
         queue: WorkQueue[Key] = WorkQueue("inference")
         self._caches = Caches(watching, settings.namespaces, queue.add, queue.add_after)
         recorder = EventRecorder(aside, COMPONENT, self._identity)
-        elector = LeaseElector(aside, COMPONENT, settings.leader_elect_namespace, self._identity)
+        elector = None
+        if settings.leader_elect:
+            elector = LeaseElector(aside, COMPONENT, settings.leader_elect_namespace, self._identity)
         endpoints = serve_health(
             settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self._readyz
         )
@@ -94,13 +98,13 @@ class OperatorProcess:
                         await self._work(working, connection, queue, recorder)
             finally:
                 # Nobody who acts on the lease is at work any more.
-                if settings.leader_elect:
+                if elector is not None:
                     await elector.release()
                 await recorder.flush()
 
-    async def _lead(self, elector: LeaseElector) -> bool:
+    async def _lead(self, elector: LeaseElector | None) -> bool:
         """Wait for the lease, and from then on for its loss; False when the process was told to stop first."""
-        if not self._settings.leader_elect:
+        if elector is None:
             return True
         if not await self._unless_stopped(elector.acquire()):
             return False
@@ -119,7 +123,9 @@ class OperatorProcess:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.synced()):
             return
-        reconciler = Reconciler(client, self._caches, recorder, width=self._settings.connections)
+        gauges = WorkloadGauges(self._settings.metrics_workload_limit)
+        REGISTRY.register(gauges)
+        reconciler = Reconciler(client, self._caches, recorder, gauges, width=self._settings.connections)
         shell = Shell(connection, self._settings.namespaces, queue.add)
         end = asyncio.Event()
         workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -13,6 +12,7 @@ from pydantic import ValidationError
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
+from covey.api.times import rfc3339
 from covey.backends import backend_of, is_supported
 from covey.compile import Owner, Revision
 from covey.compile.pods import desired_slots
@@ -26,12 +26,15 @@ from covey.operator import status
 from covey.operator.actions import Actions, Note
 from covey.operator.caches import Caches, Key
 from covey.operator.execute import Executor
+from covey.operator.gauges import WorkloadGauges
+from covey.operator.lives import Lives
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan, plan, stand_still
 from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
 from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
+from covey.operator.units import describe_units
 from covey.operator.validate import find_levels, find_unsupported
 from covey.operator.vanished import find_gone, missing_pods
 
@@ -48,6 +51,7 @@ class Reconciler:
         client: to the API server.
         caches: what is.
         recorder: for Events.
+        gauges: where the state of each resource is shown.
         width: requests under way at once for one resource.
         clock: seconds since the epoch.
     """
@@ -57,6 +61,7 @@ class Reconciler:
         client: Client,
         caches: Caches,
         recorder: EventRecorder,
+        gauges: WorkloadGauges,
         *,
         width: int = 64,
         clock: Callable[[], float] = time.time,
@@ -64,6 +69,8 @@ class Reconciler:
         self._client = client
         self._caches = caches
         self._recorder = recorder
+        self._gauges = gauges
+        self._lives = Lives(clock)
         self._width = width
         self._clock = clock
         self._templates = TemplateCheck(client)
@@ -128,13 +135,16 @@ class Reconciler:
         # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
         planned, problem, notes = await self._act(inference, owner, observed, problem, bad_template)
         # 6. Tell.
-        now = _rfc3339(self._clock())
+        now = rfc3339(self._clock())
         before = self._written.get(owner.uid) or stored.status
         template_problem = bad_template if planned.held else None
+        units = tuple(describe_units(inference, observed, planned))
         after = status.compute(
-            inference, observed, planned, before, now, problem=problem, template_problem=template_problem
+            inference, observed, planned, units, before, now, problem=problem, template_problem=template_problem
         )
+        self._gauges.put(key, after, units, 0 if spec.suspend else spec.replicas)
         await self._report(stored, before, after, notes)
+        self._lives.written(owner.uid, inference, observed, units, before)
         # 7. Come back where time alone can help.
         self._come_back(owner.uid, problem)
 
@@ -195,7 +205,8 @@ class Reconciler:
 
     async def _report_invalid(self, stored: Inference, error: ValidationError) -> None:
         problem = Problem(names.REASON_INVALID, _sentence(error))
-        after = status.of_invalid(problem, stored.status, stored.metadata.generation, _rfc3339(self._clock()))
+        after = status.of_invalid(problem, stored.status, stored.metadata.generation, rfc3339(self._clock()))
+        self._gauges.put(stored.metadata.key, after, (), 0)
         await self._report(stored, self._written.get(stored.metadata.uid) or stored.status, after, ())
 
     async def _write(self, stored: Inference, after: dict[str, Any]) -> None:
@@ -227,10 +238,12 @@ class Reconciler:
 
     def _forget(self, key: Key) -> None:
         self._caches.forget(key)
+        self._gauges.drop(key)
         uid = self._uids.pop(key, None)
         if uid is not None:
             self._templates.forget(uid)
             self._written.pop(uid, None)
+            self._lives.forget(uid)
             self._attempts.pop(uid, None)
 
 
@@ -256,7 +269,3 @@ def _reference(stored: Inference) -> ObjectRef:
 
 def _sentence(error: ValidationError) -> str:
     return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

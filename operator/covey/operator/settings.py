@@ -13,7 +13,8 @@ class Settings:
 
     ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
     and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
-    the requests of all of them together, beside those of watches, the lease and Events.
+    the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
+    most so many resources the metrics show each one's state.
     """
 
     kubeconfig: str | None = None
@@ -26,3 +27,4 @@ class Settings:
     identity: str = ""
     workers: int = 8
     connections: int = 64
+    metrics_workload_limit: int = 500

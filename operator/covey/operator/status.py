@@ -17,7 +17,7 @@ from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.scale import current
-from covey.operator.units import Phase, Unit, describe_units
+from covey.operator.units import Phase, Unit
 
 #: Units that the status lists.
 _LISTED = 64
@@ -30,6 +30,7 @@ def compute(
     inference: DisaggregatedInference,
     observed: Observed,
     plan: Plan,
+    units: Sequence[Unit],
     before: Mapping[str, Any],
     now: str,
     *,
@@ -42,12 +43,12 @@ def compute(
         inference: the resource.
         observed: the snapshot.
         plan: what was planned for it.
+        units: how far each unit has come.
         before: the status so far; times of unchanged conditions are taken from it.
         now: RFC 3339.
         problem: what stands in the way.
         template_problem: what the API server has against a revision that is held.
     """
-    units = tuple(describe_units(inference, observed, plan))
     served = frozenset(unit.number for unit in units if unit.is_available or _has_served(unit.number, before))
     situation = Situation(inference, plan, units, problem, template_problem, served)
     found = find_conditions(situation)

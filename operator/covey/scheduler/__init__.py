@@ -7,7 +7,7 @@ plan becomes patches), ``guard`` and ``barrier`` (what kube-scheduler asks), ``r
 
 Nothing is remembered only in memory that a decision depends on. A restart derives
 
-* what is reserved from pods: a pin and no gate of ours (``podstate.holding``),
+* what is reserved from pods: a pin and no gate of ours (``Index.holding``),
 * what is bound from ``spec.nodeName``,
 * what is admitted from those two and the groups' minimums (``tree``),
 * since when from the root group's ``Admitted`` condition, which nodes failed from its ``excludedNodes``, and which

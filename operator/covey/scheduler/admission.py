@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import REASON_FAILED, RELEASE_CONFLICT
+from covey.api.constants import REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, RELEASE_CONFLICT
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability import metrics
 from covey.observability.logging import get_logger
@@ -33,10 +33,12 @@ from covey.scheduler import entries, podstate
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.entries import SETTLE, Entry, Want, assess
+from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations, holds
 from covey.scheduler.status import Decision
 from covey.scheduler.tree import Key, Unit
+from covey.scheduler.waiting import Waiting
 from covey.scheduler.writer import Pinned, PodWriter
 
 log = get_logger(__name__)
@@ -60,6 +62,7 @@ class Admission:
         queueing: Queueing,
         reservations: Reservations,
         recorder: EventRecorder,
+        lives: Lives,
         *,
         decided: Callable[[Key], None],
     ) -> None:
@@ -69,6 +72,8 @@ class Admission:
         self._queueing = queueing
         self._reservations = reservations
         self._recorder = recorder
+        self._lives = lives
+        self._waiting = Waiting()
         self._decided = decided
         self._entries: dict[Key, Entry] = {}
         #: Of these: to be planned now, refused until something changes, and without their minimum. A pass looks at
@@ -112,6 +117,9 @@ class Admission:
     def begin(self) -> None:
         """Look at everything; until then nothing that happens is noted, for a replica that only stands by."""
         self._leads = True
+        self._waiting.begin()
+        for reason in (REASON_INFEASIBLE, REASON_UNKNOWN):
+            metrics.GANG_REFUSALS.labels(reason).inc(0)
         self._everything()
 
     def _room(self, node: str) -> None:
@@ -150,7 +158,6 @@ class Admission:
             self._unkept = False
             helped = list(self._refused)
         self._retry(helped)
-        metrics.GANGS_WAITING.set(len(self._unplaced))
         for want, root in self._due():
             with self._alone(root):
                 await self._plan(root, want)
@@ -181,6 +188,7 @@ class Admission:
             if timer := self._timers.pop(root, None):
                 timer.cancel()
             return
+        self._lives.look(unit)
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
         if before is not None and kept.reservation is None and holds(before):
@@ -202,6 +210,7 @@ class Admission:
         for shelf in (self._entries, self._open, self._refused, self._unplaced):
             shelf.pop(root, None)
         if entry is None:
+            self._waiting.drop(root)
             return
         self._entries[root] = entry
         if entry.refused:
@@ -210,6 +219,9 @@ class Admission:
             self._open[root] = entry
         if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
             self._unplaced[root] = entry
+            self._waiting.put(root, entry.decision.reason, entries.waiting_since(entry.unit.root))
+        else:
+            self._waiting.drop(root)
 
     def _alarm(self, root: Key, entry: Entry) -> None:
         """Look again when time alone can change something: a wait ends, an exclusion runs out, a wait was too long."""
@@ -355,6 +367,8 @@ class Admission:
         if done == len(placements):
             metrics.GANG_ADMISSIONS.labels(want.value).inc()
             unit = self._cache.index.unit(root)
+            if unit is not None and want is Want.MINIMUM:
+                self._lives.admitted(unit)
             if unit is not None:
                 self._tell(unit, "Normal", "Admitted", f"{done} pods of the {want.value} have their places")
         self.mark(root)

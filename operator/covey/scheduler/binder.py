@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from covey.api import core
-from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
+from covey.api.constants import DEFAULT_SCHEDULER_NAME, RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability import metrics
@@ -29,7 +29,7 @@ from covey.placement.inventory import ANTI_AFFINITY, HOST_PORTS
 from covey.scheduler import podstate
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.membership import refusal
+from covey.scheduler.membership import refusal, refusal_of_stranger
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import ARRIVED, LEFT, PodWriter, says_arrived
@@ -61,7 +61,7 @@ def leaving(cache: Cache, node: str) -> list[core.Pod]:
 
 
 class Binder:
-    """Answers bind calls; an empty answer is success."""
+    """Answers bind calls; an empty answer is success. ``served``: the profiles whose pods of no group may be bound."""
 
     def __init__(
         self,
@@ -69,6 +69,7 @@ class Binder:
         client: Client,
         writer: PodWriter,
         *,
+        served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
         in_flight: int = 64,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -76,6 +77,7 @@ class Binder:
         self._cache = cache
         self._client = client
         self._writer = writer
+        self._served = frozenset(served)
         self._slots = asyncio.Semaphore(in_flight)
         self._clock = clock
         self._sleep = sleep
@@ -126,10 +128,13 @@ class Binder:
             return known
 
     async def _stranger(self, pod: core.Pod, node: str) -> str:
-        """Bind at once, unless a plan made since the guard's answer keeps the room."""
-        why = self._cache.capacity.reserved_away(pod, node)
-        if why is not None:
-            return why
+        """Bind at once, unless it may not be bound here, or a plan made since the guard's answer keeps the room."""
+        why = refusal_of_stranger(pod, node, self._served)
+        if why is None and self._cache.node(node) is None:
+            why = f"there is no node {node}"
+        why = why or self._cache.capacity.reserved_away(pod, node)
+        if why is not None or pod.spec.node_name == node:
+            return why or ""
         self._cache.assume(pod, node)
         # Like a gang's: once it is sent, its outcome matters also when the caller has hung up.
         return await asyncio.shield(self._spawn(self._place(pod, node)))

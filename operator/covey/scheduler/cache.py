@@ -14,7 +14,7 @@ from typing import Any
 
 from covey.api import core
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import (
     CLUSTER_TOPOLOGIES,
     COMPOSITE_POD_GROUPS,
@@ -104,6 +104,7 @@ class Cache:
 
     async def run(self) -> None:
         """Watch for ever."""
+        expose(self.reflectors)
         async with asyncio.TaskGroup() as tasks:
             for reflector in self.reflectors:
                 tasks.create_task(reflector.run())
@@ -139,7 +140,10 @@ class Cache:
     def unassume(self, uid: str) -> None:
         """Take a decision back; the room is free again unless the watch says otherwise."""
         latest = self.index.pod(uid)
-        freed = self.capacity.unassume(latest) if latest is not None else self.capacity.remove_pod(uid)
+        if latest is None:
+            freed = self.capacity.remove_pod(uid)
+        else:
+            freed = self.capacity.unassume(latest, self.index.holding(latest))
         if freed:
             self._tell_room(freed)
 
@@ -158,7 +162,7 @@ class Cache:
             self._drop_pod(pod)
             return
         roots = self.index.set_pod(pod)
-        freed = self.capacity.set_pod(pod)
+        freed = self.capacity.set_pod(pod, self.index.holding(pod))
         self._tell_units(roots)
         for listener in self._listeners:
             listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
@@ -189,12 +193,26 @@ class Cache:
 
     def _on_group(self, event: str, group: core.Group, previous: core.Group | None) -> None:
         changed = self.index.remove_group(group) if event == "DELETED" else self.index.set_group(group)
+        if event == "DELETED" or previous is None or previous.metadata.controller != group.metadata.controller:
+            self._look_at_pins(group)
         if event != "DELETED" and previous is not None and _same_wish(group, previous):
             for root in changed:
                 for listener in self._listeners:
                     listener.status(root)
         else:
             self._tell_units(changed)
+
+    def _look_at_pins(self, group: core.Group) -> None:
+        """A PodGroup has come, gone, or changed its owner: pins below it count from now on, or no more.
+
+        Only the group's own pods are looked at, so that listing all groups after all pods costs one look at each.
+        """
+        for pod in self.index.pins_below(group):
+            freed = self.capacity.set_pod(pod, self.index.holding(pod))
+            for listener in self._listeners:
+                listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
+            if freed:
+                self._tell_room(freed)
 
     def _on_workload(self, event: str, workload: Workload, previous: Workload | None) -> None:
         if event == "DELETED":

@@ -3,7 +3,7 @@
 A planner that may take tens of milliseconds runs in a thread; what happens meanwhile is applied to ``room`` at once,
 so that the guard answers from the present, and to ``planning`` when the plan is done.
 
-Held are: what ``podstate.holding`` says of every pod, and what was *assumed*: decided here a moment ago, the patch or
+Held are: what ``Index.holding`` says of every pod, and what was *assumed*: decided here a moment ago, the patch or
 the Binding being under way. An assumption ends when the watch confirms it, when the pod is gone, or when whoever made
 it takes it back. Assumptions are the only thing here that no API object says yet; a process that dies loses them
 together with the decision.
@@ -50,11 +50,17 @@ class Capacity:
         fixed = tuple(topologies)
         self._plan(lambda inventory: inventory.set_topologies(fixed))
 
-    def set_pod(self, pod: core.Pod) -> str | None:
-        """Take over a pod as it is now. Returns the node where it gave up room, if it did."""
+    def set_pod(self, pod: core.Pod, node: str | None) -> str | None:
+        """Take over a pod as it is now. Returns the node where it gave up room, if it did.
+
+        Args:
+            pod: its latest state.
+            node: where it holds room by itself (``Index.holding``).
+        """
         uid = pod.metadata.uid
-        node = podstate.holding(pod)
-        if node is not None or core.is_terminal(pod):
+        # What was decided about a member ends with its gate: its pin counts from then on, or nothing does.
+        let_go = podstate.claims_membership(pod) and not podstate.gated(pod)
+        if node is not None or let_go or core.is_terminal(pod):
             self.assumed.pop(uid, None)
         else:
             node = self.assumed.get(uid)
@@ -75,11 +81,11 @@ class Capacity:
         self._hold(pod.metadata.uid, node, pod)
         self._reserve(pod, node)
 
-    def unassume(self, pod: core.Pod) -> str | None:
-        """Take a decision back, unless the pod holds its place by itself by now (``pod`` is its latest state)."""
+    def unassume(self, pod: core.Pod, node: str | None) -> str | None:
+        """Take a decision back, unless the pod holds its place by itself by now (as for ``set_pod``)."""
         if self.assumed.pop(pod.metadata.uid, None) is None:
             return None
-        return self.set_pod(pod)
+        return self.set_pod(pod, node)
 
     def shape(self, pod: core.Pod) -> Shape:
         """The pod's shape, computed once for each spec."""

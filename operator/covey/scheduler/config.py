@@ -4,8 +4,10 @@ Every line was found to matter on a real kube-scheduler: preemption is off becau
 guard; neither extender is ignorable because an ignorable one lets the default binder tear a gang; every node is
 scored because a sample may not hold an unpinned pod's only node; neither has ``managedResources`` because the guard
 must see every pod that the barrier sees. The barrier's time-out is longer than the longest gang's (3600 s).
-``clientConnection`` is left to the user, who alone knows how the scheduler authenticates. The files of ``tlsConfig``
-are on kube-scheduler's side, to be put or changed there: the flags name the extender's own.
+``clientConnection`` is left to the user, who alone knows how the scheduler authenticates. Behind a
+Service both sides show a certificate. The files of ``tlsConfig`` are on kube-scheduler's side
+(``--kube-scheduler-ca-file`` and so on); it reads its certificate again when that is renewed, its authority only when
+it starts.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ def configuration(settings: Settings) -> dict[str, Any]:
         "podMaxBackoffSeconds": 1,
         "profiles": [
             {
-                "schedulerName": settings.scheduler_name,
+                "schedulerName": name,
                 "percentageOfNodesToScore": 100,
                 "plugins": {"postFilter": {"disabled": [{"name": "DefaultPreemption"}]}},
             }
+            for name in settings.scheduler_names
         ],
         "extenders": [{**guard, **_https(settings)}, {**barrier, **_https(settings)}],
     }
@@ -61,19 +64,25 @@ def render(settings: Settings) -> str:
 
 
 def _base_url(settings: Settings) -> str:
-    scheme = "https" if settings.tls else "http"
+    scheme = "https" if settings.tls or _is_service(settings) else "http"
     host, port = parse_address(settings.bind_address)
-    if settings.endpoint_mode is EndpointMode.SERVICE:
+    if _is_service(settings):
         host = f"{SERVICE_NAME}.{settings.leader_elect_namespace}.svc"
     elif host in {None, "0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
         host = "127.0.0.1"
     return f"{scheme}://[{host}]:{port}" if host and ":" in host else f"{scheme}://{host}:{port}"
 
 
+def _is_service(settings: Settings) -> bool:
+    return settings.endpoint_mode is EndpointMode.SERVICE
+
+
 def _https(settings: Settings) -> dict[str, Any]:
-    if settings.tls is None:
+    service, own = _is_service(settings), settings.tls
+    if own is None and not service:
         return {}
-    tls: dict[str, Any] = {"insecure": False, "caFile": "/etc/covey/tls/ca.crt"}
-    if settings.tls.client_ca_file:
-        tls |= {"certFile": "/etc/covey/client-tls/tls.crt", "keyFile": "/etc/covey/client-tls/tls.key"}
+    files = settings.caller_files
+    tls: dict[str, Any] = {"insecure": False, "caFile": files.ca_file}
+    if service or (own and own.client_ca_file):
+        tls |= {"certFile": files.cert_file, "keyFile": files.key_file}
     return {"enableHTTPS": True, "tlsConfig": tls}

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
-from covey.api import core
+from covey.api import core, times
 from covey.api.constants import ADMITTED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.placement.model import Gang, Path, Refusal, Shape, Topology, Verdict
-from covey.scheduler import gangs, podstate, times
+from covey.scheduler import gangs, podstate
 from covey.scheduler.gangs import Surroundings, UnplannableError
 from covey.scheduler.status import Decision
 from covey.scheduler.tree import Unit

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
+from covey.scheduler import podstate
 from covey.scheduler.tree import Key, Unit, build_unit
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
@@ -135,6 +136,24 @@ class Index:
         """The PodGroup that a pod's label names, if it exists."""
         leaf = _leaf(pod)
         return self._groups.get(("PodGroup", *leaf)) if leaf else None
+
+    def pinned(self, pod: core.Pod) -> str | None:
+        """The node that an unbound member of an existing group is pinned to; a pod that only says so has no pin."""
+        node = podstate.pinned(pod)
+        leaf = self.leaf_of(pod) if node else None
+        return node if leaf is not None and podstate.is_member(pod, leaf) else None
+
+    def holding(self, pod: core.Pod) -> str | None:
+        """The node whose capacity a pod holds now, if any."""
+        if pod.spec.node_name is None and not core.is_terminal(pod):
+            return self.pinned(pod)
+        return podstate.holding(pod)
+
+    def pins_below(self, group: core.Group) -> list[core.Pod]:
+        """The unbound pods that say that they are pinned members of a PodGroup; the group need not exist."""
+        if group.kind != "PodGroup":
+            return []
+        return [pod for pod in self._pods_of(group) if podstate.pinned(pod) is not None]
 
     def root_of_pod(self, pod: core.Pod) -> Key | None:
         """The root of the unit that a pod's label points into."""

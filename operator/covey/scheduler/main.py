@@ -1,7 +1,8 @@
 """The scheduler process: starts everything, and ends it.
 
 Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
-the holder of the lease. A lost lease ends the process with a failure, so that nothing goes on deciding beside its
+the holder of the lease. Behind a Service the holder alone answers, and labels its own pod for the Service to find it;
+the others are ready all the same, or no rolling update would end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its
 successor; the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls
 are cut off and come back too.
 """
@@ -30,15 +31,18 @@ from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
+from covey.scheduler.active import ActiveLabel
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
+from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
-from covey.scheduler.server import Extender, serve
+from covey.scheduler.server import Extender
 from covey.scheduler.settings import EndpointMode, Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
@@ -73,6 +77,7 @@ class Process:
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
+        self._active: ActiveLabel | None = None
         self._serves = False
 
     async def run(self) -> int:
@@ -103,21 +108,23 @@ class Process:
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
-        if self._elector is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._elector.release(), 3.0)
+        for leave in (self._active and self._active.clear, self._elector and self._elector.release):
+            if leave:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(leave(), 3.0)
         return 0
 
     async def _work(self, client: Client) -> None:
         settings = self._settings
         cache = self._cache = Cache(client, settings.namespaces)
         writer = PodWriter(client, in_flight=settings.connections)
-        binder = Binder(cache, client, writer, in_flight=settings.connections)
+        binder = Binder(cache, client, writer, served=settings.scheduler_names, in_flight=settings.connections)
         waker = Waker(cache, writer)
         leader = _Leader(settings, client, cache, writer, binder)
         if settings.leader_elect:
             self._elector = LeaseElector(client, LEASE, settings.leader_elect_namespace, settings.identity)
-        extender = Extender(Guard(cache, waker.refused), binder, lambda: self._ready()[0], lambda: cache.synced)
+        self._active = _active_label(settings, client, cache)
+        extender = Extender(Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -126,31 +133,36 @@ class Process:
             tasks.create_task(cache.run())
             await cache.wait_synced()
             _settle_memory()
-            runner = await serve(extender.application(), settings)
-            stack.push_async_callback(runner.cleanup)
+            if self._active is not None:
+                await self._active.clear()
+            endpoint = await Endpoint.open(extender.application(), settings)
+            stack.push_async_callback(endpoint.close)
+            tasks.create_task(endpoint.run())
             self._serves = True
             log.info("synced", nodes=len(cache.nodes.store), pods=len(cache.pods.store), address=settings.bind_address)
             tasks.create_task(waker.run())
             tasks.create_task(self._lead(leader))
 
     async def _lead(self, leader: _Leader) -> None:
-        if self._elector is None:
-            await leader.run()
-            return
-        await self._elector.acquire()
-        log.info("leading", identity=self._settings.identity)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._elector.hold())
+            if self._elector is not None:
+                await self._elector.acquire()
+                log.info("leading", identity=self._settings.identity)
+                tasks.create_task(self._elector.hold())
+            if self._active is not None:
+                tasks.create_task(self._active.keep())
             tasks.create_task(leader.run())
 
     def _ready(self) -> tuple[bool, str]:
-        """Synced and listening; behind a Service also leading, so that one barrier serves."""
+        """Synced and listening, leading or not."""
         if self._cache is None or not self._cache.synced or not self._serves:
             return False, "not synced"
-        service = self._settings.endpoint_mode is EndpointMode.SERVICE
-        if service and self._elector is not None and not self._elector.is_leader:
-            return False, "another replica leads"
         return True, "ok"
+
+    def _answers(self) -> bool:
+        """May kube-scheduler be answered? Behind a Service by the holder of the lease only: one barrier serves."""
+        service = self._settings.endpoint_mode is EndpointMode.SERVICE
+        return not service or self._elector is None or self._elector.is_leader
 
     def _healthy(self) -> tuple[bool, str]:
         """The event loop answers, and the API server was heard of not too long ago."""
@@ -168,6 +180,7 @@ class _Leader:
         topologies = Topologies(cache)
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
+        lives = Lives()
         self._admission = Admission(
             cache,
             Committer(cache, writer),
@@ -175,9 +188,10 @@ class _Leader:
             self._queueing,
             Reservations(cache, reserve_after=settings.reserve_after),
             self._recorder,
+            lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
         )
-        self._statuses = StatusWriter(cache, client, self._admission.decision)
+        self._statuses = StatusWriter(cache, client, self._admission.decision, lives)
         self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
 
     async def run(self) -> None:
@@ -195,6 +209,15 @@ class _Leader:
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
         self._admission.mark(unit.key)
+
+
+def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:
+    if settings.endpoint_mode is not EndpointMode.SERVICE:
+        return None
+    if not settings.pod_name:
+        log.warning("no --pod-name: a Service that selects the active replica by its label will not find this one")
+        return None
+    return ActiveLabel(client, cache, settings.pod_namespace, settings.pod_name)
 
 
 def _outcome(work: asyncio.Task[None]) -> int:

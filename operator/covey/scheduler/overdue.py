@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from covey.api import core
+from covey.api import core, times
 from covey.api.constants import ADMITTED, RELEASE_CONFLICT, RELEASE_TIMEOUT
-from covey.scheduler import podstate, times
+from covey.scheduler import podstate
 from covey.scheduler.tree import Unit
 
 #: Seconds that pins wait for missing pods of their minimum to be created.

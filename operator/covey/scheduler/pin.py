@@ -1,8 +1,8 @@
 """The one JSON patch that lets a pod go: pure.
 
 It tests the UID and the gate, adds the node to every required node selector term (terms are OR-ed, so one without it
-would let the pod go elsewhere), removes our gate and only ours, and writes the domains as labels, from where the
-downward API takes them. Every failed test is the same 422; who sent the patch reads the pod again to know which.
+would let the pod go elsewhere), removes our gate and only ours, marks the pod with its own UID (``podstate.pinned``), and
+writes the domains as labels, from where the downward API takes them. Every failed test is the same 422; who sent the patch reads the pod again to know which.
 
 An empty term matches no node, and the API server refuses any addition to one, so it stays as it is.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from covey.api import core
-from covey.api.constants import GATE_GANG, TOPOLOGY_LABEL_PREFIX
+from covey.api.constants import ANNOTATION_PINNED, GATE_GANG, TOPOLOGY_LABEL_PREFIX
 
 Operation = dict[str, Any]
 
@@ -41,6 +41,7 @@ def pin_patch(pod: core.Pod, node: str, domains: Mapping[str, str]) -> list[Oper
         {"op": "test", "path": f"/spec/schedulingGates/{index}/name", "value": GATE_GANG},
         *_affinity(pod.spec.affinity, node),
         *_entries("/metadata/labels", pod.metadata.labels, _labels(domains)),
+        *_entries("/metadata/annotations", pod.metadata.annotations, {ANNOTATION_PINNED: pod.metadata.uid}),
         {"op": "remove", "path": f"/spec/schedulingGates/{index}"},
     ]
 

@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from covey.api import core
-from covey.api.constants import ANNOTATION_RELEASE, GATE_GANG, GATE_START, LABEL_POD_GROUP
+from covey.api.constants import ANNOTATION_PINNED, ANNOTATION_RELEASE, GATE_GANG, GATE_START, LABEL_POD_GROUP
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 
 
 def holding(pod: core.Pod) -> str | None:
-    """The node whose capacity a pod holds now, if any.
+    """The node whose capacity a pod holds now, if any, by its own word (``Index.holding`` asks for its group too).
 
-    A bound pod holds until it has ended or is gone, also while it terminates. An unbound pod holds where its
-    required affinity names the one node it may go to: so a reservation outlives every process. A pod whose release
-    was asked for still holds, until it is gone: a Binding for it may be under way somewhere.
+    A bound pod holds until it has ended or is gone, also while it terminates. An unbound pod holds where it is pinned:
+    so a reservation outlives every process. A pod whose release was asked for still holds, until it is gone: a Binding
+    for it may be under way somewhere.
     """
     if core.is_terminal(pod):
         return None
-    return pod.spec.node_name or core.pinned_node(pod)
+    return pod.spec.node_name or pinned(pod)
 
 
 def bound(pod: core.Pod) -> bool:
@@ -53,8 +53,18 @@ def gated(pod: core.Pod) -> bool:
 
 
 def pinned(pod: core.Pod) -> str | None:
-    """The node that an unbound pod without our gang gate is pinned to."""
-    if pod.spec.node_name is not None or gated(pod):
+    """The node that the scheduler process has pinned an unbound member to, by the pod's own word.
+
+    Node affinity by ``metadata.name`` alone is no pin: a DaemonSet's pods have it, and anybody may write it. A pin
+    carries the mark that ``pin`` writes beside it, the pod's own UID. The affinity of a pod without gates cannot be
+    changed any more, so the mark stands for the node too. Whether the pod's group exists, and has the same owner, only
+    ``Index`` can tell.
+
+    Left to the admission policy: whoever may patch pods can write the mark on a pod of theirs, and lift its gate.
+    """
+    if pod.spec.node_name is not None or gated(pod) or not claims_membership(pod):
+        return None
+    if pod.metadata.annotation(ANNOTATION_PINNED) != pod.metadata.uid:
         return None
     return core.pinned_node(pod)
 

@@ -11,11 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from covey.api import core
+from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
 from covey.observability.logging import get_logger
 from covey.placement.model import Path, Topology
-from covey.scheduler import times
 from covey.scheduler.cache import Cache
 from covey.scheduler.entries import Entry, Want, excluded_now, occupied, waiting_since
 from covey.scheduler.gangs import Surroundings, UnplannableError

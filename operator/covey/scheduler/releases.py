@@ -90,12 +90,12 @@ class Releases:
         if not self._running:
             return
         uid = pod.metadata.uid
-        node = podstate.holding(pod)
+        node = self._cache.index.holding(pod)
         held = uid in self._pinned_at
-        if gone or podstate.pinned(pod) is None or not podstate.counts(pod):
+        if gone or self._cache.index.pinned(pod) is None or not podstate.counts(pod):
             self._pinned_at.pop(uid, None)
             self._doubted.pop(uid, None)
-        elif podstate.claims_membership(pod):
+        else:
             self._pinned_at.setdefault(uid, self._clock())
             if podstate.unschedulable(pod) is None:
                 self._doubted.pop(uid, None)
@@ -105,7 +105,7 @@ class Releases:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:
-        if podstate.claims_membership(pod) and podstate.pinned(pod) and podstate.unschedulable(pod):
+        if podstate.unschedulable(pod) and self._cache.index.pinned(pod):
             self._queue.add(("pod", pod.metadata.uid))
 
     async def _work(self, item: _Item) -> None:
@@ -156,7 +156,7 @@ class Releases:
 
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
-        node = podstate.pinned(pod) if pod is not None else None
+        node = self._cache.index.pinned(pod) if pod is not None else None
         if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid) or says_arrived(pod):
             self._doubted.pop(uid, None)
             return

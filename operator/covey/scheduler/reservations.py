@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from covey.api import core
+from covey.api import core, times
 from covey.placement.model import Gang, Path, Refusal
-from covey.scheduler import entries, times
+from covey.scheduler import entries
 from covey.scheduler.cache import Cache
 from covey.scheduler.entries import Entry, Want
 

@@ -1,122 +1,169 @@
-"""The extender's HTTP server, as two entries of kube-scheduler's configuration call it.
+"""The extender's HTTP calls, as two entries of kube-scheduler's configuration make them.
 
 ``POST /guard/filter``, ``POST /guard/preempt`` (a veto: Covey decides its own preemption), ``POST /barrier/bind``,
 ``GET /healthz``, ``GET /readyz``. A caller that hangs up cancels its request (``handler_cancellation``), else the
-calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced.
+calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced, nor, behind
+a Service, by a replica without the lease, for one barrier must hold all calls of a gang.
+
+What is read at once is bounded: one body, all bodies together, the time for one, and the calls that are held.
 """
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Callable
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
 from covey.observability import metrics
-from covey.observability.http import parse_address
 from covey.observability.logging import get_logger
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
-from covey.scheduler.settings import Settings, Tls
 from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, BindResult, PreemptResult
 
 log = get_logger(__name__)
 
-#: A filter call carries one pod and the names of all nodes; a preempt call every victim too.
-MAX_BODY: Final = 64 * 1024 * 1024
+#: Bytes of one call. A filter call carries one pod and the names of all nodes: 1.3 MB for 20,000 nodes with names of
+#: 63 letters. A preempt call carries victims too; one that is too large fails, which comes to the same as our veto.
+MAX_BODY: Final = 4 * 1024 * 1024
+#: Bytes of the bodies that are read at one time, and the seconds for one of them.
+MAX_READING: Final = 64 * MAX_BODY
+READ_SECONDS: Final = 10.0
+#: Bind calls that are held at one time, about 17 KB of memory and one file descriptor each.
+MAX_HELD: Final = 4096
 _VETO: Final = ENCODER.encode(PreemptResult())
+
+#: What became of a call (the metric's ``result``), and the answer.
+_Outcome = tuple[str, web.Response]
 
 
 class Extender:
-    """The handlers. ``ready`` says whether calls may be answered."""
+    """The calls.
 
-    def __init__(self, guard: Guard, binder: Binder, ready: Callable[[], bool], synced: Callable[[], bool]) -> None:
+    Args:
+        guard: answers filter calls.
+        binder: answers bind calls.
+        synced: whether the cache is complete.
+        leads: whether this replica may answer; always so beside its own kube-scheduler.
+        most: bind calls that are held at one time.
+    """
+
+    def __init__(
+        self,
+        guard: Guard,
+        binder: Binder,
+        synced: Callable[[], bool],
+        *,
+        leads: Callable[[], bool] = lambda: True,
+        most: int = MAX_HELD,
+    ) -> None:
         self._guard = guard
         self._binder = binder
-        self._ready = ready
         self._synced = synced
+        self._leads = leads
+        self._most = most
+        self._binding = 0
+        self._reading = 0
 
     def application(self) -> web.Application:
         """The routes."""
         application = web.Application(client_max_size=MAX_BODY)
         application.add_routes(
             [
-                web.post("/guard/filter", self._filter),
-                web.post("/guard/preempt", self._preempt),
-                web.post("/barrier/bind", self._bind),
+                web.post("/guard/filter", self._answer("filter", self._filter)),
+                web.post("/guard/preempt", self._answer("preempt", self._preempt)),
+                web.post("/barrier/bind", self._answer("bind", self._bind)),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
             ]
         )
         return application
 
-    async def _filter(self, request: web.Request) -> web.Response:
-        if not self._synced():
-            return _unavailable("filter")
-        try:
-            args = FILTER_ARGS.decode(await request.read())
-        except msgspec.MsgspecError as error:
-            return _bad("filter", error)
-        result = self._guard.filter(args)
-        metrics.EXTENDER_REQUESTS.labels("filter", "refused" if result.failed_and_unresolvable_nodes else "ok").inc()
-        return _json(ENCODER.encode(result))
+    def _answer(
+        self, verb: str, work: Callable[[bytes], Awaitable[_Outcome]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        """A handler that counts and times its calls."""
 
-    async def _preempt(self, request: web.Request) -> web.Response:
-        await request.read()
-        metrics.EXTENDER_REQUESTS.labels("preempt", "refused").inc()
-        return _json(_VETO)
+        async def answer(request: web.Request) -> web.Response:
+            started = time.perf_counter()
+            result = "hung_up"
+            try:
+                result, response = await self._call(request, work)
+            finally:
+                metrics.EXTENDER_REQUESTS.labels(verb, result).inc()
+                metrics.EXTENDER_DURATION.labels(verb).observe(time.perf_counter() - started)
+            return response
 
-    async def _bind(self, request: web.Request) -> web.Response:
+        return answer
+
+    async def _call(self, request: web.Request, work: Callable[[bytes], Awaitable[_Outcome]]) -> _Outcome:
         if not self._synced():
-            return _unavailable("bind")
+            return "unavailable", _failure(503, "the cache is not synced yet")
+        if not self._leads():
+            return "unavailable", _failure(503, "another replica leads")
+        size = MAX_BODY if request.content_length is None else request.content_length
+        if size > MAX_BODY:
+            return _too_large()
+        if self._reading + size > MAX_READING:
+            return "busy", _failure(503, "too many calls are read at once")
+        self._reading += size
         try:
-            args = BIND_ARGS.decode(await request.read())
+            async with asyncio.timeout(READ_SECONDS):
+                body = await request.read()
+        except web.HTTPRequestEntityTooLarge:
+            return _too_large()
+        except TimeoutError:
+            return "timeout", _failure(408, f"the call did not come within {READ_SECONDS:g} s")
+        finally:
+            self._reading -= size
+        try:
+            return await work(body)
         except msgspec.MsgspecError as error:
-            return _bad("bind", error)
-        why = await self._binder.bind(args)
+            return "bad", _failure(400, str(error))
+
+    async def _filter(self, body: bytes) -> _Outcome:
+        result = self._guard.filter(FILTER_ARGS.decode(body))
+        return "refused" if result.failed_and_unresolvable_nodes else "ok", _json(ENCODER.encode(result))
+
+    async def _preempt(self, _body: bytes) -> _Outcome:
+        return "refused", _json(_VETO)
+
+    async def _bind(self, body: bytes) -> _Outcome:
+        args = BIND_ARGS.decode(body)
+        if self._binding >= self._most and args.pod_uid not in self._binder.waiting:
+            return "busy", _bound(f"{self._binding} calls are held already; it is tried again")
+        self._binding += 1
+        try:
+            why = await self._binder.bind(args)
+        finally:
+            self._binding -= 1
         if why:
             log.info("bind refused", namespace=args.pod_namespace, pod=args.pod_name, node=args.node, why=why)
-        metrics.EXTENDER_REQUESTS.labels("bind", "refused" if why else "ok").inc()
-        return _json(ENCODER.encode(BindResult(why)))
+        return "refused" if why else "ok", _bound(why)
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def _readyz(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok\n") if self._ready() else web.Response(status=503, text="not ready\n")
-
-
-async def serve(application: web.Application, settings: Settings) -> web.AppRunner:
-    """Listen. The caller cleans the runner up, which ends the calls that are held."""
-    runner = web.AppRunner(application, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-    await runner.setup()
-    host, port = parse_address(settings.bind_address)
-    site = web.TCPSite(runner, host, port, ssl_context=_tls(settings.tls) if settings.tls else None, backlog=2048)
-    await site.start()
-    return runner
-
-
-def _tls(tls: Tls) -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(tls.cert_file, tls.private_key_file)
-    if tls.client_ca_file:
-        context.load_verify_locations(tls.client_ca_file)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+        return web.Response(text="ok\n") if self._synced() else _failure(503, "not ready")
 
 
 def _json(body: bytes) -> web.Response:
     return web.Response(body=body, content_type="application/json")
 
 
-def _unavailable(verb: str) -> web.Response:
-    metrics.EXTENDER_REQUESTS.labels(verb, "unavailable").inc()
-    return web.Response(status=503, text="the cache is not synced yet\n")
+def _bound(error: str) -> web.Response:
+    return _json(ENCODER.encode(BindResult(error)))
 
 
-def _bad(verb: str, error: Exception) -> web.Response:
-    metrics.EXTENDER_REQUESTS.labels(verb, "bad").inc()
-    return web.Response(status=400, text=f"{error}\n")
+def _failure(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
+
+
+def _too_large() -> _Outcome:
+    response = _failure(413, f"a call has at most {MAX_BODY} bytes")
+    response.force_close()
+    return "too_large", response

@@ -25,12 +25,25 @@ class Tls:
 
 
 @dataclass(frozen=True, slots=True)
+class CallerFiles:
+    """Where kube-scheduler finds its files, for the configuration that is printed.
+
+    The authority that the extender's certificate is of, and kube-scheduler's own certificate and key.
+    """
+
+    ca_file: str = "/etc/covey/tls/ca.crt"
+    cert_file: str = "/etc/covey/client-tls/tls.crt"
+    key_file: str = "/etc/covey/client-tls/tls.key"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """Flags of ``covey scheduler``.
 
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
     whole cluster, because capacity is held by pods of every owner. ``reserve_after`` is in seconds. ``identity``
-    names this process in leases and events; empty means host name and process id.
+    names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
+    of the kube-scheduler that calls. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
     """
 
     kubeconfig: str | None = None
@@ -38,7 +51,8 @@ class Settings:
     bind_address: str = "127.0.0.1:8890"
     endpoint_mode: EndpointMode = EndpointMode.SIDECAR
     tls: Tls | None = None
-    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    caller_files: CallerFiles = CallerFiles()
+    scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
     reserve_after: float = 300.0
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
@@ -46,4 +60,6 @@ class Settings:
     health_probe_bind_address: str = ":8081"
     namespaces: tuple[str, ...] = ()
     identity: str = ""
+    pod_name: str = ""
+    pod_namespace: str = ""
     connections: int = 64

@@ -261,9 +261,11 @@ def _placement(topology: Topology | None, nodes: Sequence[str], path_of: NodePat
 
 def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str) -> dict[str, Any]:
     old = facts.group.status.conditions
-    generation = facts.group.metadata.generation
+    generation, created = facts.group.metadata.generation, facts.group.metadata.creation_timestamp
     status: dict[str, Any] = {
-        "conditions": [_condition(said, core.condition(old, said.type), generation, now) for said in facts.said],
+        "conditions": [
+            _condition(said, core.condition(old, said.type), generation, created, now) for said in facts.said
+        ],
         "admitted": facts.admitted,
         "scheduled": facts.scheduled,
         "placement": _placement(topology, facts.nodes, path_of),
@@ -274,16 +276,19 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
     return {key: value for key, value in status.items() if value not in ([], None)}
 
 
-def _condition(said: Said, old: core.Condition | None, generation: int, now: str) -> dict[str, Any]:
+def _condition(said: Said, old: core.Condition | None, generation: int, created: str, now: str) -> dict[str, Any]:
     status = "True" if said.true else "False"
     same = old is not None and old.status == status
+    # What was never otherwise has been so since the group was made. Waiting times are counted from it, and it tells a
+    # gang that was never admitted from one that lost its places.
+    begun = now if said.true or old is not None else created or now
     return {
         "type": said.type,
         "status": status,
         "reason": said.reason,
         "message": said.message[:32_000],
         "observedGeneration": generation,
-        "lastTransitionTime": old.last_transition_time if same and old and old.last_transition_time else now,
+        "lastTransitionTime": old.last_transition_time if same and old and old.last_transition_time else begun,
     }
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
+from covey.api.times import rfc3339
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
@@ -23,8 +24,8 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.inventory import NO_TOPOLOGY
 from covey.scheduler import podstate
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.lives import Lives
 from covey.scheduler.status import Decision, observed, statuses
-from covey.scheduler.times import rfc3339
 from covey.scheduler.tree import Key, Unit
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
@@ -62,10 +63,12 @@ class StatusWriter:
         cache: Cache,
         client: Client,
         decision: Callable[[Key], Decision],
+        lives: Lives,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
+        self._lives = lives
         self._client = client
         self._decision = decision
         self._clock = clock
@@ -93,6 +96,7 @@ class StatusWriter:
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)
+            self._lives.forget(root)
             self._settled(root)
             return
         decision = self._decision(root)
@@ -105,7 +109,10 @@ class StatusWriter:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
         wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
         written = self._written.setdefault(root, {})
-        await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
+        self._lives.before(unit.root)
+        arrived = await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
+        if arrived[0]:  # the root comes first
+            self._lives.written(unit, wanted[0][1])
 
     def _rush(self) -> float:
         """How many times longer than usual everything may take."""
@@ -134,13 +141,14 @@ class StatusWriter:
         self._passing.pop(root, None)
         self._lasting.pop(root, None)
 
-    async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> None:
+    async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> bool:
+        """Write a group's status unless it is there; False when the group is gone."""
         uid = group.metadata.uid
         if status == observed(group):
             written.pop(uid, None)
-            return
+            return True
         if written.get(uid) == _timeless(status):
-            return  # written, and the watch has not shown it yet
+            return True  # written, and the watch has not shown it yet
         resource = COMPOSITE_POD_GROUPS if group.kind == "CompositePodGroup" else POD_GROUPS
         meta = group.metadata
         body = {
@@ -153,8 +161,9 @@ class StatusWriter:
             await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status")
         except (NotFound, Conflict):
             written.pop(uid, None)
-            return  # the group is gone, or has a successor
+            return False  # the group is gone, or has a successor
         written[uid] = _timeless(status)
+        return True
 
 
 def _timeless(status: dict[str, Any]) -> dict[str, Any]:

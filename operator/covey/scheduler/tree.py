@@ -254,8 +254,8 @@ def _places(pods: Iterable[core.Pod], group: core.Group, label: str) -> list[tup
 
 
 def _rank(pod: core.Pod) -> tuple[int, str, str]:
-    """Bound before pinned before gated, then the older."""
-    state = 0 if podstate.bound(pod) else 1 if podstate.pinned(pod) else 2
+    """Bound before pinned before gated before what somebody else let go, then the older."""
+    state = 0 if podstate.bound(pod) else 1 if podstate.pinned(pod) else 2 if podstate.gated(pod) else 3
     return (state, pod.metadata.creation_timestamp, pod.metadata.uid)
 
 

@@ -153,7 +153,8 @@ def test_priority_goes_before_document_order_and_age_before_that(files: Any) -> 
 
 def test_pods_of_others_hold_capacity_also_when_only_pinned(files: Any) -> None:
     nodes = cluster(3)
-    pinned = pod("pinned")
+    pinned = pod("pinned", labels={"scheduling.covey.dev/pod-group": "other"})
+    pinned["metadata"] |= {"uid": "u", "annotations": {"scheduling.covey.dev/pinned": "u"}}
     field = {"key": "metadata.name", "operator": "In", "values": ["n0-0-1"]}
     pinned["spec"]["affinity"] = {
         "nodeAffinity": {

@@ -24,7 +24,7 @@ def test_flags_override_the_environment_and_that_the_file(tmp_path: Path) -> Non
     environment = {"COVEY_SCHEDULER_NAME": "environment", "COVEY_BIND_ADDRESS": "127.0.0.1:2", "COVEY_ASSETS": "x"}
     flags = {"scheduler_name": "flag", "namespaces": (), "leader_elect": None}
     found = effective(SchedulerConfig, str(file), environment, flags).settings()
-    assert (found.scheduler_name, found.bind_address) == ("flag", "127.0.0.1:2")
+    assert (found.scheduler_names, found.bind_address) == (("flag",), "127.0.0.1:2")
     assert (found.reserve_after, found.namespaces, found.leader_elect) == (300.0, ("a", "b"), True)
 
 
@@ -82,6 +82,51 @@ def test_tls_files_are_looked_at_before_a_process_starts(tmp_path: Path) -> None
         result = covey("scheduler", f"--tls-cert-file={cert}", f"--tls-private-key-file={key}")
         assert result.exit_code == 2, result.output
         assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--endpoint-mode=service",), "--endpoint-mode: behind a Service both sides must show a certificate"),
+        (("--endpoint-mode=service", "--tls-cert-file=c", "--tls-private-key-file=k"), "--client-ca-file"),
+        (("--bind-address=:8890",), "--bind-address: whoever can reach the extender could have pods bound"),
+        (("--bind-address=10.0.0.1:8890", "--tls-cert-file=c", "--tls-private-key-file=k"), "--bind-address: "),
+        (("--pod-name=p",), "--pod-name: a pod is found by its name and its namespace"),
+    ],
+)
+def test_an_extender_that_others_could_use_does_not_start(flags: tuple[str, ...], words: str) -> None:
+    result = covey("scheduler", *flags)
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "environment", "flags"),
+    [
+        ("schedulerName: a,b\n", {}, {}),
+        ("schedulerName: [a, b]\n", {}, {}),
+        ("", {"COVEY_SCHEDULER_NAME": "a, b,a"}, {}),
+        ("", {}, {"scheduler_name": ("a", "b")}),
+        ("", {}, {"scheduler_name": ("a,b",)}),
+    ],
+)
+def test_several_profiles_are_served(
+    tmp_path: Path, file: str, environment: dict[str, str], flags: dict[str, tuple[str, ...]]
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text(file)
+    found = effective(SchedulerConfig, str(config), environment, flags).settings()
+    assert found.scheduler_names == ("a", "b")
+
+
+def test_no_profile_at_all_is_a_mistake() -> None:
+    with pytest.raises(InputError, match="--scheduler-name"):
+        effective(SchedulerConfig, None, {}, {"scheduler_name": (",",)})
+
+
+def test_a_pod_is_told_its_name_by_the_environment() -> None:
+    found = effective(SchedulerConfig, None, {"COVEY_POD_NAME": "p", "COVEY_POD_NAMESPACE": "n"}, {}).settings()
+    assert (found.pod_name, found.pod_namespace) == ("p", "n")
 
 
 def test_a_configuration_is_printed_without_the_tls_files() -> None:

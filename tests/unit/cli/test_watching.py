@@ -41,6 +41,8 @@ class World:
         spec = self.pods[name]["spec"]
         spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
         spec["schedulingGates"] = []
+        marks = self.pods[name]["metadata"].setdefault("annotations", {})
+        marks["scheduling.covey.dev/pinned"] = self.pods[name]["metadata"]["uid"]
 
     def bind(self, name: str, node: str, *, ready: bool = True) -> None:
         self.pin(name, node)

@@ -392,3 +392,20 @@ def test_never_two_leaders_and_always_one_in_the_end(wires: list[list[Wire]], of
         await end(*tasks, *register.pending)
 
     run(main())
+
+
+def test_transitions_are_shown_as_the_lease_tells_them() -> None:
+    def shown() -> float | None:
+        return REGISTRY.get_sample_value("covey_lease_transitions", {"name": "handed-over"})
+
+    async def main() -> None:
+        register = Register()
+        first = elector(Link(register), name="handed-over", identity="first")
+        assert shown() is None  # not 0: that would look like a change once the lease was read
+        await first.acquire()
+        assert shown() == 1
+        await first.release()
+        await elector(Link(register), name="handed-over", identity="second").acquire()
+        assert shown() == 2
+
+    run(main())

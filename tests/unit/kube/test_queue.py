@@ -260,3 +260,27 @@ def test_no_key_runs_twice_at_once_and_none_is_missed(
         assert all(begun[key] >= time for key, time in wanted.items())
 
     run(main())
+
+
+def test_waits_and_work_are_measured() -> None:
+    def value(metric: str) -> float:
+        return REGISTRY.get_sample_value(f"covey_workqueue_{metric}", {"name": "test-times"}) or 0.0
+
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue("test-times", clock=now)
+        queue.add("a")
+        queue.add("a")
+        await asyncio.sleep(2)
+        await queue.get()
+        await asyncio.sleep(1)
+        queue.add("a")  # its wait begins while a worker still has it
+        await asyncio.sleep(3)
+        queue.retry("a")
+        queue.done("a")
+        await queue.get()
+        assert value("adds_total") == 2
+        assert value("retries_total") == 1
+        assert (value("queue_duration_seconds_count"), value("queue_duration_seconds_sum")) == (2, 2 + 3)
+        assert (value("work_duration_seconds_count"), value("work_duration_seconds_sum")) == (1, 4)
+
+    run(main())

@@ -11,8 +11,9 @@ import pytest
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Gone, TooManyRequests, Unreachable
-from covey.kube.reflector import Reflector
+from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
+from covey.observability.metrics import REGISTRY
 from unit.kube.virtual_time import now, run
 
 Event = tuple[str, Pod]
@@ -214,5 +215,43 @@ def test_a_bug_in_the_reflector_is_not_hidden() -> None:
         reflector = Reflector(cast(Client, Script(LookupError("a bug"))), PODS, Pod)
         with pytest.raises(LookupError):
             await reflector.run()
+
+    run(main())
+
+
+def test_lists_watches_and_their_failures_are_counted() -> None:
+    def counts() -> list[float]:
+        kinds = [
+            ("lists", {}),
+            ("starts", {}),
+            *(("failures", {"cause": cause}) for cause in ("expired", "lost", "short")),
+        ]
+        return [
+            REGISTRY.get_sample_value(f"covey_watch_{kind}_total", {"resource": "pods", **labels}) or 0.0
+            for kind, labels in kinds
+        ]
+
+    before = counts()
+    reflected(([], 5), [5, Gone(410, "Expired")], Unreachable("cut"), ([], 9), [])
+    # The last watch has not ended when the script has.
+    assert [now - then for now, then in zip(counts(), before, strict=True)] == [2, 3, 1, 1, 1]
+
+
+def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
+    def shown(metric: str) -> float | None:
+        return REGISTRY.get_sample_value(metric, {"resource": "pods"})
+
+    async def main() -> None:
+        clock = asyncio.get_running_loop().time
+        scripts = [Script(([pod("a", 1)], 5), [300]), Script(([pod("b", 1), pod("c", 1)], 5), [10, bookmark(6), 300])]
+        reflectors = [Reflector(cast(Client, each), PODS, Pod, clock=clock) for each in scripts]
+        expose(reflectors)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each.run()) for each in reflectors]
+            await asyncio.sleep(30)
+            assert shown("covey_cache_objects") == 3
+            assert shown("covey_watch_silence_seconds") == 30  # of the one that was silent longest
+            for task in tasks:
+                task.cancel()
 
     run(main())

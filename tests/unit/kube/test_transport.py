@@ -339,10 +339,16 @@ async def test_every_request_is_counted() -> None:
         labels = {"verb": verb, "resource": "pods", "code": code}
         return REGISTRY.get_sample_value("covey_kube_requests_total", labels) or 0.0
 
+    def measured(verb: str) -> float:
+        return REGISTRY.get_sample_value("covey_kube_request_duration_seconds_count", {"verb": verb}) or 0.0
+
     before = [count("get", "200"), count("get", "error"), count("create", "409")]
+    timed = [measured("get"), measured("create")]
     async with talking(hangs_up, hangs_up, says(200, POD), says(409)) as (client, _):
         await client.get(PODS, "p", "ns")
         with pytest.raises(errors.Conflict):
             await client.create(PODS, POD)
     after = [count("get", "200"), count("get", "error"), count("create", "409")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1]
+    # The lost attempt counts too: it took its time.
+    assert [measured("get") - timed[0], measured("create") - timed[1]] == [2, 1]

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ def fill(directory: Path, *names: str) -> Path:
 
 
 def test_given_programs_come_before_cached_ones(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    everything = (*binaries.PROGRAMS, binaries.STAGES)
-    cached = fill(binaries.cache_directory(), *everything)
+    everything = (*binaries.CONTROL_PLANE.programs, binaries.STAGES)
+    cached = fill(binaries.CONTROL_PLANE.cache, *everything)
     given = fill(tmp_path / "given", "etcd")
     envtest = fill(tmp_path / "envtest", "etcd", "kubectl")
     monkeypatch.setenv("COVEY_ASSETS", str(given))
@@ -36,7 +37,7 @@ def test_given_programs_come_before_cached_ones(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_one_missing_program_is_missed() -> None:
-    fill(binaries.cache_directory(), *binaries.PROGRAMS[1:], binaries.STAGES)
+    fill(binaries.CONTROL_PLANE.cache, *binaries.CONTROL_PLANE.programs[1:], binaries.STAGES)
     assert binaries.find() is None
 
 
@@ -49,7 +50,7 @@ def test_without_go_the_message_says_what_to_do(monkeypatch: pytest.MonkeyPatch,
 def test_stages_that_are_not_in_the_module_cache_are_missed_and_not_cached_empty(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    target = fill(binaries.cache_directory(), *binaries.PROGRAMS)
+    target = fill(binaries.CONTROL_PLANE.cache, *binaries.CONTROL_PLANE.programs)
     command(tmp_path / "go")  # it knows of no directory, as before `go mod download`
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(binaries.BuildError, match="The stages of kwok are not in"):
@@ -63,14 +64,27 @@ def command(path: Path) -> None:
     path.chmod(0o755)
 
 
-def test_the_cache_is_named_by_what_decides_its_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = binaries.cache_directory()
-    module = fill(tmp_path / "module")
+def test_the_cache_is_named_by_what_decides_its_content(tmp_path: Path) -> None:
+    module = binaries.CONTROL_PLANE
+    copied = replace(module, folder=fill(tmp_path / module.folder.name))
     for name in ("go.mod", "go.sum"):
-        (module / name).write_bytes((binaries.MODULE / name).read_bytes())
-    monkeypatch.setattr(binaries, "MODULE", module)
-    assert binaries.cache_directory() == before
+        (copied.folder / name).write_bytes((module.folder / name).read_bytes())
+    assert copied.cache == module.cache
 
-    with (module / "go.sum").open("a") as sums:
+    with (copied.folder / "go.sum").open("a") as sums:
         sums.write("another sum\n")
-    assert binaries.cache_directory() != before
+    assert copied.cache != module.cache
+    assert replace(module, also="another stage").cache != module.cache
+
+
+@pytest.mark.parametrize("name", [name for module in binaries.TOOLS for name in module.programs])
+def test_a_tool_that_was_given_is_taken(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = fill(tmp_path / "given", name)
+    monkeypatch.setenv("COVEY_ASSETS", str(given))
+    assert binaries.ensure_tool(name) == given / name
+
+
+def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(binaries.BuildError, match="helm must be built once and Go was not found"):
+        binaries.ensure_tool("helm")

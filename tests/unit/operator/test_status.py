@@ -9,9 +9,10 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.operator import status
-from covey.operator.plan import stand_still
+from covey.operator.plan import Plan, stand_still
 from covey.operator.problem import Problem
 from covey.operator.transitions import find_transitions
+from covey.operator.units import describe_units
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
@@ -31,7 +32,15 @@ def world() -> World:
 
 
 def compute(world: World, before: dict[str, Any] | None = None, now: str = NOW, **more: Any) -> dict[str, Any]:
-    return status.compute(world.inference, world.observe(), world.plan(), before or {}, now, **more)
+    return compute_planned(world, world.plan(), before, now, **more)
+
+
+def compute_planned(
+    world: World, planned: Plan, before: dict[str, Any] | None = None, now: str = NOW, **more: Any
+) -> dict[str, Any]:
+    observed = world.observe()
+    units = tuple(describe_units(world.inference, observed, planned))
+    return status.compute(world.inference, observed, planned, units, before or {}, now, **more)
 
 
 def conditions(computed: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -256,7 +265,7 @@ def test_a_problem_before_anything_exists(reason: str) -> None:
     planned = stand_still(world.inference, world.observe())
     assert not planned.actions
     problem = Problem(reason, "words")
-    computed = status.compute(world.inference, world.observe(), planned, {}, NOW, problem=problem)
+    computed = compute_planned(world, planned, problem=problem)
     assert conditions(computed)["Admitted"] == ("False", reason)
     assert conditions(computed)["Progressing"] == ("False", reason)
     assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")

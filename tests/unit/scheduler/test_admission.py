@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from covey.api import core
-from covey.scheduler import admission, times
+from covey.api import core, times
+from covey.scheduler import admission
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
+from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
@@ -47,7 +48,7 @@ class Loop:
         reservations = Reservations(made, reserve_after=300.0)
         committer = Committer(made, writer)
         self.admission = Admission(
-            made, committer, writer, queueing, reservations, recorder, decided=lambda _root: None
+            made, committer, writer, queueing, reservations, recorder, Lives(), decided=lambda _root: None
         )
         self.admission.begin()
 

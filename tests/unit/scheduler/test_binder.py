@@ -12,7 +12,7 @@ from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
 from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import BindArgs
-from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 
 GROUPS = [
     group("root", composite=True, minimum=1, timeoutSeconds=60),
@@ -309,3 +309,59 @@ async def test_nothing_is_told_of_the_calls_of_a_gang_that_goes() -> None:
     await asyncio.gather(*(asked.bind(args(each, f"n{number}")) for number, each in enumerate(PINNED)))
     await settle()
     assert api.marks == []
+
+
+@pytest.mark.parametrize(
+    ("found", "place", "word"),
+    [
+        (pod("s", gpus=1, spec={"schedulerName": "default-scheduler"}), "n0", "it is for scheduler default-scheduler"),
+        (pod("s", gpus=1, node="n1"), "n0", "it is bound to node n1"),
+        (pod("s", gpus=1, deleted=True), "n0", "being deleted"),
+        (pod("s", gpus=1, phase="Failed"), "n0", "has ended"),
+        (pod("s", gpus=1, gates=("example.com/quota",)), "n0", "scheduling gate example.com/quota"),
+        (STRANGER, "nowhere", "there is no node nowhere"),
+        (STRANGER, "n2", "reserved for admitted gangs"),
+    ],
+)
+async def test_what_kube_scheduler_would_not_ask_is_not_bound(found: core.Pod, place: str, word: str) -> None:
+    api = Api()
+    made = cache(node("n0"), node("n2", gpus=1), *GROUPS, member("decode", 0, 0, size=2, pin="n2"), found)
+    assert word in await binder(made, api).bind(args(found, place))
+    assert api.bound == []
+    assert found.metadata.uid not in made.capacity.assumed
+
+
+async def test_a_stranger_that_is_bound_there_already_is_success() -> None:
+    api, found = Api(), pod("s", node="n0")
+    assert await binder(cache(node("n0"), found), api).bind(args(found, "n0")) == ""
+    assert api.bound == []
+
+
+async def test_strangers_of_every_profile_that_is_served_are_bound() -> None:
+    api, found = Api(), pod("s", spec={"schedulerName": "default-scheduler"})
+    both: Any = api
+    served = Binder(cache(node("n0"), found), both, both, served=("covey-scheduler", "default-scheduler"))
+    assert await served.bind(args(found, "n0")) == ""
+    assert api.bound == [("s", "uid-s", "n0")]
+
+
+async def test_members_that_pin_themselves_are_not_bound_and_complete_no_gang() -> None:
+    own = member("decode", 0, 1, size=2, spec={"affinity": pin_terms("n1")})
+    made = cache(node("n0"), node("n1"), *GROUPS, PINNED[0], own)
+    api = Api(read=own)
+    asked = binder(made, api)
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert "let go by somebody else" in await asked.bind(args(own, "n1"))
+    assert not held.done()
+    assert api.bound == []
+    held.cancel()
+
+
+async def test_a_group_that_returns_makes_its_pins_good_again() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    drop(made, GROUPS[-1])
+    asked = binder(made, Api())
+    assert "does not exist" in await asked.bind(args(PINNED[0], "n0"))
+    put(made, GROUPS[-1])
+    assert await asyncio.gather(*(asked.bind(args(each, f"n{i}")) for i, each in enumerate(PINNED))) == ["", ""]

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey.api import core
+from covey.scheduler.cache import Listener
 from covey.scheduler.capacity import Capacity
-from scheduler_builders import GATE, START, cache, drop, node, pin_terms, pod, put
+from scheduler_builders import GATE, PINNED, START, cache, drop, group, node, pin_terms, pod, put
 
 GPU = "nvidia.com/gpu"
+LEAF = group("g", minimum=1)
+OTHER = {"kind": "Thing", "name": "other", "uid": "other", "controller": True}
 
 
 def free(capacity: Capacity, name: str = "n1") -> int:
@@ -14,7 +19,7 @@ def free(capacity: Capacity, name: str = "n1") -> int:
 
 
 def test_room_counts_from_the_decision_until_the_pod_is_gone() -> None:
-    made = cache(node("n1"))
+    made = cache(node("n1"), LEAF)
     gated = pod("p", group="g", gates=(GATE,), gpus=3)
     put(made, gated)
     assert free(made.capacity) == 8
@@ -35,7 +40,7 @@ def test_room_counts_from_the_decision_until_the_pod_is_gone() -> None:
 
 
 def test_a_decision_that_is_taken_back_gives_its_room_back() -> None:
-    made = cache(node("n1"))
+    made = cache(node("n1"), LEAF)
     gated = pod("p", group="g", gates=(GATE,))
     put(made, gated)
     made.assume(gated, "n1")
@@ -45,7 +50,7 @@ def test_a_decision_that_is_taken_back_gives_its_room_back() -> None:
 
 
 def test_a_decision_that_the_watch_confirmed_is_not_taken_back() -> None:
-    made = cache(node("n1"))
+    made = cache(node("n1"), LEAF)
     gated = pod("p", group="g", gates=(GATE,))
     put(made, gated)
     made.assume(gated, "n1")
@@ -55,7 +60,7 @@ def test_a_decision_that_the_watch_confirmed_is_not_taken_back() -> None:
 
 
 def test_a_vanished_pod_takes_its_decision_along() -> None:
-    made = cache(node("n1"))
+    made = cache(node("n1"), LEAF)
     gated = pod("p", group="g", gates=(GATE,))
     put(made, gated)
     made.assume(gated, "n1")
@@ -79,11 +84,11 @@ def test_every_owner_holds_and_the_ended_do_not() -> None:
         pod("daemon", gpus=2, spec={"affinity": pin_terms("n1")}),
         pod("done", node="n1", gpus=4, phase="Succeeded"),
     )
-    assert free(made.capacity) == 5
+    assert free(made.capacity) == 7  # a DaemonSet's pod holds nothing before it is bound
 
 
 def test_only_members_reserve_against_strangers() -> None:
-    made = cache(node("n1"), pod("daemon", gpus=4, spec={"affinity": pin_terms("n1")}))
+    made = cache(node("n1"), LEAF, pod("other", node="n1", gpus=4))
     assert made.capacity.reserved_away(pod("stranger", gpus=8), "n1") is None
     put(made, pod("m", group="g", pin="n1", gpus=1, gates=(START,)))
     assert made.capacity.reserved_away(pod("stranger", gpus=8), "n1") == f"{GPU} is reserved for admitted gangs"
@@ -91,20 +96,20 @@ def test_only_members_reserve_against_strangers() -> None:
 
 
 def test_what_no_reservation_asks_for_is_not_kept() -> None:
-    made = cache(node("n1"), pod("m", group="g", pin="n1", gpus=0))
+    made = cache(node("n1"), LEAF, pod("m", group="g", pin="n1", gpus=0))
     assert made.capacity.reserved_away(pod("stranger", gpus=9), "n1") is None
 
 
 def test_reserved_host_ports_are_kept() -> None:
     ports = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
-    made = cache(node("n1"), pod("m", group="g", pin="n1", spec=ports))
+    made = cache(node("n1"), LEAF, pod("m", group="g", pin="n1", spec=ports))
     assert made.capacity.reserved_away(pod("stranger", spec=ports), "n1") is not None
     assert made.capacity.reserved_away(pod("stranger"), "n1") is None
 
 
 def test_a_place_is_judged_without_the_one_who_holds_it() -> None:
     mine = pod("m", group="g", pin="n1", gpus=8)
-    made = cache(node("n1"), mine)
+    made = cache(node("n1"), LEAF, mine)
     assert made.capacity.refusal_in_place(mine, "n1") is None
     thief = pod("thief", node="n1", gpus=1)
     put(made, thief)
@@ -134,11 +139,15 @@ steps = st.lists(
         st.tuples(st.just("assume"), names, places),
         st.tuples(st.just("unassume"), names, places),
         st.tuples(st.just("pinned"), names, places),
+        st.tuples(st.just("forged"), names, places),
         st.tuples(st.just("bound"), names, places),
         st.tuples(st.just("ended"), names, places),
         st.tuples(st.just("gone"), names, places),
         st.tuples(st.just("node gone"), names, places),
         st.tuples(st.just("node back"), names, places),
+        st.tuples(st.just("group gone"), names, places),
+        st.tuples(st.just("group back"), names, places),
+        st.tuples(st.just("group of another"), names, places),
     ),
     max_size=40,
 )
@@ -147,7 +156,8 @@ steps = st.lists(
 @settings(deadline=None)
 @given(history=steps)
 def test_both_views_agree_with_a_fresh_start_whatever_happened(history: list[tuple[str, str, str]]) -> None:
-    made = cache(node("n1"), node("n2"))
+    made = cache(node("n1"), node("n2"), LEAF)
+    leaf: core.Group | None = LEAF
     for what, name, place in history:
         known = made.pods.store.get(("ns", name))
         match what:
@@ -159,6 +169,8 @@ def test_both_views_agree_with_a_fresh_start_whatever_happened(history: list[tup
                 made.unassume(f"uid-{name}")
             case "pinned":
                 put(made, pod(name, group="g", pin=place))
+            case "forged":
+                put(made, pod(name, group="g", spec={"affinity": pin_terms(place)}))
             case "bound":
                 put(made, pod(name, group="g", pin=place, node=place))
             case "ended":
@@ -169,7 +181,14 @@ def test_both_views_agree_with_a_fresh_start_whatever_happened(history: list[tup
                 drop(made, made.nodes.store["", place])
             case "node back":
                 put(made, node(place))
-    fresh = cache(*made.nodes.store.values(), *made.pods.store.values())
+            case "group gone" if leaf is not None:
+                drop(made, leaf)
+                leaf = None
+            case "group back" | "group of another":
+                wanted = LEAF if what == "group back" else group("g", minimum=1, owner=OTHER)
+                put(made, wanted, leaf)
+                leaf = wanted
+    fresh = cache(*made.nodes.store.values(), *([leaf] if leaf else []), *made.pods.store.values())
     for uid, place in made.capacity.assumed.items():
         found = made.index.pod(uid)
         assert found is not None
@@ -179,3 +198,70 @@ def test_both_views_agree_with_a_fresh_start_whatever_happened(history: list[tup
         with made.capacity.planning() as inventory:
             assert dict(inventory.free(name)) == dict(fresh.capacity.room.free(name))
     assert made.capacity.reserved == fresh.capacity.reserved
+
+
+@pytest.mark.parametrize("groups_last", [False, True])
+def test_a_pin_counts_as_soon_as_its_group_is_known(groups_last: bool) -> None:  # noqa: FBT001 - a case
+    objects = [LEAF, pod("p", group="g", pin="n1", gpus=8)]
+    made = cache(node("n1"), *(reversed(objects) if groups_last else objects))
+    assert free(made.capacity) == 0
+    assert set(made.capacity.reserved) == {"n1"}
+
+
+def test_a_group_that_is_gone_gives_its_pins_room_back_and_one_that_returns_takes_it() -> None:
+    made = cache(node("n1"), LEAF, pod("p", group="g", pin="n1", gpus=8), pod("bound", group="g", node="n1", gpus=0))
+    told: list[str] = []
+    pods: list[str] = []
+    made.subscribe(Listener(room=told.append, pod=lambda found, _gone: pods.append(found.metadata.name)))
+    drop(made, LEAF)
+    assert (free(made.capacity), made.capacity.reserved, told, pods) == (8, {}, ["n1"], ["p"])
+    put(made, LEAF)
+    assert (free(made.capacity), set(made.capacity.reserved)) == (0, {"n1"})
+
+
+def test_a_group_of_another_owner_has_no_pins() -> None:
+    made = cache(node("n1"), LEAF, pod("p", group="g", pin="n1", gpus=8))
+    put(made, group("g", minimum=1, owner=OTHER), LEAF)
+    assert (free(made.capacity), made.capacity.reserved) == (8, {})
+
+
+def test_a_status_of_a_group_touches_no_pod() -> None:
+    made = cache(node("n1"), LEAF, pod("p", group="g", pin="n1", gpus=8))
+    pods: list[str] = []
+    made.subscribe(Listener(pod=lambda found, _gone: pods.append(found.metadata.name)))
+    put(made, group("g", minimum=1, status={"admitted": 1}), LEAF)
+    assert pods == []
+
+
+FORGED = [
+    pytest.param(pod("f", gpus=8, spec={"affinity": pin_terms("n1")}), id="a DaemonSet's pod"),
+    pytest.param(pod("f", gpus=8, gates=(GATE,), spec={"affinity": pin_terms("n1")}), id="gated"),
+    pytest.param(pod("f", group="g", gpus=8, spec={"affinity": pin_terms("n1")}), id="a member that pins itself"),
+    pytest.param(
+        pod("f", group="g", gpus=8, spec={"affinity": pin_terms("n1")}, annotations={PINNED: "uid-other"}),
+        id="with the mark of another pod",
+    ),
+    pytest.param(pod("f", group="g", pin="n1", gpus=8, gates=(GATE,)), id="marked, and still gated"),
+    pytest.param(pod("f", group="g", pin="n1", gpus=8, owner=OTHER), id="marked, of another owner"),
+    pytest.param(pod("f", group="g", pin="n1", gpus=8, owner=None), id="marked, without an owner"),
+    pytest.param(pod("f", group="nowhere", pin="n1", gpus=8), id="marked, of no group"),
+    pytest.param(
+        pod("f", gpus=8, spec={"affinity": pin_terms("n1")}, annotations={PINNED: "uid-f"}), id="marked, no member"
+    ),
+]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_what_is_no_pin_of_ours_holds_no_room(forged: core.Pod) -> None:
+    made = cache(node("n1"), LEAF, forged)
+    assert free(made.capacity) == 8
+    assert made.capacity.reserved == {}
+
+
+def test_a_decision_whose_group_goes_before_its_pin_is_seen_holds_nothing() -> None:
+    gated = pod("p", group="g", gates=(GATE,), gpus=8)
+    made = cache(node("n1"), LEAF, gated)
+    made.assume(gated, "n1")
+    drop(made, LEAF)
+    put(made, pod("p", group="g", pin="n1", gpus=8))
+    assert (free(made.capacity), made.capacity.assumed, made.capacity.reserved) == (8, {}, {})

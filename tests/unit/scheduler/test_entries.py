@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from covey.api import core
+from covey.api import core, times
 from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
 from covey.placement.shape import shape_of
-from covey.scheduler import entries, times
+from covey.scheduler import entries
 from covey.scheduler.entries import SETTLE, Entry, Want, assess
 from covey.scheduler.gangs import Surroundings, UnplannableError
 from covey.scheduler.reservations import Reservations

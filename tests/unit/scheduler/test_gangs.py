@@ -11,7 +11,7 @@ from covey.placement.shape import shape_of
 from covey.scheduler import gangs
 from covey.scheduler.gangs import Surroundings, UnplannableError, build_gang
 from covey.scheduler.tree import Unit
-from scheduler_builders import GATE, START, group, member, role_groups, unit
+from scheduler_builders import GATE, START, group, member, pin_terms, role_groups, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack", "old-rack")), Level("host", ("host",))))
 
@@ -42,6 +42,17 @@ def test_places_are_facts() -> None:
     assert [[pod.node for pod in replica.pods] for replica in decode.replicas] == [["n1", "n2"], ["n3", None]]
     assert (decode.minimum, decode.desired, gang.unit, gang.created, gang.priority) == (2, 3, 2, "2025", 7)
     assert [[pod.index for pod in replica.pods] for replica in decode.replicas] == [[0, 1], [0, 1]]
+
+
+def test_a_member_that_pins_itself_has_no_place_and_skips_no_queue() -> None:
+    own = gated(0, 0, gates=(), spec={"affinity": pin_terms("n1")})
+    found = tree([own, gated(0, 1), gated(1, 0), gated(1, 1)])
+    gang = build(found)
+    assert not any(pod.node for replica in gang.roles[0].replicas for pod in replica.pods)
+    assert "root-decode-0-0 lost its scheduling gate without a decision" in (gangs.missing(found, gang) or "")
+    proper = gated(0, 0, name="proper", created="2027-01-01T00:00:00Z")
+    beside = tree([own, proper, gated(0, 1), gated(1, 0), gated(1, 1)])
+    assert gangs.missing(beside, build(beside)) is None, "a pod that can be planned stands for the place"
 
 
 def test_units_of_one_workload_are_taken_by_number() -> None:

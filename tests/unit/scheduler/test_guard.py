@@ -11,7 +11,7 @@ from covey.api import core
 from covey.scheduler.cache import Cache
 from covey.scheduler.guard import Guard
 from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult
-from scheduler_builders import RELEASE, cache, group, member, node, pod, put, role_groups
+from scheduler_builders import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
 
 NODES = ["n1", "n2", "n3"]
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=2, minimum=1, size=1)]
@@ -39,6 +39,18 @@ def test_a_member_goes_to_its_pin_alone() -> None:
     assert set(result.failed_and_unresolvable_nodes) == {"n1", "n3"}
     assert names(ask(made, pinned, ["n2"])) == ["n2"]
     assert names(ask(made, pinned, ["n1"])) == []
+
+
+def test_a_member_that_pins_itself_goes_nowhere() -> None:
+    own = member("decode", 0, spec={"affinity": pin_terms("n2")})
+    result = ask(cache(*GROUPS, node("n2"), own), own)
+    assert names(result) == []
+    assert all("delete it, to be created again gated" in why for why in result.failed_and_unresolvable_nodes.values())
+
+
+def test_a_stranger_that_names_a_node_takes_nothing_from_others() -> None:
+    daemon = pod("daemon", gpus=8, spec={"affinity": pin_terms("n2")})
+    assert names(ask(cache(*GROUPS, node("n2"), daemon), pod("stranger", gpus=8))) == NODES
 
 
 def test_the_cache_may_know_more_than_the_schedulers_copy() -> None:

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from covey.scheduler import overdue, times
+from covey.api import times
+from covey.scheduler import overdue
 from covey.scheduler.tree import Unit
 from scheduler_builders import GATE, group, member, role_groups, unit
 

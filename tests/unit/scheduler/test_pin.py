@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from covey.api import core
 from covey.scheduler.pin import NotGatedError, annotate_patch, escape, pin_patch
-from scheduler_builders import GATE, REQUIRED, START, decode_pod
+from scheduler_builders import GATE, PINNED, REQUIRED, START, decode_pod
 
 Json = dict[str, Any]
 
@@ -46,16 +46,23 @@ def apply(body: Json, operations: list[Json]) -> Json:
     return jsonpatch.apply_patch(body, [each for each in operations if each.get("value", 1) is not None])
 
 
-def manifest(gates: list[str], affinity: Json | None = None) -> Json:
+def manifest(gates: list[str], affinity: Json | None = None, annotations: Json | None = None) -> Json:
     spec: Json = {"schedulingGates": [{"name": gate} for gate in gates], "containers": []}
     if affinity is not None:
         spec["affinity"] = affinity
-    return {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b": "c"}}, "spec": spec}
+    metadata: Json = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b": "c"}}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": spec}
 
 
-@given(gates=gate_lists, affinity=st.none() | affinities)
-def test_the_pin_stands_in_every_term_and_only_our_gate_goes(gates: list[str], affinity: Json | None) -> None:
-    before = manifest(gates, affinity)
+@given(
+    gates=gate_lists, affinity=st.none() | affinities, notes=st.none() | st.just({}) | st.just({"a": "b", PINNED: "x"})
+)
+def test_the_pin_stands_in_every_term_and_only_our_gate_goes(
+    gates: list[str], affinity: Json | None, notes: Json | None
+) -> None:
+    before = manifest(gates, affinity, notes)
     operations = pin_patch(decode_pod(before), "n1", {"rack": "r1", "odd~/level": "x"})
     after = apply(before, operations)
 
@@ -73,12 +80,14 @@ def test_the_pin_stands_in_every_term_and_only_our_gate_goes(gates: list[str], a
     }
     if any(old_terms):
         assert core.pinned_node(msgspec.convert(after, core.Pod)) == "n1"
+    assert after["metadata"]["annotations"] == (before["metadata"].get("annotations") or {}) | {PINNED: "u"}
     assert stripped(after) == stripped(before)
 
 
 def stripped(body: Json) -> Json:
     """A pod without what the patch may change."""
     rest = copy.deepcopy(body)
+    rest["metadata"].pop("annotations", None)
     rest["metadata"]["labels"] = {k: v for k, v in rest["metadata"]["labels"].items() if "topology" not in k}
     rest["spec"].pop("schedulingGates")
     affinity = rest["spec"].get("affinity", {})

@@ -4,7 +4,7 @@ import pytest
 
 from covey.api import core
 from covey.scheduler import membership, podstate
-from scheduler_builders import GATE, RELEASE, START, group, pin_terms, pod
+from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,10 @@ from scheduler_builders import GATE, RELEASE, START, group, pin_terms, pod
         (pod(node="n1", deleted=True), "n1"),
         (pod(node="n1", phase="Succeeded"), None),
         (pod(node="n1", phase="Failed", deleted=True), None),
-        (pod(pin="n1"), "n1"),
+        (pod(pin="n1"), None),
+        (pod(pin="n1", group="g"), "n1"),
         (pod(pin="n1", gates=(START,), group="g"), "n1"),
-        (pod(pin="n1", annotations={RELEASE: "Timeout"}), "n1"),
+        (pod(pin="n1", group="g", annotations={RELEASE: "Timeout"}), "n1"),
         (pod(pin="n1", node="n2"), "n2"),
     ],
 )
@@ -28,7 +29,7 @@ def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
 def test_the_condition_is_no_state() -> None:
     gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
     failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
-    assert podstate.pinned(pod(pin="n1", conditions=[gated])) == "n1"
+    assert podstate.pinned(pod(pin="n1", group="g", conditions=[gated])) == "n1"
     assert podstate.bound(pod(node="n1", conditions=[failed]))
 
 
@@ -62,14 +63,14 @@ def test_only_empty_terms_match_no_node() -> None:
 def test_an_empty_term_takes_nothing_from_a_pin() -> None:
     affinity = pin_terms("n1")
     affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].append({})
-    assert podstate.pinned(pod(spec={"affinity": affinity})) == "n1"
+    assert podstate.pinned(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
 
 
 def test_a_gated_pod_is_not_pinned() -> None:
-    assert podstate.pinned(pod(gates=(GATE,), pin="n1")) is None
-    assert podstate.waits_for_start(pod(gates=(START,), pin="n1"))
-    assert not podstate.waits_for_start(pod(pin="n1"))
-    assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1"))
+    assert podstate.pinned(pod(gates=(GATE,), pin="n1", group="g")) is None
+    assert podstate.waits_for_start(pod(gates=(START,), pin="n1", group="g"))
+    assert not podstate.waits_for_start(pod(pin="n1", group="g"))
+    assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1", group="g"))
 
 
 LEAF = group("g", minimum=1)
@@ -81,7 +82,9 @@ LEAF = group("g", minimum=1)
         (pod(group="g", pin="n1"), None, None),
         (pod(group="g", pin="n1"), "n1", None),
         (pod(group="g", pin="n1"), "n2", "on node n1, not on n2"),
-        (pod(group="g"), None, "not been admitted"),
+        (pod(group="g"), None, "let go by somebody else"),
+        (pod(group="g", spec={"affinity": pin_terms("n1")}), "n1", "let go by somebody else"),
+        (pod(group="g", pin="n1", annotations={PINNED: "uid-other"}), "n1", "let go by somebody else"),
         (pod(group="g", gates=(GATE,)), None, "not been admitted"),
         (pod(group="g", pin="n1", deleted=True), None, "being deleted"),
         (pod(group="g", pin="n1", annotations={RELEASE: "Timeout"}), None, "given up"),

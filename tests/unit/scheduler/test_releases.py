@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from covey.api import core
-from covey.scheduler import times
+from covey.api import core, times
 from covey.scheduler.binder import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, Releases
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import GATE, RELEASE, cache, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -202,3 +201,26 @@ async def test_a_pod_that_waits_at_another_replicas_barrier_is_not_doubted() -> 
         now = 4 * DOUBT
         put(made, pinned("4.doubt"))
         await writes.wait("release", "root-decode-0-0")
+
+
+async def test_a_pin_whose_group_returns_is_looked_at_for_its_room_was_free_meanwhile() -> None:
+    made = cache(node("n1"), *GROUPS, member("decode", 0, pin="n1", gpus=8))
+    writes = Writes()
+    async with running(made, writes):
+        drop(made, GROUPS[-1])
+        put(made, pod("thief", node="n1", gpus=1))
+        await settle()
+        assert writes.said == []
+        put(made, GROUPS[-1])
+        await writes.wait("release", "root-decode-0-0")
+
+
+async def test_nobody_doubts_a_pin_that_is_none() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    own = member("decode", 0, spec={"affinity": pin_terms("n1")}, conditions=[said])
+    made = cache(node("n1", gpus=0), *GROUPS, own, pod("daemon", spec={"affinity": pin_terms("n1")}, conditions=[said]))
+    writes = Writes()
+    async with running(made, writes):
+        put(made, own)
+        await settle()
+    assert writes.said == []

@@ -1,22 +1,150 @@
+"""What the extender answers, and where it stops taking in."""
+
 from __future__ import annotations
 
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
 import pytest
+from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
+from covey.observability.metrics import REGISTRY
+from covey.scheduler import server
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
-from covey.scheduler.server import Extender
+from covey.scheduler.server import MAX_BODY, Extender
+from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import PodWriter
 from scheduler_builders import cache
 
+MOST = 2
+CALLS = ["/guard/filter", "/guard/preempt", "/barrier/bind"]
+Client = TestClient[Any, Any]
 
-@pytest.mark.parametrize("path", ["/guard/filter", "/barrier/bind"])
+
+class Holding:
+    """A binder that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.waiting: set[str] = set()
+        self.full = asyncio.Event()
+        self.go = asyncio.Event()
+
+    async def bind(self, args: BindArgs) -> str:
+        self.waiting.add(args.pod_uid)
+        if len(self.waiting) == MOST:
+            self.full.set()
+        await self.go.wait()
+        return ""
+
+
+@pytest.fixture
+def holding() -> Holding:
+    return Holding()
+
+
+@pytest.fixture
+async def client(holding: Holding) -> AsyncIterator[Client]:
+    binder: Any = holding
+    extender = Extender(Guard(cache()), binder, lambda: True, most=MOST)
+    async with TestClient(TestServer(extender.application())) as made:
+        yield made
+
+
+def count(verb: str, result: str) -> float:
+    labels = {"verb": verb, "result": result}
+    return REGISTRY.get_sample_value("covey_extender_requests_total", labels) or 0.0
+
+
+def bind(client: Client, uid: str) -> asyncio.Task[ClientResponse]:
+    body = json.dumps({"PodName": uid, "PodNamespace": "ns", "PodUID": uid, "Node": "n1"})
+    return asyncio.create_task(client.post("/barrier/bind", data=body))
+
+
+@pytest.mark.parametrize("path", CALLS)
 async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) -> None:
     made = cache()
     binder = Binder(made, None, PodWriter(None))  # type: ignore[arg-type] # nothing is sent
-    extender = Extender(Guard(made), binder, lambda: made.synced, lambda: made.synced)
+    extender = Extender(Guard(made), binder, lambda: made.synced)
     async with TestClient(TestServer(extender.application())) as client:
         answer = await client.post(path, data=b"{}")
         assert answer.status == 503
         assert (await client.get("/readyz")).status == 503
         assert (await client.get("/healthz")).status == 200
+
+
+@pytest.mark.parametrize("path", CALLS)
+async def test_a_replica_that_may_not_answer_is_ready_all_the_same(path: str, holding: Holding) -> None:
+    binder: Any = holding
+    extender = Extender(Guard(cache()), binder, lambda: True, leads=lambda: False)
+    async with TestClient(TestServer(extender.application())) as client:
+        answer = await client.post(path, data=b"{}")
+        assert (answer.status, await answer.text()) == (503, "another replica leads\n")
+        assert (await client.get("/readyz")).status == 200
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("path", CALLS)
+async def test_a_body_that_is_too_large_is_refused(client: Client, path: str, chunked: bool) -> None:  # noqa: FBT001
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(5):
+            yield b" " * 1024 * 1024
+
+    verb = path.rpartition("/")[2]
+    before = count(verb, "too_large")
+    answer = await client.post(path, data=pieces() if chunked else io.BytesIO(b" " * (MAX_BODY + 1)))
+    assert answer.status == 413
+    assert count(verb, "too_large") == before + 1
+
+
+async def test_a_filter_call_of_twenty_thousand_nodes_is_not(client: Client) -> None:
+    names = [f"{number:063d}" for number in range(20_000)]
+    body = json.dumps({"Pod": {"metadata": {"name": "p", "uid": "u"}}, "NodeNames": names})
+    answer = await client.post("/guard/filter", data=io.BytesIO(body.encode()))
+    assert answer.status == 200
+    assert (await answer.json())["NodeNames"] == names
+
+
+async def test_no_more_calls_are_held_than_the_bound(client: Client, holding: Holding) -> None:
+    held = [bind(client, "a"), bind(client, "b")]
+    async with asyncio.timeout(10):
+        await holding.full.wait()
+    before = count("bind", "busy")
+    answer = await (await bind(client, "c")).json()
+    assert "held already" in answer["Error"], "an error text, which kube-scheduler tries again after"
+    assert count("bind", "busy") == before + 1
+    again = bind(client, "a")  # a newer call for a pod whose call is held replaces it
+    await asyncio.sleep(0.05)
+    assert not again.done()
+    holding.go.set()
+    assert [(await (await each).json())["Error"] for each in (*held, again)] == ["", "", ""]
+    assert (await (await bind(client, "c")).json())["Error"] == ""
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "READ_SECONDS", 0.05)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(1)
+
+    answer = await client.post("/barrier/bind", data=slow())
+    assert answer.status == 408
+
+
+async def test_bodies_together_are_bounded(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "MAX_READING", 10)
+    answer = await client.post("/guard/preempt", data=b" " * 11)
+    assert answer.status == 503
+    assert (await client.post("/guard/preempt", data=b" " * 10)).status == 200
+
+
+async def test_calls_are_timed_by_verb(client: Client) -> None:
+    name = "covey_extender_request_duration_seconds_count"
+    before = REGISTRY.get_sample_value(name, {"verb": "preempt"}) or 0.0
+    await client.post("/guard/preempt", data=b"{")  # the veto reads no victims
+    assert REGISTRY.get_sample_value(name, {"verb": "preempt"}) == before + 1

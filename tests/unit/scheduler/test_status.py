@@ -137,6 +137,19 @@ def test_times_change_with_the_answer_only() -> None:
     assert condition(admitted, "Admitted")["lastTransitionTime"] == NOW
 
 
+def test_what_was_never_true_is_dated_by_the_creation() -> None:
+    """So a gang that was never admitted can be told from one that has lost its places."""
+    gated = {(0, 0): {"gates": (GATE,)}, (0, 1): {"gates": (GATE,)}}
+    new = status(tree(gated))
+    assert {each["lastTransitionTime"] for each in new["conditions"]} == {"2026-01-01T00:00:00Z"}
+    old = [
+        {"type": kind, "status": "True", "reason": kind, "lastTransitionTime": NOW}
+        for kind in ("Admitted", "Scheduled")
+    ]
+    lost = status(tree(gated, group("root", composite=True, minimum=1, status={"conditions": old})))
+    assert {each["lastTransitionTime"] for each in lost["conditions"]} == {NOW}
+
+
 def test_what_was_written_is_recognised() -> None:
     excluded = core.ExcludedNode(node="n9", reason="volume", until=NOW)
     decision = Decision(

@@ -47,6 +47,7 @@ def _common(command: F) -> F:
 
 @click.command()
 @_common
+@click.option("--metrics-workload-limit", metavar="N", help="Resources with gauges of their own. Default: 500.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)
@@ -64,7 +65,19 @@ def operator(config: str | None, **flags: Any) -> None:
 @click.option("--tls-cert-file", metavar="FILE", help="Serve the extender with TLS.")
 @click.option("--tls-private-key-file", metavar="FILE", help="The certificate's key.")
 @click.option("--client-ca-file", metavar="FILE", help="Ask callers for a certificate of this authority.")
-@click.option("--scheduler-name", metavar="NAME", help="The profile of our pods. Default: covey-scheduler.")
+@click.option("--kube-scheduler-ca-file", metavar="FILE", help="To print: where kube-scheduler has our authority.")
+@click.option("--kube-scheduler-cert-file", metavar="FILE", help="To print: where kube-scheduler has its certificate.")
+@click.option("--kube-scheduler-key-file", metavar="FILE", help="To print: where kube-scheduler has its key.")
+@click.option(
+    "--scheduler-name",
+    metavar="NAME",
+    multiple=True,
+    help="The profiles that are served; repeatable, or with commas. Default: covey-scheduler.",
+)
+@click.option(
+    "--pod-name", metavar="NAME", help="The pod of this process; behind a Service it is labelled when active."
+)
+@click.option("--pod-namespace", metavar="NS", help="That pod's namespace.")
 @click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
@@ -74,6 +87,7 @@ def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) ->
     if print_scheduler_config:
         click.echo(render(settings), nl=False)
         return
+    found.check_endpoint()
     found.check_files()
     from covey.scheduler.main import run  # noqa: PLC0415 - servers and clients, not needed to print a configuration
 

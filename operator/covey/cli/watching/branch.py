@@ -170,13 +170,13 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
 
 def _pod(pod: core.Pod) -> Branch:
     state, reason = _pod_state(pod)
-    node = pod.spec.node_name or core.pinned_node(pod) or ""
+    node = pod.spec.node_name or podstate.pinned(pod) or ""
     return Branch("pod", pod.metadata.name, state, reason, node, int(state is State.READY), 1)
 
 
 def _pod_state(pod: core.Pod) -> tuple[State, str]:
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
-    node = core.pinned_node(pod)
+    node = podstate.pinned(pod)
     if podstate.bound(pod):
         return _running(pod)
     if foreign:
@@ -186,7 +186,7 @@ def _pod_state(pod: core.Pod) -> tuple[State, str]:
     if podstate.waits_for_start(pod):
         return State.HELD, f"has its place on {node}; its start is held"
     refused = podstate.unschedulable(pod)
-    if refused:
+    if node and refused:
         return State.FAILED, f"cannot be scheduled where it was planned: {refused}"
     if node:
         return State.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"

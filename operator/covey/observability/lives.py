@@ -1,0 +1,41 @@
+"""When the stages of a gang's life were reached, from the times that pods' conditions carry: pure.
+
+A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
+observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
+back is no part of it. Both observe each transition exactly once, whoever leads: see ``covey.scheduler.lives`` and
+``covey.operator.lives``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from covey.api import core, times
+
+#: A role: its minimum, and for each replica the times at which its pods reached the stage, None for one that has not.
+Role = tuple[int, Iterable[Sequence[float | None]]]
+
+
+def since_true(pod: core.Pod, kind: str) -> float | None:
+    """Since when a condition of a pod has been True, seconds since the epoch; None when it is not."""
+    found = core.condition(pod.status.conditions, kind)
+    return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
+
+
+def reached(roles: Iterable[Role]) -> float | None:
+    """When each role had as many complete replicas as its minimum; None while one has fewer, and without a minimum."""
+    latest: float | None = None
+    for minimum, replicas in roles:
+        if minimum <= 0:
+            continue
+        complete = sorted(time for each in replicas if (time := _last(each)) is not None)
+        if len(complete) < minimum:
+            return None
+        latest = max(complete[minimum - 1], latest or 0.0)
+    return latest
+
+
+def _last(pods: Sequence[float | None]) -> float | None:
+    """When the last pod got there; None while one has not."""
+    known = [time for time in pods if time is not None]
+    return max(known) if known and len(known) == len(pods) else None

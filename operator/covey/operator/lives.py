@@ -1,0 +1,122 @@
+"""bound → ready and created → ready of every gang, as histograms: each observed once, whoever leads. And losses.
+
+A gang (one unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts
+or a replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.
+
+Exactly once. A unit is observed by the operator whose status says so for the first time (``unitStatuses``: phase and
+``served``), once the status is written. A restarted operator begins with what the status says, so it observes no gang
+again, and does observe one that became ready while no operator ran. The status lists the worst 64 units: one that it
+leaves out counts as observed, so that nothing is counted twice. Counters die with their process, as all counters do.
+
+Times are the API's, in whole seconds: of the root's creation, and of the pods' conditions PodScheduled and Ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInference
+from covey.compile.identity import group_name
+from covey.observability import metrics
+from covey.observability.lives import reached, since_true
+from covey.operator.observe import Observed
+from covey.operator.scale import current
+from covey.operator.units import Phase, Unit
+
+_AVAILABLE: Final = frozenset({Phase.PARTIAL, Phase.READY})
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of a root group: whether its minimum has been Ready, and whether it is."""
+
+    served: bool = False
+    available: bool = False
+
+
+class Lives:
+    """The units of the resources that this operator has looked at.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lives: dict[str, dict[str, _Life]] = {}
+
+    def written(
+        self,
+        owner: str,
+        inference: DisaggregatedInference,
+        observed: Observed,
+        units: Iterable[Unit],
+        before: Mapping[str, Any],
+    ) -> None:
+        """The status of a resource has been written: observe what is new in it.
+
+        Args:
+            owner: UID of the resource.
+            inference: the resource.
+            observed: the snapshot that the status was computed from.
+            units: how far each unit has come.
+            before: the status until now; it counts for what this process sees for the first time.
+        """
+        known = self._lives.get(owner)
+        lives: dict[str, _Life] = {}
+        for unit in units:
+            root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, unit.number)))
+            if root is None:
+                continue
+            uid = root.metadata.uid
+            life = lives[uid] = _recorded(unit.number, before) if known is None else known.get(uid, _Life())
+            if unit.is_available and not life.served:
+                self._observe(inference, observed, unit, root.metadata.creation_timestamp)
+            elif life.available and not unit.is_available:
+                metrics.GANG_DEGRADATIONS.inc()
+            life.available = unit.is_available
+            life.served |= unit.is_available
+        self._lives[owner] = lives
+
+    def forget(self, owner: str) -> None:
+        """The resource is gone."""
+        self._lives.pop(owner, None)
+
+    def _observe(self, inference: DisaggregatedInference, observed: Observed, unit: Unit, created: str) -> None:
+        ready = _minimum(inference, observed, unit, "Ready") or self._clock()
+        bound = _minimum(inference, observed, unit, "PodScheduled")
+        if bound is not None:
+            metrics.GANG_BOUND_TO_READY.observe(max(0.0, ready - bound))
+        begun = times.seconds(created)
+        if begun is not None:
+            metrics.GANG_CREATED_TO_READY.observe(max(0.0, ready - begun))
+
+
+def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
+    """What a status that another process has written tells of a unit."""
+    listed = status.get("unitStatuses") or ()
+    found = next((each for each in listed if each["unit"] == unit), None)
+    if found is None:
+        left_out = status.get("units", 0) > len(listed)
+        return _Life(served=left_out)
+    available = found["phase"] in _AVAILABLE
+    return _Life(served=available or found.get("served", False), available=available)
+
+
+def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
+    """When a condition of the unit's pods had become True in the minimum of every role."""
+    pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
+    for slot, incarnations in observed.pods.items():
+        pod = current(incarnations)
+        if slot.unit == unit.number and slot.role in pods and pod is not None:
+            pods[slot.role].setdefault(slot.replica, []).append(pod)
+    return reached(
+        (role.min_replicas, _whole(pods[role.name].values(), role.size, condition)) for role in inference.spec.roles
+    )
+
+
+def _whole(replicas: Iterable[list[core.Pod]], size: int, condition: str) -> list[list[float | None]]:
+    return [[since_true(pod, condition) for pod in pods] for pods in replicas if len(pods) >= size]

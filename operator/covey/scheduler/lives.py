@@ -1,0 +1,120 @@
+"""created → admitted → bound of every gang, as two histograms: each transition observed exactly once, whoever leads.
+
+The API object is the record. A transition is observed by the leader that has written it into the root's status, once
+the write is known to have arrived: by its answer, or because the watch shows it. The status tells every later leader
+what was observed: a condition that is True, or is False since another moment than the root's creation, has been True
+before (``status`` dates a condition that was never True by the creation). So a restart observes no gang again, and a
+gang that was admitted or bound while nobody led is observed by the next leader. Losing the minimum and getting it back
+is no new life. Counters die with their process, as all counters do: what was observed since the last scrape is lost.
+
+Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
+process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as
+less than nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from covey.api import core, times
+from covey.api.constants import ADMITTED, SCHEDULED
+from covey.observability import metrics
+from covey.observability.lives import reached, since_true
+from covey.scheduler import podstate
+from covey.scheduler.tree import Key, Unit
+
+_STAGES: Final = (ADMITTED, SCHEDULED)
+_BOUND: Final = "PodScheduled"
+
+
+@dataclass(slots=True)
+class _Life:
+    """One root group: what its status has recorded, and the moments that were seen here."""
+
+    uid: str
+    recorded: set[str]
+    admitted: float | None = None
+    bound: float | None = None
+
+
+class Lives:
+    """The gangs that this leader has looked at.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._lives: dict[Key, _Life] = {}
+
+    def admitted(self, unit: Unit) -> None:
+        """The minimum's pins have just been written."""
+        life = self._of(unit.root)
+        life.admitted = life.admitted or self._clock()
+
+    def look(self, unit: Unit) -> None:
+        """Something of a unit has changed: perhaps its minimum is bound now. Costs nothing but while a gang is bound."""
+        life = self._lives.get(unit.key)
+        if life is not None and life.admitted and not life.bound and unit.minimum_met(podstate.bound):
+            life.bound = self._clock()
+
+    def before(self, root: core.Group) -> None:
+        """A root's status is about to be written: what it says until now counts as observed."""
+        self._of(root)
+
+    def written(self, unit: Unit, status: Mapping[str, Any]) -> None:
+        """The root's status is on the API server: observe what is new in it."""
+        life = self._of(unit.root)
+        true = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
+        for stage in _STAGES:
+            if stage in true and stage not in life.recorded:
+                life.recorded.add(stage)
+                self._observe(stage, unit, life)
+
+    def forget(self, root: Key) -> None:
+        """The unit is gone."""
+        self._lives.pop(root, None)
+
+    def _observe(self, stage: str, unit: Unit, life: _Life) -> None:
+        admitted = life.admitted or self._first_bind(unit)
+        if stage == ADMITTED:
+            created = times.seconds(unit.root.metadata.creation_timestamp)
+            if created is not None:
+                metrics.GANG_CREATED_TO_ADMITTED.observe(max(0.0, admitted - created))
+            return
+        bound = life.bound or _minimum_bound(unit) or self._clock()
+        metrics.GANG_ADMITTED_TO_BOUND.observe(max(0.0, bound - admitted))
+
+    def _first_bind(self, unit: Unit) -> float:
+        bound = (since_true(pod, _BOUND) for pod in unit.pods())
+        return min((each for each in bound if each is not None), default=self._clock())
+
+    def _of(self, root: core.Group) -> _Life:
+        life = self._lives.get(root.metadata.key)
+        if life is None or life.uid != root.metadata.uid:
+            life = self._lives[root.metadata.key] = _Life(root.metadata.uid, set(_recorded(root)))
+        return life
+
+
+def _recorded(root: core.Group) -> list[str]:
+    """The stages that a root's status says were reached, now or before."""
+    found = (core.condition(root.status.conditions, stage) for stage in _STAGES)
+    return [
+        each.type
+        for each in found
+        if each and (each.status == "True" or each.last_transition_time != root.metadata.creation_timestamp)
+    ]
+
+
+def _minimum_bound(unit: Unit) -> float | None:
+    return reached(
+        (
+            role.minimum,
+            [[since_true(pod, _BOUND) for pod in replica.pods] for replica in role.replicas if replica.whole],
+        )
+        for role in unit.roles
+    )

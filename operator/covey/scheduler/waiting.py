@@ -1,0 +1,111 @@
+"""How many gangs wait, why, and since when: kept up change by change, so that nothing is counted at a scrape."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable
+from typing import Final
+
+from covey.api.constants import (
+    REASON_FAILED,
+    REASON_INFEASIBLE,
+    REASON_INVALID,
+    REASON_INVALID_TOPOLOGY,
+    REASON_UNKNOWN,
+    REASON_UNSUPPORTED,
+    REASON_WAITING,
+)
+from covey.observability import metrics
+from covey.scheduler.tree import Key
+
+#: All that the label ``reason`` can be.
+REASONS: Final = (
+    REASON_WAITING,
+    REASON_INFEASIBLE,
+    REASON_UNKNOWN,
+    REASON_INVALID_TOPOLOGY,
+    REASON_INVALID,
+    REASON_UNSUPPORTED,
+    REASON_FAILED,
+    OTHER := "Other",
+)
+#: Entries of the heap that may be out of date before it is made anew.
+_STALE: Final = 64
+
+
+class Waiting:
+    """The gangs whose minimum has no place.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._known: dict[Key, tuple[str, float]] = {}
+        self._heap: list[tuple[float, Key]] = []
+        #: Since when the gang that has waited longest has; None when none waits. A scrape reads it from a thread.
+        self.oldest: float | None = None
+
+    def begin(self) -> None:
+        """This process leads: from now on it shows who waits, also that nobody does."""
+        for reason in REASONS:
+            metrics.GANGS_WAITING.labels(reason).inc(0)
+        metrics.GANGS_WAITING_OLDEST.set_function(self.age)
+
+    def age(self) -> float:
+        """Seconds that the gang that has waited longest has waited."""
+        oldest = self.oldest
+        return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
+
+    def put(self, root: Key, reason: str | None, since: float | None) -> None:
+        """A gang waits, or still does.
+
+        Args:
+            root: of the gang.
+            reason: why it was not admitted; None when nothing speaks against it yet.
+            since: when it began to, seconds since the epoch; None when its status does not tell yet.
+        """
+        known = self._known.get(root)
+        if since is None:
+            since = known[1] if known else self._clock()
+        new = (_bounded(reason), since)
+        if new == known:
+            return
+        self._count(known, new)
+        self._known[root] = new
+        if known is None or known[1] != since:
+            heapq.heappush(self._heap, (since, root))
+        self._settle()
+
+    def drop(self, root: Key) -> None:
+        """A gang waits no more."""
+        known = self._known.pop(root, None)
+        if known is not None:
+            self._count(known, None)
+            self._settle()
+
+    @staticmethod
+    def _count(before: tuple[str, float] | None, after: tuple[str, float] | None) -> None:
+        for known, step in ((before, -1), (after, 1)):
+            if known is not None:
+                metrics.GANGS_WAITING.labels(known[0]).inc(step)
+
+    def _settle(self) -> None:
+        if len(self._heap) > 2 * len(self._known) + _STALE:
+            self._heap = [(since, root) for root, (_, since) in self._known.items()]
+            heapq.heapify(self._heap)
+        while self._heap and not self._is_current(*self._heap[0]):
+            heapq.heappop(self._heap)
+        self.oldest = self._heap[0][0] if self._heap else None
+
+    def _is_current(self, since: float, root: Key) -> bool:
+        known = self._known.get(root)
+        return known is not None and known[1] == since
+
+
+def _bounded(reason: str | None) -> str:
+    if reason is None:
+        return REASON_WAITING
+    return reason if reason in REASONS else OTHER

@@ -1,0 +1,82 @@
+"""The chart, rendered and installed by the real Helm, and the kustomize overlays, rendered by the real kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from localcluster.binaries import ensure, ensure_tool
+from localcluster.programs import ROOT
+
+Object = dict[str, Any]
+CHART = ROOT / "helm" / "covey"
+NAMESPACE = "covey-system"
+#: What a cluster has that rendering alone cannot know.
+SERVED = "scheduling.covey.dev/v1alpha1/ClusterTopology"
+
+
+class HelmError(Exception):
+    """Helm refused; the message is its own."""
+
+
+@dataclass(frozen=True)
+class Helm:
+    """Helm with a home of its own, for one cluster or none."""
+
+    home: Path
+    kubeconfig: Path | None = None
+
+    def run(self, *arguments: str, values: Mapping[str, Any] | None = None) -> str:
+        """Run a command and return what it prints.
+
+        Raises:
+            HelmError: when it fails.
+        """
+        home = {f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
+        given = ["--values=-"] if values is not None else []
+        done = subprocess.run(
+            [str(ensure_tool("helm")), *arguments, *given],
+            env=os.environ | home | ({"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {}),
+            input=json.dumps(values or {}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise HelmError(done.stderr.strip())
+        assert "level=" not in done.stderr, done.stderr  # nor does it wonder about anything
+        return done.stdout
+
+    def render(self, values: Mapping[str, Any] | None = None, *flags: str, version: str = "1.37.1") -> list[Object]:
+        """The objects of ``helm template``."""
+        command = ("template", "covey", str(CHART), f"--namespace={NAMESPACE}", f"--kube-version={version}", *flags)
+        return parse(self.run(*command, values=values or {}))
+
+    def install(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART) -> str:
+        """Install the chart or upgrade to it, and wait until it is ready."""
+        flags = (f"--namespace={NAMESPACE}", "--create-namespace", "--wait", "--timeout=120s")
+        return self.run("upgrade", "--install", "covey", str(chart), *flags, values=values or {})
+
+
+def kustomized(overlay: str) -> list[Object]:
+    """The objects of ``kubectl kustomize``."""
+    command = [str(ensure()["kubectl"]), "kustomize", str(ROOT / "manifests" / "overlays" / overlay)]
+    return parse(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def parse(text: str) -> list[Object]:
+    """The objects of a YAML stream."""
+    return [each for each in yaml.safe_load_all(text) if each]
+
+
+def find(objects: list[Object], kind: str, name: str) -> Object:
+    """The one object of that kind and name."""
+    (found,) = (each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name)
+    return found

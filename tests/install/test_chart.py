@@ -1,0 +1,250 @@
+"""The chart as text: what it makes for which values, that it agrees with Covey's own code, and what it refuses."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from covey.api.topology import ClusterTopology
+from covey.placement.presets import PRESETS
+from install.chart import CHART, SERVED, Helm, HelmError, Object, find, kustomized
+from localcluster.programs import ROOT
+
+#: Values as people combine them; every option is in one of them.
+MATRIX: dict[str, dict[str, Any]] = {
+    "default": {},
+    "ha": {"replicas": 2},
+    "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
+    "existing": {"scheduler": {"mode": "Existing"}},
+    "existing-cert-manager": {
+        "replicas": 2,
+        "scheduler": {"mode": "Existing", "extender": {"tls": {"source": "CertManager"}}},
+    },
+    "existing-issuer": {
+        "scheduler": {
+            "mode": "Existing",
+            "extender": {
+                "port": 9443,
+                "tls": {"source": "CertManager", "issuerRef": {"kind": "ClusterIssuer", "name": "company"}},
+            },
+        }
+    },
+    "watched": {
+        "metrics": {
+            "monitor": "PodMonitor",
+            "labels": {"release": "prometheus"},
+            "rules": {"enabled": True},
+            "dashboard": {"enabled": True},
+        },
+        "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
+        "topology": {"preset": "gke"},
+    },
+    "service-monitor": {
+        "metrics": {"monitor": "ServiceMonitor", "rules": {"labels": {"role": "alerts"}, "enabled": True}}
+    },
+    "existing-closed": {"scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
+    "placed": {
+        "imagePullSecrets": [{"name": "registry"}],
+        "image": {"repository": "registry.test/covey", "digest": f"sha256:{'0' * 64}"},
+        "nodeSelector": {"pool": "system"},
+        "tolerations": [{"key": "system", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "env": [{"name": "COVEY_LOG_FORMAT", "value": "console"}],
+        "podLabels": {"team": "platform"},
+        "podAnnotations": {"example.com/scrape": "no"},
+        "commonLabels": {"cost-center": "7"},
+        "priorityClassName": "",
+        "log": {"level": "debug", "format": "console"},
+        "scheduler": {"name": "gangs", "reserveAfter": "10m", "kubeScheduler": {"args": ["--v=4"]}},
+    },
+    "bare": {
+        "crds": {"install": False},
+        "admissionPolicy": {"enabled": False},
+        "rbac": {"aggregate": False},
+        "backends": ["Extender"],
+    },
+}
+
+
+@pytest.fixture(params=MATRIX)
+def rendered(request: pytest.FixtureRequest, offline: Helm) -> list[Object]:
+    return offline.render(MATRIX[request.param])
+
+
+def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
+    for each in objects:
+        if each["kind"] == "Deployment":
+            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+def test_lint(offline: Helm) -> None:
+    assert "0 chart(s) failed" in offline.run("lint", str(CHART), "--strict", "--kube-version=1.37.1")
+
+
+def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+
+    def compare(schema: Object, value: Any, path: str) -> None:
+        if "properties" not in schema:
+            return
+        assert schema["additionalProperties"] is False, path
+        assert set(schema["properties"]) - {"global"} == set(value) or not value, path
+        for name, inner in schema["properties"].items():
+            if name in value:
+                compare(inner, value[name], f"{path}.{name}")
+
+    compare(schema, values, "")
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"replica": 2}, "additional properties 'replica' not allowed"),
+        ({"replicas": 0}, "at '/replicas'"),
+        ({"backends": ["Volcano"]}, "value must be 'Extender'"),
+        ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
+        ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
+        ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
+        ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(offline: Helm, values: Object, sentence: str) -> None:
+    with pytest.raises(HelmError, match=re.escape(sentence)):
+        offline.render(values)
+
+
+def test_a_cluster_that_is_too_old_is_refused(offline: Helm) -> None:
+    with pytest.raises(HelmError, match=r"requires kubeVersion: >=1.30"):
+        offline.render(version="1.29.14")
+
+
+@pytest.mark.parametrize(
+    ("version", "image"),
+    [("1.30.14", "v1.30.14"), ("v1.33.4-gke.1245", "v1.33.4"), ("v1.35.0+k3s1", "v1.35.0"), ("v1.37.1", "v1.37.1")],
+)
+def test_kube_scheduler_is_of_the_clusters_version(offline: Helm, version: str, image: str) -> None:
+    [_, spec] = [spec for name, spec in pod_specs(offline.render(version=version))]
+    [kube_scheduler] = [each for each in spec["containers"] if each["name"] == "kube-scheduler"]
+    assert kube_scheduler["image"] == f"registry.k8s.io/kube-scheduler:{image}"
+
+
+def test_presets_are_those_that_covey_detects() -> None:
+    presets = yaml.safe_load((CHART / "files" / "topologies.yaml").read_text())
+    expected = {
+        preset.name: [
+            {"name": level.name, "keys": list(level.keys)} | ({"optional": True} if level.optional else {})
+            for level in preset.levels
+        ]
+        for preset in PRESETS
+    }
+    assert presets == expected
+
+
+@pytest.mark.parametrize("preset", [preset.name for preset in PRESETS])
+def test_a_preset_becomes_the_default_topology(offline: Helm, preset: str) -> None:
+    first = find(offline.render({"topology": {"preset": preset}}), "ClusterTopology", "default")
+    assert ClusterTopology.model_validate(first)
+    assert first["metadata"]["annotations"]["helm.sh/hook"] == "post-install"
+    flag = f"--api-versions={SERVED}"
+    later = find(offline.render({"topology": {"preset": preset}}, flag), "ClusterTopology", "default")
+    assert "helm.sh/hook" not in later["metadata"]["annotations"]
+    assert later["spec"] == first["spec"]
+
+
+@pytest.mark.parametrize("values", [{}, {"scheduler": {"mode": "Existing"}}, {"scheduler": {"name": "gangs"}}])
+def test_kube_schedulers_configuration_is_what_covey_prints(offline: Helm, values: Object) -> None:
+    objects = offline.render(values)
+    spec = dict(pod_specs(objects))["covey-scheduler"]
+    [covey] = [each for each in spec["containers"] if each["name"] == "covey"]
+    command = [sys.executable, "-m", "covey", *covey["args"], "--print-scheduler-config"]
+    said = subprocess.run(
+        command, env={"PYTHONPATH": str(ROOT / "operator")}, capture_output=True, text=True, check=True
+    )
+    printed = yaml.safe_load(said.stdout)
+    data = find(objects, "ConfigMap", "covey-scheduler")["data"]
+    if "scheduler.yaml" in data:
+        assert yaml.safe_load(data["scheduler.yaml"]) == printed
+    else:
+        assert yaml.safe_load(data["extenders.yaml"])["extenders"] == printed["extenders"]
+
+
+def test_rights_are_few(rendered: list[Object]) -> None:
+    rules = [rule for each in rendered if each["kind"] in {"Role", "ClusterRole"} for rule in each["rules"]]
+    assert rules
+    for rule in rules:
+        assert "*" not in json.dumps(rule)
+        assert not {"secrets", "roles", "clusterroles", "serviceaccounts/token"} & set(rule["resources"])
+        assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+
+
+def test_pods_are_restricted_and_read_only(rendered: list[Object]) -> None:
+    specs = dict(pod_specs(rendered))
+    assert len(specs) == 2
+    for spec in specs.values():
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert not spec.get("hostNetwork")
+        for container in spec["containers"]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"]
+            assert not security["allowPrivilegeEscalation"]
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert {"requests", "limits"} <= container["resources"].keys()
+            assert "livenessProbe" in container
+
+
+def test_everything_carries_the_common_labels(offline: Helm) -> None:
+    for each in offline.render(MATRIX["placed"]):
+        if each["kind"] != "CustomResourceDefinition":
+            assert each["metadata"]["labels"]["cost-center"] == "7", each["metadata"]["name"]
+
+
+def test_crds_are_kept(offline: Helm) -> None:
+    crds = [each for each in offline.render() if each["kind"] == "CustomResourceDefinition"]
+    assert len(crds) == 5
+    own = {
+        each["metadata"]["name"]: each
+        for each in map(yaml.safe_load, (path.read_text() for path in (ROOT / "crds").glob("*.yaml")))
+    }
+    for crd in crds:
+        annotations = crd["metadata"].pop("annotations")
+        assert annotations == {"helm.sh/resource-policy": "keep"}
+        assert crd == own[crd["metadata"]["name"]]
+
+
+@pytest.mark.parametrize(
+    ("overlay", "values"),
+    [("default", {}), ("ha", {"replicas": 2}), ("existing-scheduler", {"scheduler": {"mode": "Existing"}})],
+)
+def test_the_overlays_make_what_the_chart_makes(offline: Helm, overlay: str, values: Object) -> None:
+    chart = comparable(offline.render(values))
+    manifests = comparable([each for each in kustomized(overlay) if each["kind"] != "Namespace"])
+    assert manifests.keys() == chart.keys()
+    for key, expected in chart.items():
+        assert manifests[key] == expected, key
+
+
+def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
+    """Objects by kind and name, without what only Helm or only kustomize adds."""
+    ours = ("app.kubernetes.io/managed-by", "helm.sh/chart", "app.kubernetes.io/instance", "app.kubernetes.io/version")
+    for each in objects:
+        metadata = each["metadata"]
+        if each["kind"] != "Deployment" or "instance" not in str(each["spec"]["selector"]):
+            metadata["labels"] = {key: value for key, value in metadata["labels"].items() if key not in ours}
+        else:
+            for key in ours:
+                metadata["labels"].pop(key, None)
+            # kustomize's users restart kube-scheduler themselves.
+            each["spec"]["template"]["metadata"]["annotations"].pop("covey.dev/scheduler-config", None)
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                container["ports"].sort(key=lambda port: port["name"])
+        annotations = {key: value for key, value in metadata.pop("annotations", {}).items() if "helm.sh" not in key}
+        metadata |= {"annotations": annotations} if annotations else {}
+        if each["kind"] == "ConfigMap":
+            each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}

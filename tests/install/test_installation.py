@@ -1,0 +1,341 @@
+"""Helm and kubectl on a real cluster: install, use, upgrade, roll back, uninstall, under exactly the chart's rights.
+
+The tests follow one installation through its life, in this order; each says what it needs of those before it.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from authority import Authority
+from cluster.workbench import is_ready, name_of, uid_of
+from install.audit import Audit
+from install.chart import CHART, NAMESPACE, Helm, Object
+from localcluster import Cluster, eventually
+from localcluster.programs import ROOT
+
+DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+PODS = "/api/v1/namespaces/{}/pods"
+EXAMPLE = ROOT / "examples" / "disaggregated.yaml"
+
+
+def pods(cluster: Cluster, namespace: str, **labels: str) -> list[Object]:
+    """Live pods with these labels, by name."""
+    found = cluster.api("GET", PODS.format(namespace))["items"]
+    live = [each for each in found if "deletionTimestamp" not in each["metadata"]]
+    wanted = {f"covey.dev/{key}": value for key, value in labels.items()}.items()
+    return sorted((each for each in live if wanted <= each["metadata"].get("labels", {}).items()), key=name_of)
+
+
+def admitted(cluster: Cluster, name: str, namespace: str = "default") -> bool:
+    """The resource says that all of it is bound and ready."""
+    status = cluster.api("GET", f"{DINFS.format(namespace)}/{name}").get("status", {})
+    conditions = {each["type"]: each["status"] for each in status.get("conditions", ())}
+    assert conditions.get("Admitted") == "True", str(status.get("summary"))
+    assert conditions.get("Available") == "True", str(status.get("summary"))
+    return all(role["ready"] == role["replicas"] for role in status["roles"])
+
+
+def apply_example(cluster: Cluster, namespace: str = "default", name: str = "llama") -> list[Object]:
+    """Apply the README's example and wait until all of it runs; returns its pods."""
+    example = yaml.safe_load(EXAMPLE.read_text())
+    example["metadata"] = {"name": name, "namespace": namespace}
+    cluster.apply(example)
+    eventually(lambda: admitted(cluster, name, namespace), 60, f"{namespace}/{name} runs")
+    return pods(cluster, namespace, inference=name)
+
+
+def await_covey(cluster: Cluster, replicas: int = 1) -> None:
+    """Wait until exactly so many pods of each process are there: those of an earlier revision have gone."""
+
+    def settled() -> bool:
+        found = pods(cluster, NAMESPACE)
+        assert len(found) == 2 * replicas, str([name_of(each) for each in found])
+        return all(map(is_ready, found))
+
+    eventually(settled, 60, f"{replicas} of each process")
+
+
+@pytest.fixture
+def certificates() -> Object:
+    """The secret of mode Existing."""
+    authority = Authority()
+    certificate, key = authority.issue("covey-scheduler-extender")
+    data = {"tls.crt": certificate, "tls.key": key, "ca.crt": authority.pem}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "covey-scheduler-extender-tls", "namespace": NAMESPACE},
+        "stringData": {name: text.decode() for name, text in data.items()},
+    }
+
+
+@pytest.fixture
+def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
+    """Uninstalls, and waits until Covey's pods and processes are gone."""
+
+    def do() -> str:
+        with audit.pardon():
+            said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
+            eventually(
+                lambda: not cluster.api("GET", PODS.format(NAMESPACE))["items"], describe="Covey's pods are gone"
+            )
+            eventually(
+                lambda: not list((cluster.directory / "run").glob("covey-*.*.pid")), describe="so are the processes"
+            )
+        return said
+
+    return do
+
+
+def test_install_gives_a_working_set(cluster: Cluster, helm: Helm) -> None:
+    said = helm.install()
+    assert "kubectl apply -f examples/disaggregated.yaml" in said
+    await_covey(cluster)
+    assert len(apply_example(cluster)) == 16
+    assert "4/4" in cluster.kubectl("get", "dinf", "llama")
+
+
+def test_uninstall_keeps_what_people_made(cluster: Cluster, uninstall: Callable[[], str]) -> None:
+    running = {uid_of(each) for each in pods(cluster, "default")}
+    assert "[CustomResourceDefinition] disaggregatedinferences.inference.covey.dev" in uninstall()
+    assert len(cluster.api("GET", DINFS.format("default"))["items"]) == 1
+    assert {uid_of(each) for each in pods(cluster, "default")} == running
+    for kind in ("clusterroles", "clusterrolebindings"):
+        left = cluster.api("GET", f"/apis/rbac.authorization.k8s.io/v1/{kind}")["items"]
+        assert not [name_of(each) for each in left if name_of(each).startswith("covey")]
+
+
+def test_the_crds_go_by_hand(cluster: Cluster) -> None:
+    cluster.api("DELETE", f"{DINFS.format('default')}/llama")
+    eventually(lambda: not pods(cluster, "default"), 120, "the garbage collector has deleted the pods")
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    cluster.api("DELETE", f"{path}?labelSelector=app.kubernetes.io/part-of=covey")
+    eventually(lambda: not [each for each in cluster.api("GET", path)["items"] if "covey" in name_of(each)], 60)
+
+
+def test_a_first_installation_may_bring_a_topology(cluster: Cluster, helm: Helm) -> None:
+    helm.install({"topology": {"preset": "kueue"}})
+    await_covey(cluster)
+    assert cluster.api("GET", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/default")
+    assert len(apply_example(cluster)) == 16
+
+
+def test_an_upgrade_while_gangs_run_restarts_nothing(cluster: Cluster, helm: Helm) -> None:
+    before = {uid_of(each) for each in pods(cluster, "default")}
+    with cluster.record(PODS.format("default")) as recording:
+        helm.install({"topology": {"preset": "kueue"}, "replicas": 2, "podAnnotations": {"example.com/roll": "1"}})
+        await_covey(cluster, replicas=2)
+        # The new leaders are at work: they see to a change.
+        cluster.api("PATCH", f"{DINFS.format('default')}/llama", {"metadata": {"labels": {"seen": "yes"}}})
+        assert len(apply_example(cluster, name="second")) == 16
+        deleted = [name_of(pod) for kind, pod in recording.events if kind == "DELETED"]
+    assert not deleted
+    assert before <= {uid_of(each) for each in pods(cluster, "default")}
+
+
+def test_a_rollback_restarts_nothing(cluster: Cluster, helm: Helm) -> None:
+    before = {uid_of(each) for each in pods(cluster, "default")}
+    helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait")
+    await_covey(cluster)
+    eventually(lambda: admitted(cluster, "llama"))
+    assert {uid_of(each) for each in pods(cluster, "default")} == before
+    # It came by a hook with revision 1 and as an ordinary object with revision 2.
+    assert cluster.api("GET", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/default")
+
+
+def test_an_upgrade_of_the_crds_keeps_every_object(cluster: Cluster, helm: Helm, tmp_path: Path) -> None:
+    older = shutil.copytree(CHART, tmp_path / "covey")
+    file = older / "files" / "crds" / "inference.covey.dev_disaggregatedinferences.yaml"
+    crd = yaml.safe_load(file.read_text())
+    del crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]["readyUnits"]
+    crd["spec"]["versions"][0]["additionalPrinterColumns"].pop()
+    file.write_text(yaml.safe_dump(crd, sort_keys=False))
+
+    def fields() -> set[str]:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/disaggregatedinferences.inference.covey.dev"
+        served = cluster.api("GET", path)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        return set(served["properties"]["status"]["properties"])
+
+    helm.install(chart=older)
+    assert "readyUnits" not in fields()
+    before = {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]}
+    running = {uid_of(each) for each in pods(cluster, "default")}
+    helm.install()
+    assert "readyUnits" in fields()
+    assert {uid_of(each) for each in cluster.api("GET", DINFS.format("default"))["items"]} == before
+    assert {uid_of(each) for each in pods(cluster, "default")} == running
+    assert len(before) == 2
+
+
+def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstall: Callable[[], str]) -> None:
+    running = {uid_of(each) for each in pods(cluster, "default")}
+    uninstall()
+    helm.install()
+    await_covey(cluster)
+    cluster.api("DELETE", f"{PODS.format('default')}/{name_of(pods(cluster, 'default', inference='second')[0])}")
+    eventually(lambda: {uid_of(each) for each in pods(cluster, "default")} != running)
+    eventually(lambda: admitted(cluster, "second"), 60, "the lost pod was replaced")
+    for name in ("llama", "second"):
+        cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
+    eventually(lambda: not pods(cluster, "default"), 60, "everything is gone")
+
+
+def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: Helm) -> None:
+    cluster.ensure("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    helm.install({"watchNamespaces": ["team-a"]})
+    await_covey(cluster)
+    elsewhere = yaml.safe_load(EXAMPLE.read_text())
+    cluster.apply(elsewhere)
+    apply_example(cluster, "team-a")
+    assert not pods(cluster, "default")
+    cluster.api("DELETE", f"{DINFS.format('default')}/llama")
+    cluster.api("DELETE", f"{DINFS.format('team-a')}/llama")
+    eventually(lambda: not pods(cluster, "team-a"), 60, "everything is gone")
+
+
+def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
+    cluster: Cluster, helm: Helm, certificates: Object
+) -> None:
+    cluster.apply(certificates)
+    said = helm.install({"scheduler": {"mode": "Existing"}, "replicas": 2})
+    assert "your kube-scheduler must call Covey" in said
+    await_covey(cluster, replicas=2)
+
+    def endpoints() -> list[str]:
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+        slices = cluster.api("GET", path)["items"]
+        return [each["targetRef"]["name"] for one in slices for each in one["endpoints"] or ()]
+
+    [first] = eventually(lambda: len(found := endpoints()) == 1 and found, 60, "one replica serves")
+    cluster.api("DELETE", f"{PODS.format(NAMESPACE)}/{first}?gracePeriodSeconds=0")
+    [second] = eventually(lambda: len(found := endpoints()) == 1 and found[0] != first and found, 60, "another serves")
+    assert second != first
+
+
+def test_kustomize_installs_the_same(cluster: Cluster, uninstall: Callable[[], str]) -> None:
+    uninstall()
+    overlay = str(ROOT / "manifests" / "overlays" / "ha")
+    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+    await_covey(cluster, replicas=2)
+    assert len(apply_example(cluster)) == 16
+
+
+def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) -> None:
+    """All that Covey does with an object, on the installation of the test before."""
+    path = f"{DINFS.format('default')}/llama"
+
+    def change(spec: Object) -> None:
+        generation = cluster.api("PATCH", path, {"spec": spec})["metadata"]["generation"]
+        eventually(lambda: cluster.api("GET", path)["status"]["observedGeneration"] == generation)
+
+    change({"replicas": 2})
+    eventually(lambda: len(pods(cluster, "default", unit="1")) == 16, 60, "a second unit's pods are there")
+    change({"replicas": 1, "topology": {"required": "zone"}})
+    eventually(lambda: not pods(cluster, "default", unit="1"), 60, "the second unit is gone")
+
+    strayed = pods(cluster, "default")[0]
+    labels = {"metadata": {"labels": {"covey.dev/inference": None}}}
+    cluster.api("PATCH", f"{PODS.format('default')}/{name_of(strayed)}", labels)
+    eventually(lambda: len(pods(cluster, "default", inference="llama")) == 16, 60, "the label is given back")
+
+    for number in range(12):
+        roles = cluster.api("GET", path)["spec"]["roles"]
+        roles[0]["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
+        change({"roles": roles})
+    change({"suspend": True})
+    eventually(lambda: not pods(cluster, "default"), 60, "it is suspended")
+    cluster.api("DELETE", path)
+
+    # The scheduler process reads a pod that it does not know, and repeats what it has said.
+    [scheduler, *_] = (each for each in pods(cluster, NAMESPACE) if "scheduler" in name_of(each))
+    addresses = json.loads((cluster.directory / "pods" / name_of(scheduler) / "addresses.json").read_text())
+    call = {"PodName": "nobody", "PodNamespace": "default", "PodUID": "1", "Node": "node-0-0-0"}
+    with urlopen(f"http://{addresses['8890']}/barrier/bind", json.dumps(call).encode()) as answer:
+        assert "gone" in json.load(answer)["Error"]
+    assert any(audit.requests())
+
+
+def test_no_request_was_forbidden(audit: Audit) -> None:
+    forbidden = {(each.account, each.verb, each.group, each.resource) for each in audit.requests() if each.code == 403}
+    assert not forbidden
+
+
+#: Rights that the API server asks for within another request: whether an owner may be blocked, and whether what
+#: server-side apply (a PATCH) finds missing may be created.
+UNASKED = {
+    ("covey-operator", "update", "inference.covey.dev", "disaggregatedinferences/finalizers"),
+    ("covey-operator", "create", "", "services"),
+    ("covey-operator", "create", "apps", "controllerrevisions"),
+    ("covey-operator", "create", "scheduling.covey.dev", "workloads"),
+    ("covey-operator", "create", "scheduling.covey.dev", "compositepodgroups"),
+    ("covey-operator", "create", "scheduling.covey.dev", "podgroups"),
+}
+
+
+def test_no_right_is_given_that_nothing_needs(audit: Audit, offline: Helm) -> None:
+    used = {
+        (each.account, each.verb, each.group, each.resource)
+        for each in audit.requests()
+        if each.agent.startswith("covey") and each.code != 403
+    }
+    leases = {
+        (each.account, each.verb, "coordination.k8s.io", "leases")
+        for each in audit.requests()
+        if each.resource == "leases"
+    }
+    given = set(_given(offline.render()))
+    assert given - used - leases - UNASKED == set()
+
+
+@pytest.mark.parametrize("right", sorted(UNASKED), ids=lambda right: f"{right[1]}-{right[3].replace('/', '-')}")
+def test_without_a_right_that_is_asked_within_a_request_nothing_works(
+    cluster: Cluster, audit: Audit, right: tuple[str, str, str, str]
+) -> None:
+    account, verb, group, resource = right
+    path = f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{account}"
+    rules = cluster.api("GET", path)["rules"]
+    with audit.pardon():
+        cluster.api("PATCH", path, {"rules": list(_without(rules, verb, group, resource))})
+        name = f"no-{resource.partition('/')[0]}"
+        try:
+            cluster.apply(yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": name, "namespace": "default"}})
+
+            def refused() -> bool:
+                found = cluster.api("GET", f"{DINFS.format('default')}/{name}").get("status", {})
+                said = [each.get("message", "") for each in found.get("conditions", ())]
+                assert any("forbidden" in each or "cannot" in each for each in said), str(said)
+                return True
+
+            eventually(refused, 60, "the resource says what is refused")
+        finally:
+            cluster.api("PATCH", path, {"rules": rules})
+            cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
+
+
+def _without(rules: list[Object], verb: str, group: str, resource: str) -> Iterator[Object]:
+    for rule in rules:
+        if group in rule["apiGroups"] and resource in rule["resources"]:
+            others = [each for each in rule["resources"] if each != resource]
+            verbs = [each for each in rule["verbs"] if each != verb]
+            yield from ([rule | {"resources": others}] if others else ())
+            yield from ([rule | {"resources": [resource], "verbs": verbs}] if verbs else ())
+        else:
+            yield rule
+
+
+def _given(objects: list[Object]) -> Iterator[tuple[str, str, str, str]]:
+    """Account, verb, group and resource of every rule of the chart's own roles of its processes."""
+    roles = {(each["kind"], name_of(each)): each for each in objects if each["kind"] in {"Role", "ClusterRole"}}
+    for each in objects:
+        if each["kind"] not in {"RoleBinding", "ClusterRoleBinding"}:
+            continue
+        role = roles.get((each["roleRef"]["kind"], each["roleRef"]["name"]))
+        for rule in role["rules"] if role else ():
+            for group, resource in ((group, resource) for group in rule["apiGroups"] for resource in rule["resources"]):
+                yield from ((each["subjects"][0]["name"], verb, group, resource) for verb in rule["verbs"])

@@ -1,0 +1,126 @@
+"""All manifests before the judges: kubeconform with the schemas of a real API server, and kube-score."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from install.chart import CHART, Helm, Object, kustomized
+from install.test_chart import MATRIX
+from localcluster import Cluster, eventually
+from localcluster.binaries import ensure_tool
+from localcluster.programs import ROOT
+
+OVERLAYS = ("default", "ha", "existing-scheduler")
+#: What kube-score would have otherwise, and why it is so.
+ACCEPTED = {
+    "pod-networkpolicy": "an option: a cluster's network rules are its owner's",
+    "container-image-pull-policy": "released images never change under their tag",
+    "deployment-has-host-podantiaffinity": "topologySpreadConstraints spread the pods",
+    "deployment-replicas": "one replica is the default; two are an option",
+    "container-security-context-user-group-id": "65532, below 10,000, is the user that distroless images have",
+    "pod-probes": "kube-scheduler 1.30 has one health endpoint, and nobody is sent to it",
+    "pod-probes-identical": "the same",
+    "service-targets-pod": "the leader puts the label that the Service selects on its own pod",
+}
+
+
+@pytest.fixture(scope="module")
+def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JSON schemas of every kind that the API server has, Covey's own included, closed to unknown fields."""
+    crds = [each for each in helm.render() if each["kind"] == "CustomResourceDefinition"]
+    cluster.apply(crds)
+    names = ("DisaggregatedInference", "PodMonitor", "Certificate")
+
+    def published() -> Object | None:
+        definitions = cluster.api("GET", "/openapi/v2")["definitions"]
+        kinds = {name.rpartition(".")[2] for name in definitions}
+        return definitions if kinds >= set(names) else None
+
+    definitions = eventually(published, 60, "the API server publishes the kinds of all CRDs")
+    folder = tmp_path_factory.mktemp("schemas")
+    for definition in definitions.values():
+        _close(definition)
+    (folder / "definitions.json").write_text(json.dumps({"definitions": definitions}))
+    for name, definition in definitions.items():
+        for kind in definition.get("x-kubernetes-group-version-kind", ()):
+            group = kind["group"] or kind["version"]  # as kubeconform sees the core group
+            file = folder / f"{kind['kind']}-{group}-{kind['version']}.json".lower()
+            file.write_text(json.dumps({"$ref": f"definitions.json#/definitions/{name}"}))
+    cluster.api(
+        "DELETE",
+        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=app.kubernetes.io/part-of=covey",
+    )
+    return folder
+
+
+def _close(schema: Any) -> None:
+    """No unknown field passes, references lie in the one file, and what may be a number or text may be both."""
+    if not isinstance(schema, dict):  # additionalProperties may be a bool
+        return
+    if "properties" in schema and not schema.get("x-kubernetes-preserve-unknown-fields"):
+        schema.setdefault("additionalProperties", False)
+    if "$ref" in schema:
+        schema["$ref"] = f"definitions.json{schema['$ref']}"
+    if schema.get("format") == "int-or-string" or schema.get("x-kubernetes-int-or-string"):
+        schema.pop("type", None)
+    for each in (*schema.get("properties", {}).values(), schema.get("items"), schema.get("additionalProperties")):
+        _close(each)
+
+
+def conform(objects: list[Object], schemas: Path) -> str:
+    command = [
+        str(ensure_tool("kubeconform")),
+        "-strict",
+        "-summary",
+        f"-schema-location={schemas}/{{{{.ResourceKind}}}}-{{{{.Group}}}}-{{{{.ResourceAPIVersion}}}}.json",
+        "-",
+    ]
+    # The schema of CRDs refers to itself, and the API server judges them itself.
+    judged = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
+    done = subprocess.run(command, input=yaml.safe_dump_all(judged), capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("values", MATRIX)
+def test_the_chart_conforms(offline: Helm, schemas: Path, values: str) -> None:
+    said = conform(offline.render(MATRIX[values]), schemas)
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in said, said
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_overlays_conform(schemas: Path, overlay: str) -> None:
+    said = conform(kustomized(overlay), schemas)
+    assert "Invalid: 0, Errors: 0, Skipped: 0" in said, said
+
+
+def test_an_unknown_field_does_not_conform(offline: Helm, schemas: Path) -> None:
+    objects = [each for each in offline.render() if each["kind"] == "Deployment"]
+    objects[0]["spec"]["template"]["spec"]["containers"][0]["livenesProbe"] = {}
+    assert "additional properties 'livenesProbe' not allowed" in conform(objects, schemas)
+
+
+@pytest.mark.parametrize("values", ["default", "ha", "existing", "watched"])
+def test_kube_score(offline: Helm, values: str) -> None:
+    ignored = [f"--ignore-test={name}" for name in ACCEPTED]
+    command = [
+        str(ensure_tool("kube-score")),
+        "score",
+        "--output-format=ci",
+        "--ignore-container-cpu-limit",
+        *ignored,
+        "-",
+    ]
+    manifests = yaml.safe_dump_all(offline.render(MATRIX[values]))
+    done = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
+    complaints = [line for line in done.stdout.splitlines() if line.startswith(("[CRITICAL]", "[WARNING]"))]
+    assert not complaints, "\n".join(complaints)
+    assert "[OK]" in done.stdout
+
+
+def test_kustomize_and_chart_share_their_crds() -> None:
+    listed = yaml.safe_load((CHART / "files" / "kustomization.yaml").read_text())["resources"]
+    assert sorted(listed) == sorted(f"crds/{path.name}" for path in (ROOT / "crds").glob("*.yaml"))

@@ -1,0 +1,101 @@
+"""The rules that the chart ships: they parse, name what exists, and fire when they should and only then."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from localcluster.binaries import ensure_tool
+from unit.observability.registry import expressions, families, known_series, names_in
+
+ROOT = Path(__file__).parents[3]
+RULES = ROOT / "helm/covey/files/rules.yaml"
+TESTS = Path(__file__).parent / "alerts.yaml"
+
+
+def rules() -> list[dict[str, Any]]:
+    return [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+
+
+ALERTS = {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def promtool(*arguments: str | Path) -> None:
+    done = subprocess.run([ensure_tool("promtool"), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def checks() -> Iterator[dict[str, Any]]:
+    for story in yaml.safe_load(TESTS.read_text())["tests"]:
+        yield from story["alert_rule_test"]
+
+
+def test_promtool_accepts_them() -> None:
+    promtool("check", "rules", "--lint-fatal", RULES)
+
+
+def test_every_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
+    document = yaml.safe_load(TESTS.read_text())
+    document["rule_files"] = [str(RULES)]
+    for story in document["tests"]:
+        for check in story["alert_rule_test"]:
+            for alert in check["exp_alerts"]:
+                description = ALERTS[check["alertname"]]["annotations"]["description"]
+                alert["exp_annotations"]["description"] = description
+    written = tmp_path / "alerts.yaml"
+    written.write_text(yaml.safe_dump(document))
+    promtool("test", "rules", written)
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_is_tested_both_ways(name: str) -> None:
+    assert {bool(check["exp_alerts"]) for check in checks() if check["alertname"] == name} == {True, False}
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_every_alert_says_how_bad_it_is_and_what_to_do(name: str) -> None:
+    alert = ALERTS[name]
+    assert alert["labels"].keys() == {"severity"}
+    assert alert["labels"]["severity"] in {"critical", "warning", "info"}
+    assert alert["for"]
+    assert alert["annotations"].keys() == {"summary", "description"}
+    # It is compared word for word, so nothing in it may depend on the series.
+    assert "{{" not in alert["annotations"]["description"]
+    assert all(text.endswith((".", ".)")) for text in alert["annotations"].values())
+
+
+def test_what_the_rules_name_exists() -> None:
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    named = set().union(*(names_in(expression) for expression in expressions(rules())))
+    assert named <= known_series() | recorded
+    assert recorded <= named | names_in((ROOT / "helm/covey/files/dashboards/covey.json").read_text()), "one is unused"
+
+
+def test_the_stories_are_told_in_series_that_exist() -> None:
+    """A misspelt label in a story would make an alert silent for the wrong reason."""
+    ours = families()
+    by_series = {series: family for family in ours.values() for series in family.series}
+    for story in yaml.safe_load(TESTS.read_text())["tests"]:
+        for each in story["input_series"]:
+            name, _, labels = each["series"].rstrip("}").partition("{")
+            given = {pair.split("=")[0].strip() for pair in labels.split('",') if pair}
+            assert given - {"pod", "instance", "namespace", "le"} <= set(by_series[name].labels), each["series"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "names"),
+    [
+        ('sum by (verb) (rate(covey_a_total{code="covey_b"}[5m])) / covey:c:d', {"covey_a_total", "covey:c:d"}),
+        (
+            "leader_election_master_status == 0 or process_open_fds > $__interval",
+            {"leader_election_master_status", "process_open_fds"},
+        ),
+    ],
+)
+def test_names_are_found(expression: str, names: set[str]) -> None:
+    assert names_in(expression) == names

@@ -1,0 +1,154 @@
+"""A gang's readiness is observed once, by the times of the API; what is lost afterwards is counted as lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import core
+from covey.observability import metrics
+from covey.operator import status
+from covey.operator.lives import Lives
+from covey.operator.units import describe_units
+from scrapes import Scrape
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+NOW = "2026-01-01T01:00:00Z"
+CREATED = "2026-01-01T00:00:00Z"
+
+
+def total() -> tuple[float, ...]:
+    scrape = Scrape.parse(metrics.render().decode())
+    return (
+        scrape("covey_gang_bound_to_ready_seconds_count"),
+        scrape("covey_gang_bound_to_ready_seconds_sum"),
+        scrape("covey_gang_created_to_ready_seconds_count"),
+        scrape("covey_gang_created_to_ready_seconds_sum"),
+        scrape("covey_gang_degradations_total"),
+    )
+
+
+class Story:
+    """One resource with an operator that can be restarted."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=2), **spec))
+        self.world.settle()
+        self.lives = Lives(lambda: 0.0)
+        self.status: dict[str, Any] = {}
+        self._before = total()
+
+    def seen(self) -> tuple[float, ...]:
+        return tuple(round(now - before, 3) for now, before in zip(total(), self._before, strict=True))
+
+    def restart(self) -> None:
+        self.lives = Lives(lambda: 0.0)
+
+    def look(self) -> None:
+        """One pass of the operator, as far as it is about this."""
+        world = self.world
+        observed, plan = world.observe(), world.plan()
+        units = tuple(describe_units(world.inference, observed, plan))
+        after = status.compute(world.inference, observed, plan, units, self.status, NOW)
+        self.lives.written("uid", world.inference, observed, units, self.status)
+        self.status = after
+
+    def bind(self, *, of: str = "", second: int) -> None:
+        self._mark("PodScheduled", of, second, bind=True)
+
+    def ready(self, *, of: str = "", second: int) -> None:
+        self._mark("Ready", of, second)
+
+    def _mark(self, kind: str, of: str, second: int, *, bind: bool = False) -> None:
+        for name in [name for name in self.world.pods if of in name]:
+            if bind:
+                self.world.bind(name)
+            pod = self.world.pods[name]
+            kept = [each for each in pod.status.conditions or () if each.type != kind]
+            condition = core.Condition(kind, "True", last_transition_time=f"2026-01-01T00:00:{second:02}Z")
+            self.world.change(name, status={"conditions": (*kept, condition)})
+
+    def lose(self, of: str) -> None:
+        for name in [name for name in self.world.pods if of in name]:
+            pod = self.world.pods[name]
+            conditions = tuple(each for each in pod.status.conditions or () if each.type != "Ready")
+            self.world.change(name, status={"conditions": conditions})
+
+
+@pytest.fixture
+def story() -> Story:
+    made = Story()
+    for key, root in made.world.objects.items():
+        if key[0] == "CompositePodGroup":
+            made.world.objects[key] = admitted(root)
+    return made
+
+
+def admitted(root: Any) -> Any:
+    meta = msgspec.structs.replace(root.metadata, creation_timestamp=CREATED)
+    conditions = (core.Condition("Admitted", "True", "Admitted", ""),)
+    return msgspec.structs.replace(root, metadata=meta, status=core.GroupStatus(conditions=conditions))
+
+
+def test_ready_once(story: Story) -> None:
+    story.look()
+    story.bind(of="prefill", second=10)
+    story.bind(of="decode", second=12)
+    story.ready(of="prefill", second=40)
+    story.look()
+    assert story.seen() == (0, 0, 0, 0, 0)
+    story.ready(of="decode", second=30)
+    for _ in range(3):
+        story.look()
+    assert story.seen() == (1, 28, 1, 40, 0)
+
+
+def test_a_restarted_operator_observes_nothing_again(story: Story) -> None:
+    story.bind(second=10)
+    story.ready(second=40)
+    story.look()
+    for _ in range(3):
+        story.restart()
+        story.look()
+    assert story.seen()[::2] == (1, 1, 0)
+
+
+def test_an_operator_observes_what_became_ready_while_none_ran(story: Story) -> None:
+    story.look()
+    story.restart()
+    story.bind(second=10)
+    story.ready(second=40)
+    story.look()
+    assert story.seen() == (1, 30, 1, 40, 0)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_loss_is_counted_once_and_is_no_new_life(story: Story, *, restarted: bool) -> None:
+    story.bind(second=10)
+    story.ready(second=40)
+    story.look()
+    story.lose("prefill")
+    if restarted:
+        story.restart()
+    for _ in range(3):
+        story.look()
+    assert story.seen()[::2] == (1, 1, 1)
+    story.restart()
+    story.look()  # it is below its minimum still: that was counted
+    story.ready(of="prefill", second=50)
+    story.look()
+    assert story.seen()[::2] == (1, 1, 1)
+
+
+def test_a_unit_that_the_status_has_no_room_for_is_not_counted_twice(story: Story) -> None:
+    story.bind(second=10)
+    story.ready(second=40)
+    story.look()
+    story.restart()
+    left_out = {"unit": 7, "phase": "Pending", "reason": ""}
+    story.status = {**story.status, "units": 65, "unitStatuses": [left_out]}
+    story.look()
+    assert story.seen()[::2] == (1, 1, 0)

@@ -1,0 +1,187 @@
+"""The endpoint's TLS over real sockets: who gets in, and what a renewal changes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+from cryptography import x509
+
+from authority import Authority, Mounted
+from covey.observability.metrics import REGISTRY
+from covey.scheduler.certificates import not_after
+from covey.scheduler.endpoint import Endpoint
+from covey.scheduler.settings import EndpointMode, Settings, Tls
+
+
+def settings(files: Mounted) -> Settings:
+    tls = Tls(str(files.certificate), str(files.key), str(files.authority))
+    return Settings(bind_address="127.0.0.1:0", endpoint_mode=EndpointMode.SERVICE, tls=tls)
+
+
+@contextlib.asynccontextmanager
+async def serving(files: Mounted, *, most: int = 100) -> AsyncIterator[Endpoint]:
+    async def hello(_request: web.Request) -> web.Response:
+        return web.Response(text="hello")
+
+    application = web.Application()
+    application.add_routes([web.get("/", hello)])
+    endpoint = await Endpoint.open(application, settings(files), most=most)
+    running = asyncio.create_task(endpoint.run())
+    try:
+        yield endpoint
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await endpoint.close()
+
+
+async def hello(endpoint: Endpoint, context: ssl.SSLContext) -> str:
+    """What a new connection gets."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        return await said(session, endpoint)
+
+
+async def said(session: aiohttp.ClientSession, endpoint: Endpoint) -> str:
+    async with session.get(f"https://127.0.0.1:{endpoint.port}/") as answer:
+        return await answer.text()
+
+
+def counted(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+@pytest.fixture
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture
+def files(tmp_path: Path, authority: Authority) -> Mounted:
+    return Mounted(tmp_path / "server", authority, "server")
+
+
+@pytest.fixture
+def caller(tmp_path: Path, authority: Authority) -> Mounted:
+    return Mounted(tmp_path / "caller", authority, "kube-scheduler")
+
+
+async def test_only_callers_with_a_certificate_of_the_authority_get_in(
+    files: Mounted, caller: Mounted, tmp_path: Path
+) -> None:
+    other = Mounted(tmp_path / "other", Authority("other"), "kube-scheduler")
+    stranger = other.client_context()
+    stranger.load_verify_locations(caller.authority)
+    nobody = ssl.create_default_context(cafile=caller.authority)
+    denied = counted("covey_extender_requests_total", verb="connect", result="denied")
+    async with serving(files) as endpoint:
+        assert await hello(endpoint, caller.client_context()) == "hello"
+        for context in (stranger, nobody):
+            with pytest.raises(aiohttp.ClientError):
+                await hello(endpoint, context)
+        reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        with contextlib.suppress(ConnectionError):
+            assert b"HTTP" not in await reader.read()
+        writer.close()
+        assert await hello(endpoint, caller.client_context()) == "hello"
+    assert counted("covey_extender_requests_total", verb="connect", result="denied") >= denied + 3
+
+
+async def test_an_expired_caller_does_not_get_in(files: Mounted, caller: Mounted, authority: Authority) -> None:
+    caller.renew(authority, days=-1)
+    async with serving(files) as endpoint:
+        with pytest.raises(aiohttp.ClientError):
+            await hello(endpoint, caller.client_context())
+
+
+async def test_a_renewal_holds_for_new_connections_and_old_ones_are_made_anew(
+    files: Mounted, caller: Mounted, tmp_path: Path
+) -> None:
+    new = Authority("new")
+    renewed = Mounted(tmp_path / "renewed", new, "kube-scheduler")
+    async with serving(files) as endpoint, _session(caller) as session:
+        assert await said(session, endpoint) == "hello"
+        certificates = endpoint.certificates
+        assert certificates is not None
+        assert not certificates.refresh()
+        files.renew(new, days=2)
+        assert certificates.refresh()
+        # The new authority is trusted, the old one no more.
+        assert await hello(endpoint, renewed.client_context()) == "hello"
+        assert await said(session, endpoint) == "hello", "what is under way comes to its end"
+        with pytest.raises(aiohttp.ClientError):
+            await said(session, endpoint)  # its connection was closed, and a new one is not let in
+        with pytest.raises(aiohttp.ClientError):
+            await hello(endpoint, caller.client_context())
+    expires = x509.load_pem_x509_certificate(files.certificate.read_bytes()).not_valid_after_utc
+    assert counted("covey_extender_certificate_expiration_timestamp_seconds") == expires.timestamp()
+
+
+@pytest.mark.parametrize("broken", ["empty", "half", "another key", "gone"])
+async def test_files_that_cannot_be_used_leave_the_old_ones_in_force(
+    broken: str, files: Mounted, caller: Mounted, authority: Authority
+) -> None:
+    certificate, key = authority.issue("server")
+    _, stray = authority.issue("server")
+    content = {
+        "empty": {"tls.crt": b"", "tls.key": b"", "ca.crt": b""},
+        "half": {"tls.crt": certificate[: len(certificate) // 2], "tls.key": key, "ca.crt": authority.pem},
+        "another key": {"tls.crt": certificate, "tls.key": stray, "ca.crt": authority.pem},
+        "gone": {},
+    }[broken]
+    errors = counted("covey_extender_certificate_reloads_total", result="error")
+    async with serving(files) as endpoint:
+        certificates = endpoint.certificates
+        assert certificates is not None
+        files.swap(content)
+        assert not certificates.refresh()
+        assert not certificates.refresh(), "it is told once"
+        assert counted("covey_extender_certificate_reloads_total", result="error") == errors + 1
+        context = caller.client_context()
+        assert await hello(endpoint, context) == "hello"
+        files.renew(authority)
+        assert certificates.refresh()
+        assert await hello(endpoint, context) == "hello"
+
+
+async def test_connections_are_bounded_those_in_a_handshake_too(files: Mounted, caller: Mounted) -> None:
+    async with serving(files, most=2) as endpoint:
+        silent = [await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(2)]
+        with pytest.raises(aiohttp.ClientError):
+            await hello(endpoint, caller.client_context())
+        for _, writer in silent:
+            writer.close()
+            await writer.wait_closed()
+        async with asyncio.timeout(10):
+            while True:
+                with contextlib.suppress(aiohttp.ClientError):
+                    assert await hello(endpoint, caller.client_context()) == "hello"
+                    break
+                await asyncio.sleep(0.05)
+
+
+async def test_no_service_without_mutual_tls(files: Mounted) -> None:
+    tls = Tls(str(files.certificate), str(files.key))
+    for each in (None, tls):
+        with pytest.raises(ValueError, match="mutual TLS"):
+            await Endpoint.open(web.Application(), Settings(endpoint_mode=EndpointMode.SERVICE, tls=each))
+
+
+def test_the_expiry_is_read_from_any_certificate(authority: Authority) -> None:
+    for days in (1, 100, 10_000, 20_000):  # before and after 2050, where the form of times changes
+        pem, _ = authority.issue("x" * 60, days=days)
+        found = x509.load_pem_x509_certificate(pem)
+        assert not_after(ssl.PEM_cert_to_DER_cert(pem.decode())) == found.not_valid_after_utc
+    with pytest.raises(ValueError, match=r"X\.509"):
+        not_after(b"\x30\x03\x02\x01\x01")
+
+
+def _session(caller: Mounted) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=caller.client_context(), limit=1))

@@ -1,0 +1,69 @@
+"""Who waits, why, and since when: the gauges after any history agree with counting anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.observability import metrics
+from covey.scheduler.waiting import REASONS, Waiting
+from scrapes import Scrape
+
+NOW = 1_000_000.0
+
+
+def shown() -> dict[str, float]:
+    return Scrape.parse(metrics.render().decode()).by("reason", "covey_gangs_waiting")
+
+
+def waiting() -> Waiting:
+    metrics.GANGS_WAITING.clear()
+    return Waiting(lambda: NOW)
+
+
+roots = st.tuples(st.just("ns"), st.sampled_from("abcdef"))
+reasons = st.sampled_from([None, "Infeasible", "SearchLimit", "NobodyKnows"])
+times = st.none() | st.integers(0, int(NOW)).map(float)
+
+
+@given(st.lists(st.tuples(roots, reasons, times) | roots, max_size=60))
+def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) -> None:
+    found = waiting()
+    model: dict[object, tuple[str, float]] = {}
+    for step in history:
+        if len(step) == 2:
+            found.drop(step)  # type: ignore[arg-type] # a root
+            model.pop(step, None)
+            continue
+        root, reason, since = step
+        found.put(root, reason, since)  # type: ignore[arg-type] # as the strategy says
+        label = reason or "Waiting"
+        begun = since if since is not None else model.get(root, ("", NOW))[1]
+        model[root] = (str(label) if label in REASONS else "Other", begun)  # type: ignore[assignment] # a float
+    assert found.oldest == min((since for _, since in model.values()), default=None)
+    assert shown() == dict(Counter(reason for reason, _ in model.values()))
+
+
+def test_the_heap_does_not_outgrow_who_waits() -> None:
+    found = waiting()
+    found.put(("ns", "old"), None, 1.0)
+    for second in range(5_000):
+        found.put(("ns", "new"), "Infeasible", float(second + 2))
+        found.drop(("ns", "new"))
+    assert found.oldest == 1.0
+    assert len(found._heap) < 100
+
+
+def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
+    found = waiting()
+    found.begin()
+    text = metrics.render().decode()
+    assert all(f'covey_gangs_waiting{{reason="{reason}"}} 0.0' in text for reason in REASONS)
+    assert "covey_gangs_waiting_oldest_age_seconds 0.0" in text
+    found.put(("ns", "a"), None, NOW - 90)
+    assert "covey_gangs_waiting_oldest_age_seconds 90.0" in metrics.render().decode()
+    # Clocks differ: nobody has waited less than no time.
+    found.put(("ns", "a"), None, NOW + 5)
+    assert found.age() == 0.0
