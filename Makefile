@@ -74,7 +74,7 @@ image-check: $(READY) ## Find every wheel of the image for amd64 and arm64, by h
 sbom: $(READY) wheels ## List what the image holds, as CycloneDX (dist/covey.cdx.json)
 	@PYTHONPATH=dev $(BIN)/python dev/sbom.py dist/covey.cdx.json
 
-wheels: $(READY) $(WHEELS)
+wheels: $(READY) $(WHEELS) ## Download what the image is made of, once, for its tests
 
 $(WHEELS): requirements/run.txt requirements/build.txt
 	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
