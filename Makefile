@@ -2,10 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+WHEELS := .venv/wheels/.ready
+LINTERS := .venv/lint/bin
+LINT := .venv/lint/.ready
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
+IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check bench bench-harm bench-native cluster fmt crds requirements clean
+.PHONY: help demo test test-install test-slow check bench bench-harm bench-native bench-image cluster fmt crds \
+	requirements wheels image image-check sbom lint clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -22,17 +28,22 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
 # Two processes: one has the control plane, the other everything else.
-test: $(READY) binaries ## Unit and cluster tests, on a real control plane
+test: $(READY) binaries wheels ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
+
+test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
+	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score promtool prometheus > /dev/null
+	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
 check: $(READY) ## Formatting, lint, types, layers, and drift of what is generated
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
 	@rm -rf .venv/crds && $(BIN)/covey crds --output .venv/crds && diff -r crds .venv/crds \
 		|| { echo "crds/ is out of date: run 'make crds'" >&2; exit 1; }
@@ -46,6 +57,51 @@ bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang schedu
 
 bench-harm: $(READY) binaries ## Ordinary pods with and without Covey's extender, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/harm.py $(ARGS)
+
+bench-image: $(READY) binaries wheels ## Size, start time and memory of what the image holds (nothing is asserted)
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)
+
+# A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there.
+ENGINE ?= docker
+image: ## Build the image for both architectures, with docker buildx or podman
+	$(ENGINE) buildx build --platform linux/amd64,linux/arm64 --tag $(if $(REGISTRY),$(REGISTRY)/)covey:$(VERSION) \
+		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+		--build-arg CREATED=$$(git log -1 --format=%cI) --build-arg SOURCE=$(SOURCE) $(ARGS) .
+
+# One wheel for each package, for the Python of the Dockerfile; a Debian release runs those for any older glibc.
+image-test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
+	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score promtool prometheus > /dev/null
+	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+
+check: $(READY) ## Find every wheel of the image for amd64 and arm64, by hash (asks the package index)
+	@for machine in x86_64 aarch64; do \
+		rm -rf build/image-check && \
+		$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes --only-binary=:all: \
+			--implementation cp --python-version $(IMAGE_PYTHON) --dest build/image-check \
+			$$(printf -- "--platform %s_$$machine " manylinux_2_34 manylinux_2_31 manylinux_2_28 manylinux_2_17 manylinux2014) \
+			--requirement requirements/run.txt || exit 1; \
+		echo "$$machine, Python $(IMAGE_PYTHON): $$(ls build/image-check | wc -l) wheels, $$(du -sm build/image-check | cut -f1) MB" || exit 1; \
+	done; rm -rf build/image-check
+
+sbom: $(READY) wheels ## List what the image holds, as CycloneDX (dist/covey.cdx.json)
+	@PYTHONPATH=dev $(BIN)/python dev/sbom.py dist/covey.cdx.json
+
+wheels: $(READY) $(WHEELS) ## Download what the image is made of, once, for its tests
+
+$(WHEELS): requirements/run.txt requirements/build.txt
+	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
+		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
+	@touch $@
+
+lint: $(LINT) ## Lint the image as checkov does (its own virtual environment, 450 MB)
+	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile
+
+# checkov and kubernetes-validate have a hundred packages; nothing else needs them.
+$(LINT): requirements/lint.txt
+	@echo "Making the linters' virtual environment (.venv/lint), once: about a minute" >&2
+	@test -x $(LINTERS)/python || $(PYTHON) -m venv .venv/lint
+	@$(LINTERS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
+	@touch $@
 
 cluster: $(READY) binaries ## Leave a local cluster running and print its kubeconfig
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)

@@ -17,6 +17,8 @@ FOLDER = ROOT / "requirements"
 #: Output file → arguments of pip-compile.
 FILES = {
     "run.txt": ["pyproject.toml"],
+    "build.txt": ["requirements/build.in"],
+    "lint.txt": ["requirements/lint.in"],
     "dev.txt": ["--extra", "cli", "requirements/dev.in", "pyproject.toml"],
 }
 #: No option that would write the address of a package index into a file.
@@ -27,9 +29,10 @@ OPTIONS = [
 
 
 def digest() -> str:
-    """What the requirement files depend on: the dependencies in pyproject.toml and requirements/dev.in."""
+    """What the requirement files depend on: the dependencies in pyproject.toml and requirements/*.in."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [project["dependencies"], project["optional-dependencies"], (FOLDER / "dev.in").read_text()]
+    inputs = [path.read_text() for path in sorted(FOLDER.glob("*.in"))]
+    wanted = [project["dependencies"], project["optional-dependencies"], inputs]
     return hashlib.sha256(repr(wanted).encode()).hexdigest()
 
 

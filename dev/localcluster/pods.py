@@ -106,7 +106,9 @@ class Runner:
                 environment={**ENVIRONMENT, **_environment(container, pod)},
             )
             processes.append(process)
-        for process in processes:  # all or none
+        # A pod that went meanwhile would leave its processes behind for a moment; of the others all start or none.
+        self._client.request("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
+        for process in processes:
             process.start(wait=False)
         (place / "addresses.json").write_text(json.dumps(addresses))
         return processes

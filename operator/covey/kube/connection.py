@@ -167,7 +167,9 @@ def _select(path: str | None, context: str | None) -> SingleConfig:
 
 def _default_files() -> list[Path]:
     named = os.environ.get("KUBECONFIG", "")
-    files = [Path(name) for name in named.split(os.pathsep) if name] or [Path("~/.kube/config").expanduser()]
+    # Unlike Path.expanduser this leaves the path alone for a user without a home, as in a container.
+    usual = os.path.expanduser("~/.kube/config")  # noqa: PTH111
+    files = [Path(name) for name in named.split(os.pathsep) if name] or [Path(usual)]
     found = [file for file in files if file.is_file()]
     if named and not found:
         raise ConfigurationError(f"$KUBECONFIG names no file that exists: {named}")

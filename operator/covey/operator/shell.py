@@ -21,6 +21,8 @@ from covey.kube import resources
 from covey.kube.connection import Connection
 
 _FINALIZER = f"{names.INFERENCE_GROUP}/never-set"
+#: Any, since kopf does not export the type.
+_IDENTITY: Any = "covey-operator"
 
 
 class Shell:
@@ -49,6 +51,8 @@ class Shell:
             registry=self._registry(),
             settings=self._settings(),
             standalone=True,
+            # Only peering uses it, and that is off. kopf would ask for the name of the user, who has none in a container.
+            identity=_IDENTITY,
             clusterwide=not self._namespaces,
             namespaces=tuple(self._namespaces),
             stop_flag=stop,

@@ -161,6 +161,14 @@ async def test_the_service_account_of_a_pod(
     assert await header(connection) == "Bearer mounted"
 
 
+async def test_a_user_without_a_home_as_in_a_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, certificate: tuple[Path, Path]
+) -> None:
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    await test_the_service_account_of_a_pod(tmp_path, monkeypatch, certificate)
+
+
 async def test_a_token_file_is_read_again_each_minute_and_when_refused(tmp_path: Path) -> None:
     time = 0.0
     file = tmp_path / "token"

@@ -105,12 +105,13 @@ def _announce(process: str, settings: Common) -> None:
 
 def _end(run: Callable[[], int]) -> None:
     """Exit with the process's status; what keeps it from starting is said in a sentence."""
-    from covey.cli.live import in_words  # noqa: PLC0415 - only for a process that runs
-    from covey.kube.errors import KubeError  # noqa: PLC0415 - the same
+    from covey.kube.errors import KubeError  # noqa: PLC0415 - only for a process that runs
 
     try:
         status = run()
     except KubeError as error:
+        from covey.cli.live import in_words  # noqa: PLC0415 - brings the models of all kinds, which stay for ever
+
         raise CommandError(in_words(error)) from error
     except OSError as error:
         if error.errno not in _NO_ADDRESS and not isinstance(error, socket.gaierror):
