@@ -28,7 +28,7 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
 # Two processes: one has the control plane, the other everything else.
-test: $(READY) binaries wheels ## Unit and cluster tests, on a real control plane
+test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out

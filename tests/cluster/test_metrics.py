@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
 import time
 import urllib.request
 from collections.abc import Callable
@@ -15,7 +14,6 @@ from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
 from covey.api import times
 from localcluster import ApiError, Cluster, Process, eventually
-from localcluster.binaries import ensure_tool
 from scrapes import Scrape
 
 __all__ = ["serving"]
@@ -74,18 +72,6 @@ def leads(lease: str) -> Callable[[Scrape], bool]:
 def is_alone(seen: Scrape) -> bool:
     """What other tests have left is gone."""
     return not seen.by("reason", WAITING)
-
-
-def test_both_texts_keep_the_conventions(covey: Covey) -> None:
-    for process in (covey.operator, covey.scheduler):
-        done = subprocess.run(
-            [ensure_tool("promtool"), "check", "metrics"],
-            input=text_of(process),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, "", ""), process.name
 
 
 def test_a_gang_that_starts_is_seen_once_in_every_stage(serving: Serving, nodes: AddNodes, covey: Covey) -> None:

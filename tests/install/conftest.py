@@ -5,7 +5,7 @@ service accounts is in the API server's audit log. Without Go and without ready 
 reason: they are never skipped.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from install.audit import Audit
 from install.chart import NAMESPACE, Helm
 from install.foreign import foreign_crds
-from localcluster import Cluster, Nodes
+from localcluster import Cluster, Nodes, eventually
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +44,28 @@ def cluster(audit: Audit) -> Iterator[Cluster]:
 def helm(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm for that cluster."""
     return Helm(tmp_path_factory.mktemp("helm"), Path(cluster.kubeconfig))
+
+
+@pytest.fixture(scope="session")
+def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
+    """Uninstalls, and waits until Covey's pods and processes are gone; returns what Helm says."""
+
+    def do() -> str:
+        with audit.pardon():
+            said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
+            for path in ("/apis/apps/v1/namespaces/{}/replicasets", "/api/v1/namespaces/{}/pods"):
+                # While a ReplicaSet is there, its pods come again.
+                eventually(lambda path=path: not cluster.api("GET", path.format(NAMESPACE))["items"], 60, path)
+            files = cluster.directory / "run"
+            eventually(lambda: not list(files.glob("covey-*.*.pid")), describe="Covey's processes are gone")
+        return said
+
+    return do
+
+
+@pytest.fixture(scope="module")
+def covey(helm: Helm, uninstall: Callable[[], str]) -> Iterator[None]:
+    """Covey, installed with Helm and what Prometheus needs to find it."""
+    helm.install({"metrics": {"monitor": "PodMonitor"}})
+    yield
+    uninstall()

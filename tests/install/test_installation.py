@@ -21,7 +21,6 @@ from localcluster.programs import ROOT
 
 DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 PODS = "/api/v1/namespaces/{}/pods"
-REPLICA_SETS = "/apis/apps/v1/namespaces/{}/replicasets"
 EXAMPLE = ROOT / "examples" / "disaggregated.yaml"
 
 
@@ -80,22 +79,6 @@ def certificates() -> Object:
         "metadata": {"name": "covey-scheduler-extender-tls", "namespace": NAMESPACE},
         "stringData": {name: text.decode() for name, text in data.items()},
     }
-
-
-@pytest.fixture
-def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
-    """Uninstalls, and waits until Covey's pods and processes are gone."""
-
-    def do() -> str:
-        with audit.pardon():
-            said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
-            for path in (REPLICA_SETS, PODS):  # while a ReplicaSet is there, its pods come again
-                eventually(lambda path=path: not cluster.api("GET", path.format(NAMESPACE))["items"], 60, path)
-            files = cluster.directory / "run"
-            eventually(lambda: not list(files.glob("covey-*.*.pid")), describe="Covey's processes are gone")
-        return said
-
-    return do
 
 
 def test_install_gives_a_working_set(cluster: Cluster, helm: Helm) -> None:
@@ -262,7 +245,9 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
             role["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
         change("big", {"roles": big["spec"]["roles"]})
     change("llama", {"suspend": True})
-    eventually(lambda: not pods(cluster, "default", inference="llama"), 60, "it is suspended")
+    services = "/api/v1/namespaces/default/services?labelSelector=covey.dev/inference%3Dllama"
+    assert cluster.api("GET", services)["items"]
+    eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
     for name in ("llama", "big"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
@@ -330,6 +315,14 @@ def test_without_a_right_that_is_asked_within_a_request_nothing_works(
         finally:
             cluster.api("PATCH", path, {"rules": rules})
             cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
+
+
+def test_kustomize_takes_everything_away(cluster: Cluster) -> None:
+    overlay = str(ROOT / "manifests" / "overlays" / "ha")
+    cluster.kubectl("delete", "--wait=false", "-k", overlay)
+    crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    eventually(lambda: not [each for each in cluster.api("GET", crds)["items"] if "covey" in name_of(each)], 60)
+    eventually(lambda: NAMESPACE not in map(name_of, cluster.api("GET", "/api/v1/namespaces")["items"]), 60)
 
 
 def _without(rules: list[Object], verb: str, group: str, resource: str) -> Iterator[Object]:

@@ -5,7 +5,7 @@ import pytest
 
 import covey
 from covey.observability import metrics
-from unit.observability.registry import Family, families
+from metric_families import Family, families
 
 
 @pytest.mark.parametrize("family", families().values(), ids=list(families()))

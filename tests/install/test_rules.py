@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from localcluster.binaries import ensure_tool
-from unit.observability.registry import expressions, families, known_series, names_in
+from metric_families import expressions, families, known_series, names_in
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/covey/files/rules.yaml"
 TESTS = Path(__file__).parent / "alerts.yaml"
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from unit.observability.registry import Family, expressions, families, known_series, names_in
-from unit.observability.test_rules import ROOT, promtool, rules
+from install.test_rules import ROOT, promtool, rules
+from metric_families import Family, expressions, families, known_series, names_in
 
 DASHBOARD = ROOT / "helm/covey/files/dashboards/covey.json"
 _ROW = re.compile(r"^\| `(?P<name>\w+)` \| (?P<type>\w+) \| (?P<labels>[^|]*)\| (?P<meaning>[^|]+) \|$", re.MULTILINE)

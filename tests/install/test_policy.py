@@ -1,0 +1,151 @@
+"""What a tenant may not do to pods, with the admission policy of the chart: each forgery, and each neighbour that passes.
+
+The tenant has the cluster role ``edit`` in one namespace, as a team usually does, and all that the chart adds to it.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster.workbench import name_of
+from install.chart import Object
+from install.test_installation import DINFS, await_covey, pods
+from localcluster import ApiClient, ApiError, Cluster, eventually
+from localcluster.programs import ROOT
+
+pytestmark = pytest.mark.usefixtures("covey")
+
+TEAM = "tenant"
+GATE = "scheduling.covey.dev/gang"
+MEMBER = {"scheduling.covey.dev/pod-group": "llama-0-prefill-0"}
+PINNED = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-0-0-0"]}]}
+]}}}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: Cluster) -> Iterator[ApiClient]:
+    """Requests of a service account that may edit one namespace."""
+    with cluster.service_account_client(TEAM, "developer") as client:
+        subject = {"kind": "ServiceAccount", "name": "developer", "namespace": TEAM}
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
+        path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{TEAM}/rolebindings"
+        cluster.ensure(path, {"metadata": {"name": "developer"}, "roleRef": role, "subjects": [subject]})
+        eventually(lambda: client.request("GET", f"/api/v1/namespaces/{TEAM}/pods"), describe="the tenant has rights")
+        eventually(lambda: client.request("GET", DINFS.format(TEAM)), 60, "edit was given Covey's rights")
+        yield client
+
+
+@pytest.fixture
+def waiting(cluster: Cluster, tenant: ApiClient) -> Iterator[Object]:
+    """A pod of a gang of the tenant's that waits, gated: the gang does not fit."""
+    await_covey(cluster)
+    big = ROOT / "examples" / "too-big.yaml"
+    cluster.kubectl("apply", "--server-side", f"--namespace={TEAM}", f"--filename={big}")
+    yield eventually(lambda: found[0] if (found := pods(cluster, TEAM)) else None, 60, "its pods are there")
+    tenant.request("DELETE", f"{DINFS.format(TEAM)}/too-big")
+    eventually(lambda: not pods(cluster, TEAM), 60, "its pods are gone")
+
+
+def manifest(name: str = "own", *, gated: bool = False, spec: Object | None = None, **metadata: Any) -> Object:
+    container = {"name": "main", "image": "registry.test/job:1"}
+    gates = [{"name": GATE}] if gated else []
+    return {
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container], "schedulingGates": gates, **(spec or {})},
+    }
+
+
+def denied(client: ApiClient, method: str, path: str, body: Any, sentence: str, **options: Any) -> None:
+    """The request is refused by the policy with this sentence."""
+    with pytest.raises(ApiError) as caught:
+        client.request(method, f"/api/v1/namespaces/{TEAM}/pods{path}", body, **options)
+    assert "ValidatingAdmissionPolicy 'covey-pods'" in str(caught.value)
+    assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("pod", "sentence"),
+    [
+        (manifest(labels=MEMBER), "must be created with the scheduling gate scheduling.covey.dev/gang"),
+        (manifest(labels=MEMBER, gated=True), "you may not create PodGroups here"),
+        (manifest(labels={"scheduling.covey.dev/extender": "active"}), "are set, changed and removed by Covey alone"),
+        (manifest(labels={"topology.covey.dev/rack": "r0"}), "are set, changed and removed by Covey alone"),
+        (manifest(annotations={"scheduling.covey.dev/pinned": "1"}), "are set, changed and removed by Covey alone"),
+        (manifest(gated=True, spec={"affinity": PINNED}), "is chosen by Covey alone"),
+    ],
+    ids=["a member without gate", "a member", "a Service's label", "a domain", "a mark", "a pin"],
+)
+def test_no_pod_is_born_with(tenant: ApiClient, pod: Object, sentence: str) -> None:
+    denied(tenant, "POST", "", pod, sentence)
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        manifest(),
+        manifest(spec={"affinity": PINNED}),
+        manifest(gated=True),
+        manifest(labels={"covey.dev/team": "a"}, annotations={"example.com/scheduling.covey.dev": "x"}),
+    ],
+    ids=["a plain pod", "a plain pod for one node", "a pod with our gate, of no group", "labels of others"],
+)
+def test_a_tenants_own_pods_pass(tenant: ApiClient, pod: Object) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/pods"
+    tenant.request("POST", path, pod)
+    tenant.request("PATCH", f"{path}/own", {"metadata": {"labels": {"mine": "yes"}}})
+    tenant.request("DELETE", f"{path}/own?gracePeriodSeconds=0")
+
+
+def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
+    lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    denied(tenant, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")
+    denied(cluster.client, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")
+
+
+def test_nobody_lifts_the_gate_of_a_pod_of_no_group(tenant: ApiClient) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/pods"
+    tenant.request("POST", path, manifest(gated=True))
+    denied(tenant, "PATCH", "/own", [{"op": "remove", "path": "/spec/schedulingGates/0"}], "are lifted by Covey alone")
+    tenant.request("DELETE", f"{path}/own?gracePeriodSeconds=0")
+
+
+def test_nobody_pins_a_member(tenant: ApiClient, waiting: Object) -> None:
+    denied(tenant, "PATCH", f"/{name_of(waiting)}", {"spec": {"affinity": PINNED}}, "is chosen by Covey alone")
+
+
+@pytest.mark.parametrize("kind", ["labels", "annotations"])
+@pytest.mark.parametrize("value", ["forged", None])
+def test_nobody_touches_marks(tenant: ApiClient, waiting: Object, kind: str, value: str | None) -> None:
+    key = {"labels": "scheduling.covey.dev/pod-group", "annotations": "scheduling.covey.dev/release"}[kind]
+    if value is None and kind == "annotations":
+        return  # there is none to take away, which would change nothing
+    body = {"metadata": {kind: {key: value}}}
+    denied(tenant, "PATCH", f"/{name_of(waiting)}", body, "are set, changed and removed by Covey alone")
+
+
+def test_marks_are_not_written_by_way_of_the_status(cluster: Cluster, waiting: Object) -> None:
+    body = {"metadata": {"annotations": {"scheduling.covey.dev/release": "Timeout"}}}
+    denied(cluster.client, "PATCH", f"/{name_of(waiting)}/status", body, "are set, changed and removed by Covey alone")
+
+
+def test_a_member_keeps_its_owners_rights(tenant: ApiClient, waiting: Object) -> None:
+    path = f"/api/v1/namespaces/{TEAM}/pods/{name_of(waiting)}"
+    tenant.request("PATCH", path, {"metadata": {"labels": {"mine": "yes"}, "annotations": {"example.com/note": "x"}}})
+    tenant.request("DELETE", path)
+
+
+def test_who_may_create_groups_may_create_members(cluster: Cluster) -> None:
+    """Ready trees: other controllers' pods under groups of their own."""
+    path = f"/api/v1/namespaces/{TEAM}/pods"
+    cluster.api("POST", path, manifest("ready", labels=MEMBER, gated=True))
+    cluster.api("DELETE", f"{path}/ready?gracePeriodSeconds=0")
+
+
+def test_a_tenant_sees_what_a_resource_became_and_changes_none_of_it(tenant: ApiClient, waiting: Object) -> None:
+    assert waiting
+    groups = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{TEAM}/podgroups"
+    [first, *_] = tenant.request("GET", groups)["items"]
+    with pytest.raises(ApiError, match="cannot delete resource"):
+        tenant.request("DELETE", f"{groups}/{name_of(first)}")
