@@ -93,8 +93,9 @@ $(WHEELS): requirements/run.txt requirements/build.txt
 		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
 	@touch $@
 
-lint: $(LINT) ## Lint the image as checkov does (its own virtual environment, 450 MB)
+lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile
+	@PYTHONPATH=dev $(BIN)/python dev/lint_chart.py $(LINTERS)
 
 # checkov and kubernetes-validate have a hundred packages; nothing else needs them.
 $(LINT): requirements/lint.txt
@@ -103,7 +104,8 @@ $(LINT): requirements/lint.txt
 	@$(LINTERS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
 	@touch $@
 
-cluster: $(READY) binaries ## Leave a local cluster running and print its kubeconfig
+cluster: $(READY) binaries ## Leave a local cluster running, for helm install, and print its kubeconfig
+	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
 	@PYTHONPATH=dev $(BIN)/python -m localcluster --detach $(ARGS)
 
 .PHONY: binaries

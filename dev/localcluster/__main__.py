@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from localcluster import TROUBLES, Cluster, Nodes, cleanup
+from localcluster.binaries import ensure_tool
 from localcluster.nodes import Preset
 from localcluster.programs import ROOT
 
@@ -74,11 +75,12 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _introduce(cluster: Cluster, nodes: Nodes, seconds: float) -> None:
+    programs = (Path(sys.executable).parent, ensure_tool("helm").parent, cluster.binary("kubectl").parent)
     print(
         f"A cluster of {len(nodes)} simulated nodes ({nodes.blocks} blocks x {nodes.racks} racks x {nodes.nodes} nodes, "
         f"{nodes.gpus} GPUs each) is working after {seconds:.1f} s.\n\n"
         f"  export KUBECONFIG={cluster.kubeconfig}\n"
-        f"  export PATH={Path(sys.executable).parent}:{cluster.binary('kubectl').parent}:$PATH      # covey and its kubectl\n"
+        f"  export PATH={':'.join(map(str, programs))}:$PATH      # covey, helm and kubectl\n"
     )
     for process in cluster.processes.values():
         print(f"  {process.name:<24} pid {process.pid:<8} {process.log}")

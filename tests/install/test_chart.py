@@ -248,3 +248,23 @@ def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
         if each["kind"] == "ConfigMap":
             each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_the_table_of_rights_in_the_docs_is_the_charts(offline: Helm) -> None:
+    rows = set()
+    objects = offline.render()
+    roles = {(each["kind"], each["metadata"]["name"]): each for each in objects if each["kind"].endswith("Role")}
+    for binding in objects:
+        role = roles.get((binding["roleRef"]["kind"], binding["roleRef"]["name"])) if "roleRef" in binding else None
+        if role is None:
+            continue
+        where = "cluster" if role["metadata"]["name"].endswith("-cluster") else "watched namespaces"
+        where = role["metadata"].get("namespace", where)
+        for rule in role["rules"]:
+            prefixes = [f"{group}/" if group else "" for group in rule["apiGroups"]]
+            resources = [f"{prefix}{resource}" for prefix in prefixes for resource in rule["resources"]]
+            named = f" {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
+            verbs = ", ".join(rule["verbs"])
+            rows.add(f"| {binding['subjects'][0]['name']} | {where} | {', '.join(resources)}{named} | {verbs} |")
+    text = (ROOT / "docs" / "installation.md").read_text().splitlines()
+    assert {line for line in text if line.startswith(("| covey-operator |", "| covey-scheduler |"))} == rows

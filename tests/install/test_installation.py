@@ -188,8 +188,9 @@ def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: He
 
 
 def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
-    cluster: Cluster, helm: Helm, certificates: Object
+    cluster: Cluster, helm: Helm, uninstall: Callable[[], str], certificates: Object
 ) -> None:
+    uninstall()
     cluster.apply(certificates)
     said = helm.install({"scheduler": {"mode": "Existing"}, "replicas": 2})
     assert "your kube-scheduler must call Covey" in said

@@ -48,11 +48,12 @@ def waiting(cluster: Cluster, tenant: ApiClient) -> Iterator[Object]:
     eventually(lambda: not pods(cluster, TEAM), 60, "its pods are gone")
 
 
-def manifest(name: str = "own", *, gated: bool = False, spec: Object | None = None, **metadata: Any) -> Object:
+def manifest(*, gated: bool = False, spec: Object | None = None, **metadata: Any) -> Object:
+    """A pod with a name that no other has: kwok may delete a namesake of one that went."""
     container = {"name": "main", "image": "registry.test/job:1"}
     gates = [{"name": GATE}] if gated else []
     return {
-        "metadata": {"name": name, **metadata},
+        "metadata": {"generateName": "own-", **metadata},
         "spec": {"containers": [container], "schedulingGates": gates, **(spec or {})},
     }
 
@@ -93,9 +94,9 @@ def test_no_pod_is_born_with(tenant: ApiClient, pod: Object, sentence: str) -> N
 )
 def test_a_tenants_own_pods_pass(tenant: ApiClient, pod: Object) -> None:
     path = f"/api/v1/namespaces/{TEAM}/pods"
-    tenant.request("POST", path, pod)
-    tenant.request("PATCH", f"{path}/own", {"metadata": {"labels": {"mine": "yes"}}})
-    tenant.request("DELETE", f"{path}/own?gracePeriodSeconds=0")
+    made = f"{path}/{name_of(tenant.request('POST', path, pod))}"
+    tenant.request("PATCH", made, {"metadata": {"labels": {"mine": "yes"}}})
+    tenant.request("DELETE", f"{made}?gracePeriodSeconds=0")
 
 
 def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
@@ -106,9 +107,10 @@ def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Objec
 
 def test_nobody_lifts_the_gate_of_a_pod_of_no_group(tenant: ApiClient) -> None:
     path = f"/api/v1/namespaces/{TEAM}/pods"
-    tenant.request("POST", path, manifest(gated=True))
-    denied(tenant, "PATCH", "/own", [{"op": "remove", "path": "/spec/schedulingGates/0"}], "are lifted by Covey alone")
-    tenant.request("DELETE", f"{path}/own?gracePeriodSeconds=0")
+    name = name_of(tenant.request("POST", path, manifest(gated=True)))
+    lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
+    denied(tenant, "PATCH", f"/{name}", lift, "are lifted by Covey alone")
+    tenant.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
 
 
 def test_nobody_pins_a_member(tenant: ApiClient, waiting: Object) -> None:
@@ -139,8 +141,8 @@ def test_a_member_keeps_its_owners_rights(tenant: ApiClient, waiting: Object) ->
 def test_who_may_create_groups_may_create_members(cluster: Cluster) -> None:
     """Ready trees: other controllers' pods under groups of their own."""
     path = f"/api/v1/namespaces/{TEAM}/pods"
-    cluster.api("POST", path, manifest("ready", labels=MEMBER, gated=True))
-    cluster.api("DELETE", f"{path}/ready?gracePeriodSeconds=0")
+    made = name_of(cluster.api("POST", path, manifest(labels=MEMBER, gated=True)))
+    cluster.api("DELETE", f"{path}/{made}?gracePeriodSeconds=0")
 
 
 def test_a_tenant_sees_what_a_resource_became_and_changes_none_of_it(tenant: ApiClient, waiting: Object) -> None:
