@@ -69,11 +69,7 @@ image: ## Build the image for both architectures, with docker buildx or podman
 		--build-arg CREATED=$$(git log -1 --format=%cI) --build-arg SOURCE=$(SOURCE) $(ARGS) .
 
 # One wheel for each package, for the Python of the Dockerfile; a Debian release runs those for any older glibc.
-image-test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
-	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score promtool prometheus > /dev/null
-	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
-
-check: $(READY) ## Find every wheel of the image for amd64 and arm64, by hash (asks the package index)
+image-check: $(READY) ## Find every wheel of the image for amd64 and arm64, by hash (asks the package index)
 	@for machine in x86_64 aarch64; do \
 		rm -rf build/image-check && \
 		$(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes --only-binary=:all: \
