@@ -82,6 +82,8 @@ def certificates() -> Object:
 
 
 def test_install_gives_a_working_set(cluster: Cluster, helm: Helm) -> None:
+    labels = cluster.api("GET", f"/api/v1/namespaces/{NAMESPACE}")["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
     said = helm.install()
     assert "kubectl apply -f examples/disaggregated.yaml" in said
     await_covey(cluster)
@@ -210,7 +212,7 @@ def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
 def test_kustomize_installs_the_same(cluster: Cluster, uninstall: Callable[[], str]) -> None:
     uninstall()
     overlay = str(ROOT / "manifests" / "overlays" / "ha")
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", overlay)
+    cluster.kubectl("apply", "-k", overlay)
     await_covey(cluster, replicas=2)
     assert len(apply_example(cluster)) == 16
 
