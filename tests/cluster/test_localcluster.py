@@ -96,7 +96,13 @@ def test_nodes_are_ready_and_carry_what_was_described(cluster: Cluster, nodes: A
     assert len(names) == 8
 
     found = cluster.api("GET", "/api/v1/nodes/x-node-1-0-1")
-    assert found["status"]["allocatable"] == {"cpu": "128", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "4"}
+    assert found["status"]["allocatable"] == {
+        "cpu": "128",
+        "memory": "1Ti",
+        "ephemeral-storage": "1Ti",
+        "pods": "110",
+        "nvidia.com/gpu": "4",
+    }
     assert found["spec"]["taints"] == [{"key": "dedicated", "value": "llm", "effect": "NoSchedule"}]
     assert (
         found["metadata"]["labels"].items()

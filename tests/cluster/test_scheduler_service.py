@@ -27,6 +27,9 @@ Json = dict[str, Any]
 HOST = "covey-scheduler-extender.covey-system.svc"
 LABEL = "scheduling.covey.dev/extender"
 
+#: A preemption call as kube-scheduler sends it, without candidates.
+PREEMPT = b'{"Pod": {"metadata": {}}, "NodeNameToMetaVictims": {}}'
+
 
 @dataclass
 class Service:
@@ -160,7 +163,7 @@ def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nod
         connected.connect()
         assert connected.sock.getpeercert(binary_form=True) == ssl.PEM_cert_to_DER_cert(wanted.decode())
     with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
-        ask(service.connect(old), "/guard/preempt", b"{}")
+        ask(service.connect(old), "/guard/preempt", PREEMPT)
     bench.unit("after", Role("decode", size=2)).wait_bound(2)
 
 
@@ -182,7 +185,7 @@ def test_one_of_two_ready_replicas_answers_and_wears_the_label(
         return sorted(each["metadata"]["name"] for each in found)
 
     def status(name: str) -> int:
-        return ask(connection(cluster.processes[f"covey-{name}"], own), "/guard/preempt", b"{}")[0]
+        return ask(connection(cluster.processes[f"covey-{name}"], own), "/guard/preempt", PREEMPT)[0]
 
     try:
         for name in names:
