@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
-from covey.kube.errors import Invalid, KubeError, NotFound
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, NotFound
 from covey.kube.resources import PODS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
@@ -42,12 +43,21 @@ def says_arrived(pod: core.Pod) -> bool:
 
 
 class Pinned(Enum):
-    """What became of a pin."""
+    """What became of a pin. ``DENIED``: the API server does not take it, although the pod has not changed."""
 
     DONE = "done"
     GONE = "gone"
     CONFLICT = "conflict"
     DROPPED = "dropped"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class PinResult:
+    """What became of a pin, and, where it was denied, the server's words."""
+
+    outcome: Pinned
+    said: str = ""
 
 
 class PodWriter:
@@ -63,37 +73,48 @@ class PodWriter:
         self._released: OrderedDict[str, None] = OrderedDict()
 
     async def pin(
-        self, pod: core.Pod, node: str, domains: Mapping[str, str], dropped: Callable[[], bool] = lambda: False
-    ) -> Pinned:
-        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so."""
+        self,
+        pod: core.Pod,
+        node: str,
+        domains: Mapping[str, str],
+        dropped: Callable[[], bool] = lambda: False,
+        *,
+        dry_run: bool = False,
+    ) -> PinResult:
+        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so.
+
+        With ``dry_run`` the API server only says whether it would take the pin.
+        """
         refused = 0
+        said = ""
         for attempt in range(ATTEMPTS):
-            async with self._slots:
-                if dropped():
-                    return Pinned.DROPPED
-                try:
+            try:
+                async with self._slots:
+                    if dropped():
+                        return PinResult(Pinned.DROPPED)
+                    operations = pin_patch(pod, node, domains)
+                    meta = pod.metadata
                     await self._client.json_patch(
-                        PODS,
-                        pod.metadata.name,
-                        pod.metadata.namespace,
-                        pin_patch(pod, node, domains),
-                        type=core.Pod,
+                        PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod
                     )
-                except NotFound:
-                    return Pinned.GONE
-                except KubeError as error:
-                    refused += isinstance(error, Invalid)
-                    log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
-                else:
-                    return Pinned.DONE
+            except NotFound:
+                return PinResult(Pinned.GONE)
+            except KubeError as error:
+                refused += isinstance(error, Invalid)
+                said = _words(error)
+                final = _final(error)
+                log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
+            else:
+                return PinResult(Pinned.DONE)
+            before = pod.metadata.resource_version
             verdict, pod = await self._look_again(pod, node)
             if verdict is not None:
-                return verdict
-            if refused >= REFUSALS:
-                return Pinned.CONFLICT
+                return PinResult(verdict)
+            if refused >= REFUSALS or (final and pod.metadata.resource_version == before):
+                break
             if not refused and attempt + 1 < ATTEMPTS:
                 await self._sleep(FIRST_WAIT * 2**attempt)
-        return Pinned.CONFLICT
+        return PinResult(Pinned.DENIED, said)
 
     async def release(self, pod: core.Pod, reason: str) -> bool:
         """Ask the operator to replace an unbound pod. False when it is bound, gone, or released already."""
@@ -158,3 +179,13 @@ class PodWriter:
         if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
             return Pinned.CONFLICT, latest
         return None, latest
+
+
+def _final(error: KubeError) -> bool:
+    """The same patch of the same version of the pod would be denied again (a patch has tests: it may be the version)."""
+    return isinstance(error, BadRequest | Forbidden | Invalid)
+
+
+def _words(error: KubeError) -> str:
+    """What the API server said, as people should read it."""
+    return (error.message if isinstance(error, ApiError) else "") or str(error)

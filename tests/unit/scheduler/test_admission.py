@@ -10,13 +10,15 @@ import pytest
 from covey.api import core, times
 from covey.scheduler import admission
 from covey.scheduler.admission import Admission
+from covey.placement.model import Refusal, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.lives import Lives
+from covey.scheduler.parking import FIRST, LONGEST, Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.writer import Pinned
+from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
 
 
@@ -26,10 +28,19 @@ class Writer:
     def __init__(self) -> None:
         self.pinned: dict[str, str] = {}
         self.released: list[str] = []
+        #: A pod whose pin the API server denies, and how often a pin was asked for.
+        self.denied = ""
+        self.asked = 0
 
-    async def pin(self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object) -> Pinned:
-        self.pinned[found.metadata.name] = place
-        return Pinned.DONE
+    async def pin(
+        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, dry_run: bool
+    ) -> PinResult:
+        self.asked += 1
+        if found.metadata.name == self.denied:
+            return PinResult(Pinned.DENIED, "policy says no")
+        if not dry_run:
+            self.pinned[found.metadata.name] = place
+        return PinResult(Pinned.DONE)
 
     async def release(self, found: core.Pod, _reason: str) -> bool:
         self.released.append(found.metadata.name)
@@ -47,10 +58,18 @@ class Loop:
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         reservations = Reservations(made, reserve_after=300.0)
         committer = Committer(made, writer)
+        self.now = 0.0
+        parking = Parking(lambda: self.now)
         self.admission = Admission(
-            made, committer, writer, queueing, reservations, recorder, Lives(), decided=lambda _root: None
+            *(made, committer, writer, queueing, reservations, recorder, Lives()),
+            decided=lambda _root: None,
+            parking=parking,
         )
         self.admission.begin()
+
+    def place(self, name: str) -> str:
+        """Where a pod was decided to go."""
+        return self.cache.capacity.assumed[f"uid-{name}"]
 
     async def turn(self) -> dict[str, str]:
         """One pass; returns the pods that it gave places, and where."""
@@ -223,3 +242,105 @@ async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
     assert excluded_for() == 0.0
     queueing.exclude(unit, "n1", "still not")
     assert excluded_for() == 120.0
+
+
+async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens() -> None:
+    loop = Loop(cache(node("n1"), node("n2"), *tree("one", replicas=2, minimum=2)))
+    loop.writer.denied = "one-decode-1-0"
+    assert set(await loop.turn()) == {"one-decode-0-0"}
+    decision = loop.admission.decision(("ns", "one"))
+    assert decision.reason == "PinDenied"
+    assert decision.message.startswith("the API server denied the pin of pod one-decode-1-0 to node n")
+    assert decision.message.endswith(": policy says no")
+    put(loop.cache, member("decode", 0, root="one", pin=loop.place("one-decode-0-0"), gpus=8))
+    asked = loop.writer.asked
+    for number in range(50):
+        put(loop.cache, node(f"new-{number}"))
+        loop.admission.mark(("ns", "one"))
+        assert await loop.turn() == {}
+    assert loop.writer.asked == asked
+    # A retry asks for the one pod that has no place yet, and each comes later than the one before.
+    times = 0
+    while loop.now < 100.0:
+        loop.now += 0.5
+        loop.admission.mark(("ns", "one"))
+        await loop.turn()
+    times = loop.writer.asked - asked
+    assert times == 5  # after 2, 4, 8, 16, 32 s
+    loop.writer.denied = ""
+    loop.now += LONGEST
+    loop.admission.mark(("ns", "one"))
+    assert set(await loop.turn()) == {"one-decode-1-0"}
+
+
+async def test_a_gang_with_a_denied_pod_takes_no_room_for_the_others_again() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made))
+    loop.writer.denied = "one-decode-1-0"
+    assert set(await loop.turn()) == {"one-decode-0-0"}
+    # Its time is up: the mate is replaced, and its place with it.
+    drop(loop.cache, member("decode", 0, root="one"))
+    put(loop.cache, member("decode", 0, root="one", name="successor", gates=(GATE,), gpus=8))
+    loop.now += FIRST
+    loop.admission.mark(("ns", "one"))
+    assert await loop.turn() == {}
+    assert loop.writer.asked > 2
+    assert sum(loop.cache.capacity.room.free(name)["nvidia.com/gpu"] for name in ("n1", "n2")) == 16
+    # Nor after a restart: the root's status tells the next process.
+    said = {"conditions": [{"type": "Admitted", "status": "False", "reason": "PinDenied", "message": "policy"}]}
+    root = group("one", composite=True, minimum=1, desired=1, status=said)
+    loop = Loop(cache(node("n1"), node("n2"), root, *made[1:]))
+    loop.writer.denied = "one-decode-1-0"
+    assert await loop.turn() == {}
+
+
+async def test_a_gang_that_met_the_limit_is_planned_again_later_and_only_if_something_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def limited(gang: Any, *_: Any, **__: Any) -> Any:
+        asked.append(gang.name)
+        return Refusal(Verdict.UNKNOWN, ())
+
+    monkeypatch.setattr(admission, "plan_minimum", limited)
+    loop = Loop(cache(node("n1"), *tree("hard")))
+    await loop.turn()
+    assert loop.admission.decision(("ns", "hard")).reason == "SearchLimit"
+    for number in range(20):
+        put(loop.cache, node(f"new-{number}"))
+        await loop.turn()
+    assert len(asked) == 1
+    loop.now += FIRST
+    loop.admission._resume(("ns", "hard"))
+    await loop.turn()
+    assert len(asked) == 2
+    loop.now += 2 * FIRST
+    loop.admission._resume(("ns", "hard"))  # nothing has changed since
+    await loop.turn()
+    assert len(asked) == 2
+    put(loop.cache, node("another"))
+    await loop.turn()
+    assert len(asked) == 3
+
+
+async def test_a_gang_on_which_the_planner_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = admission.plan_minimum
+    asked: list[str] = []
+
+    def fail(gang: Any, *_: Any, **__: Any) -> Any:
+        asked.append(gang.name)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(admission, "plan_minimum", fail)
+    loop = Loop(cache(node("n1"), *tree("a")))
+    for number in range(20):
+        put(loop.cache, node(f"new-{number}"))
+        loop.admission.mark(("ns", "a"))
+        await loop.turn()
+    assert len(asked) == 1
+    monkeypatch.setattr(admission, "plan_minimum", real)
+    loop.now += FIRST
+    loop.admission._resume(("ns", "a"))
+    assert set(await loop.turn()) == {"a-decode-0-0"}
+    assert loop.admission.decision(("ns", "a")).reason is None

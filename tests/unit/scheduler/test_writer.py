@@ -31,6 +31,7 @@ async def test_a_pin_that_nobody_takes_is_given_up_after_the_last_attempt() -> N
         slept.append(seconds)
 
     api: Any = Silent()
-    assert await PodWriter(api, sleep=sleep).pin(member("decode", 0, gates=(GATE,)), "n1", {}) is Pinned.CONFLICT
+    result = await PodWriter(api, sleep=sleep).pin(member("decode", 0, gates=(GATE,)), "n1", {})
+    assert result.outcome is Pinned.DENIED
     assert api.asked == ATTEMPTS
     assert slept == [FIRST_WAIT * 2**number for number in range(ATTEMPTS - 1)]
