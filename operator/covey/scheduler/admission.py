@@ -118,11 +118,16 @@ class Admission:
     async def run(self) -> None:
         """Decide for ever."""
         self.begin()
-        while True:
-            await self._wake.wait()
-            await asyncio.sleep(GATHER)
-            self._wake.clear()
-            await self._pass()
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(GATHER)
+                self._wake.clear()
+                await self._pass()
+        finally:
+            self._leads = False
+            for task in self._commits:  # whoever does not lead any more decides nothing: what was not sent is dropped
+                task.cancel()
 
     def begin(self) -> None:
         """Look at everything; until then nothing that happens is noted, for a replica that only stands by."""

@@ -65,10 +65,12 @@ class StatusWriter:
         decision: Callable[[Key], Decision],
         lives: Lives,
         *,
+        leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._lives = lives
+        self._leads = leads
         self._client = client
         self._decision = decision
         self._clock = clock
@@ -142,7 +144,7 @@ class StatusWriter:
         self._lasting.pop(root, None)
 
     async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> bool:
-        """Write a group's status unless it is there; False when the group is gone."""
+        """Write a group's status unless it is there; False when the group is gone, or the lease is lost."""
         uid = group.metadata.uid
         if status == observed(group):
             written.pop(uid, None)
@@ -157,6 +159,8 @@ class StatusWriter:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": uid},
             "status": status,
         }
+        if not self._leads():
+            return False
         try:
             await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status")
         except (NotFound, Conflict):

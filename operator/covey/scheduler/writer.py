@@ -1,22 +1,26 @@
 """The three patches that the scheduler process sends to pods: pin, release, wake. Each tests the pod's UID.
 
 Every failed test of a JSON patch is the same 422, so after one the pod is read again to know what happened; an
-answer that was lost is found out the same way. Nothing here remembers anything.
+answer that was lost is found out the same way.
+
+A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
+know that nothing of it is under way any more (``settled``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, NotFound
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, LeaseLost, NotFound, Unreachable
 from covey.kube.resources import PODS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
@@ -28,6 +32,9 @@ log = get_logger(__name__)
 #: Attempts at one pin, and the seconds before the second; the wait doubles. About 25 s in all.
 ATTEMPTS: Final = 8
 FIRST_WAIT: Final = 0.2
+#: Seconds for one patch, repetitions on the way included. A holder of the lease stops acting 5 s before anybody else
+#: may take it, so what it sent last has come, or never will, by then.
+PATIENCE: Final = 5.0
 #: A patch that fails its tests this often against a pod that was just read is refused for another reason.
 REFUSALS: Final = 3
 #: How the wake annotation ends while a barrier holds a bind call for the pod, and when it holds it no more.
@@ -67,10 +74,25 @@ class PodWriter:
         self, client: Client, *, in_flight: int = 64, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._client = client
+        self._may: Callable[[], bool] = _always
+        self._under_way: set[asyncio.Task[core.Pod]] = set()
         self._slots = asyncio.Semaphore(in_flight)
         self._sleep = sleep
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
         self._released: OrderedDict[str, None] = OrderedDict()
+
+    def while_leading(self, leads: Callable[[], bool]) -> Self:
+        """The same writer for decisions: before each patch it is asked whether this process still leads."""
+        twin = copy.copy(self)
+        twin._may = leads  # noqa: SLF001 - of its own class
+        return twin
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until no patch is under way, for at most so long; False when some still are."""
+        if not self._under_way:
+            return True
+        _, left = await asyncio.wait(self._under_way, timeout=seconds)
+        return not left
 
     async def pin(
         self,
@@ -81,7 +103,7 @@ class PodWriter:
         *,
         dry_run: bool = False,
     ) -> PinResult:
-        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so.
+        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so, or the lease is lost.
 
         With ``dry_run`` the API server only says whether it would take the pin.
         """
@@ -90,13 +112,9 @@ class PodWriter:
         for attempt in range(ATTEMPTS):
             try:
                 async with self._slots:
-                    if dropped():
+                    if dropped() or not self._may():
                         return PinResult(Pinned.DROPPED)
-                    operations = pin_patch(pod, node, domains)
-                    meta = pod.metadata
-                    await self._client.json_patch(
-                        PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod
-                    )
+                    await self._send(pod, pin_patch(pod, node, domains), dry_run=dry_run)
             except NotFound:
                 return PinResult(Pinned.GONE)
             except KubeError as error:
@@ -155,7 +173,7 @@ class PodWriter:
                 if latest is None:
                     return False
                 await self._patch(latest, annotate_patch(latest, annotations))
-        except (NotFound, Invalid):
+        except (NotFound, Invalid, LeaseLost):
             return False
         except KubeError as error:
             log.warning("annotation failed", namespace=meta.namespace, pod=meta.name, error=str(error))
@@ -164,7 +182,25 @@ class PodWriter:
 
     async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]]) -> None:
         async with self._slots:
-            await self._client.json_patch(PODS, pod.metadata.name, pod.metadata.namespace, operations, type=core.Pod)
+            if not self._may():
+                raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
+            await self._send(pod, operations)
+
+    async def _send(
+        self, pod: core.Pod, operations: Sequence[Mapping[str, object]], *, dry_run: bool = False
+    ) -> None:
+        """Send one patch, and see it through even when the caller is cancelled."""
+        meta = pod.metadata
+        sending = self._client.json_patch(PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod)
+        task = asyncio.get_running_loop().create_task(_within(PATIENCE, sending))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[core.Pod]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to look at it
 
     async def _look_again(self, pod: core.Pod, node: str) -> tuple[Pinned | None, core.Pod]:
         """Why a pin failed: a verdict, or None and the pod as it is now, to try again with."""
@@ -179,6 +215,18 @@ class PodWriter:
         if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
             return Pinned.CONFLICT, latest
         return None, latest
+
+
+def _always() -> bool:
+    return True
+
+
+async def _within(seconds: float, sending: Awaitable[core.Pod]) -> core.Pod:
+    try:
+        async with asyncio.timeout(seconds):
+            return await sending
+    except TimeoutError as error:
+        raise Unreachable(f"no answer within {seconds:g} s") from error
 
 
 def _final(error: KubeError) -> bool:
