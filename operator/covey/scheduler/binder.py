@@ -5,7 +5,8 @@ the lease, from a synced cache only. Nothing is lost with the process: kube-sche
 
 While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
 were taken meanwhile is over-committed. So every node is checked once more before a gang goes. If one fails, every
-waiting call of the gang fails, and the pods that cannot go are released, to be planned again.
+waiting call of the gang fails, and the pods that cannot go are released, to be planned again. So it is where the pins
+do not keep a level that the gang requires (``levels``).
 
 The Binding carries the pod's UID, else a new pod of the same name would land on the old one's node. A 409 may be our
 own success whose answer was lost: the pod is read, and this incarnation on this node is success.
@@ -20,15 +21,23 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from covey.api import core
-from covey.api.constants import DEFAULT_SCHEDULER_NAME, RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
+from covey.api.constants import (
+    DEFAULT_SCHEDULER_NAME,
+    RELEASE_CAPACITY_TAKEN,
+    RELEASE_CONFLICT,
+    RELEASE_NODE_LOST,
+)
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.placement.inventory import ANTI_AFFINITY, HOST_PORTS
+from covey.placement.model import Topology
 from covey.scheduler import podstate
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.gangs import Surroundings, UnplannableError, build_gang
+from covey.scheduler.levels import Astray, astray, requires_levels
 from covey.scheduler.membership import refusal, refusal_of_stranger
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
@@ -61,7 +70,10 @@ def leaving(cache: Cache, node: str) -> list[core.Pod]:
 
 
 class Binder:
-    """Answers bind calls; an empty answer is success. ``served``: the profiles whose pods of no group may be bound."""
+    """Answers bind calls; an empty answer is success.
+
+    ``served``: the profiles whose pods of no group may be bound. ``topology``: the one that a root is planned in.
+    """
 
     def __init__(
         self,
@@ -71,6 +83,7 @@ class Binder:
         *,
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
         in_flight: int = 64,
+        topology: Callable[[core.Group], Topology] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -78,6 +91,7 @@ class Binder:
         self._client = client
         self._writer = writer
         self._served = frozenset(served)
+        self._topology = topology
         self._slots = asyncio.Semaphore(in_flight)
         self._clock = clock
         self._sleep = sleep
@@ -215,6 +229,10 @@ class Binder:
         pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]
         if not pods:
             return
+        lost = self._astray(unit)
+        if lost is not None:
+            self._give_up_pins(unit, lost)
+            return
         failed = self._failing(pods)
         if failed:
             self._give_up(unit, failed)
@@ -237,6 +255,30 @@ class Binder:
                 why = None if index.root_of_pod(pod) == root else GROUP_GONE
             if why is not None:
                 self._answer(call, _success_if_bound(pod, call.node, why))
+
+    def _astray(self, unit: Unit) -> Astray | None:
+        """Pins that do not keep the levels that the unit requires; nothing is said where no plan could be made."""
+        if self._topology is None or not requires_levels(unit):
+            return None
+        try:
+            topology = self._topology(unit.root)
+            gang = build_gang(unit, topology, self._cache.capacity.shape, Surroundings())
+        except (LookupError, UnplannableError):
+            return None
+        # A Binding that is under way cannot be stopped.
+        settled = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)} | self._going
+        return astray(gang, topology, lambda node: self._cache.path(topology, node), settled.__contains__)
+
+    def _give_up_pins(self, unit: Unit, lost: Astray) -> None:
+        """Fail every waiting call of a unit and have the pods replaced whose pins are no part of any plan."""
+        why = f"{lost.why}; the gang is planned again"
+        meta = unit.root.metadata
+        log.warning("gang torn between domains", namespace=meta.namespace, root=meta.name, why=why)
+        self._fail_unit(unit.key, why)
+        for uid in lost.pods:
+            pod = self._cache.index.pod(uid)
+            if pod is not None:
+                self._spawn(self._writer.release(pod, RELEASE_CONFLICT))
 
     def _failing(self, pods: Sequence[core.Pod]) -> list[tuple[core.Pod, str]]:
         """Pods that could not go to their node now, each judged without those already found."""

@@ -141,9 +141,17 @@ class Process:
         settings = self._settings
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
-        binder = Binder(cache, client, writer, served=settings.scheduler_names, in_flight=settings.connections)
+        topologies = Topologies(cache)
+        binder = Binder(
+            cache,
+            client,
+            writer,
+            served=settings.scheduler_names,
+            in_flight=settings.connections,
+            topology=topologies.choose,
+        )
         waker = Waker(cache, writer)
-        leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, self._leads)
+        leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads)
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
@@ -206,9 +214,9 @@ class _Leader:
         cache: Cache,
         writer: PodWriter,
         binder: Binder,
+        topologies: Topologies,
         leads: Callable[[], bool],
     ) -> None:
-        topologies = Topologies(cache)
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives = Lives()
