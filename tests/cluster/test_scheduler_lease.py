@@ -42,9 +42,7 @@ def renewed(cluster: Cluster) -> str:
     return str(cluster.api("GET", LEASE)["spec"]["renewTime"])
 
 
-def test_many_namespaces_leave_connections_for_everything_else(
-    bench: Bench, nodes: AddNodes, cluster: Cluster
-) -> None:
+def test_many_namespaces_leave_connections_for_everything_else(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:
     nodes(nodes=4)
     watched = [bench.namespace, *(f"{bench.namespace}-{number}" for number in range(1, NAMESPACES))]
     cluster.start_covey("scheduler", "--leader-elect=true", *(f"--namespace={name}" for name in watched))

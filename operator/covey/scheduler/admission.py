@@ -183,7 +183,7 @@ class Admission:
         try:
             yield
         except Exception:
-            log.exception("planning failed", namespace=root[0], root=root[1])
+            log.exception("planning failed", namespace=root.namespace, root=root.name)
             self._fail(root)
 
     def _fail(self, root: Key) -> None:
@@ -195,7 +195,9 @@ class Admission:
     def _park(self, root: Key, entry: Entry, reason: str, message: str) -> None:
         """Leave a unit alone for a while, and say why."""
         self._parking.park(root, reason, message)
-        self._enter(root, replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True))
+        self._enter(
+            root, replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True)
+        )
         self._alarm(root, self._entries[root])
 
     def _assess(self, root: Key) -> None:
@@ -363,7 +365,7 @@ class Admission:
         refused = self._reservations.consider(refused, answer)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
         if entry.decision.message != refused.decision.message:
-            log.info("gang refused", namespace=root[0], root=root[1], why=refused.decision.message)
+            log.info("gang refused", namespace=root.namespace, root=root.name, why=refused.decision.message)
             self._tell(entry.unit, "Warning", refused.decision.reason or "", refused.decision.message)
         if answer.verdict is Verdict.UNKNOWN:
             self._park(root, refused, REASON_UNKNOWN, refused.decision.message)
@@ -407,8 +409,8 @@ class Admission:
         done = committed.outcomes.get(Pinned.DONE, 0)
         log.info(
             "gang admitted" if done == len(placements) else "gang partly admitted",
-            namespace=root[0],
-            root=root[1],
+            namespace=root.namespace,
+            root=root.name,
             kind=want.value,
             pods=done,
             of=len(placements),

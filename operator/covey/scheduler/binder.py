@@ -237,7 +237,7 @@ class Binder:
         if failed:
             self._give_up(unit, failed)
             return
-        log.info("gang released", namespace=root[0], root=root[1], pods=len(pods))
+        log.info("gang released", namespace=root.namespace, root=root.name, pods=len(pods))
         for pod in pods:
             self._going.add(pod.metadata.uid)
             self._spawn(self._go(pod, podstate.pinned(pod) or ""))
@@ -298,7 +298,7 @@ class Binder:
         """Fail every waiting call of a unit and have the pods that cannot go replaced."""
         first, cause = failed[0]
         why = f"node {podstate.pinned(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
-        log.info("gang cannot be bound", namespace=unit.key[0], root=unit.key[1], why=why, pods=len(failed))
+        log.info("gang cannot be bound", namespace=unit.key.namespace, root=unit.key.name, why=why, pods=len(failed))
         self._fail_unit(unit.key, why)
         for pod, each in failed:
             self._spawn(self._writer.release(pod, release_reason(each)))

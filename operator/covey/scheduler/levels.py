@@ -38,7 +38,9 @@ def requires_levels(unit: Unit) -> bool:
     groups = [unit.root, *(role.group for role in unit.roles)]
     groups += [replica.group for role in unit.roles for replica in role.replicas]
     wishes = [each.spec.scheduling_constraints for each in groups if each.spec.scheduling_constraints]
-    return any(rule.mode == "Required" for wish in wishes for rule in (*(wish.topology or ()), *(wish.proximity or ())))
+    levels = (rule.mode for wish in wishes for rule in wish.topology or ())
+    near = (rule.mode for wish in wishes for rule in wish.proximity or ())
+    return "Required" in levels or "Required" in near
 
 
 def astray(gang: Gang, topology: Topology, path_of: NodePath, bound: Callable[[str], bool]) -> Astray | None:

@@ -143,7 +143,7 @@ class Queueing:
     def _siblings(self, unit: Unit) -> Iterator[Key]:
         owner = unit.root.metadata.controller
         for root in self._cache.index.roots():
-            if root != unit.key and root[0] == unit.key[0]:
+            if root != unit.key and root.namespace == unit.key.namespace:
                 other = self._cache.index.unit(root)
                 theirs = other.root.metadata.controller if other else None
                 if owner and theirs and owner.uid == theirs.uid:

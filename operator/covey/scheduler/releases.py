@@ -35,7 +35,7 @@ DOUBT: Final = 5.0
 GATHER: Final = 0.5
 WORKERS: Final = 4
 
-#: ``("node", name)``, ``("unit", namespace, name)`` or ``("pod", uid)``.
+#: ``("node", name)``, ``("unit", kind, namespace, name)`` or ``("pod", uid)``.
 _Item = tuple[str, ...]
 
 
@@ -112,8 +112,8 @@ class Releases:
         match item:
             case ("node", name):
                 await self._check_node(name)
-            case ("unit", namespace, name):
-                await self._check_unit((namespace, name))
+            case ("unit", *root):
+                await self._check_unit(Key(*root))
             case ("pod", uid):
                 await self._check_pod(uid)
             case _:

@@ -186,9 +186,7 @@ class PodWriter:
                 raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
             await self._send(pod, operations)
 
-    async def _send(
-        self, pod: core.Pod, operations: Sequence[Mapping[str, object]], *, dry_run: bool = False
-    ) -> None:
+    async def _send(self, pod: core.Pod, operations: Sequence[Mapping[str, object]], *, dry_run: bool = False) -> None:
         """Send one patch, and see it through even when the caller is cancelled."""
         meta = pod.metadata
         sending = self._client.json_patch(PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod)

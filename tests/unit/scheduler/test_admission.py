@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from covey.api import core, times
+from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission
 from covey.scheduler.admission import Admission
-from covey.placement.model import Refusal, Verdict
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.lives import Lives
@@ -19,7 +19,7 @@ from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.writer import Pinned, PinResult
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 
 
 class Writer:
@@ -91,7 +91,7 @@ def tree(name: str, *, replicas: int = 1, minimum: int = 1, gpus: int = 8, **roo
 async def test_what_does_not_fit_gets_nothing_and_a_reason() -> None:
     loop = Loop(cache(node("n1"), *tree("big", replicas=2, minimum=2)))
     assert await loop.turn() == {}
-    decision = loop.admission.decision(("ns", "big"))
+    decision = loop.admission.decision(root_key("big"))
     assert decision.reason == "Infeasible"
     assert "nvidia.com/gpu" in decision.message
 
@@ -156,7 +156,7 @@ async def test_a_gang_on_which_the_planner_fails_stops_nobody(monkeypatch: pytes
     monkeypatch.setattr(admission, "plan_minimum", fail)
     loop = Loop(cache(node("n1"), *tree("a"), *tree("b")))
     assert await loop.turn() == {"b-decode-0-0": "n1"}
-    assert loop.admission.decision(("ns", "a")).message == admission.FAILED
+    assert loop.admission.decision(root_key("a")).message == admission.FAILED
 
 
 async def test_a_plan_is_dropped_when_the_world_changed_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +185,7 @@ async def test_labels_that_come_late_help_a_unit_that_lacked_them() -> None:
     wish = {"topology": [{"level": "rack", "mode": "Required"}]}
     loop = Loop(cache(node("n1"), *tree("one", schedulingConstraints=wish)))
     assert await loop.turn() == {}
-    assert loop.admission.decision(("ns", "one")).reason == "InvalidTopology"
+    assert loop.admission.decision(root_key("one")).reason == "InvalidTopology"
     put(loop.cache, node("n1", labels=labels()))
     assert loop.admission._wake.is_set()
     assert await loop.turn() == {"one-decode-0-0": "n1"}
@@ -203,7 +203,7 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
     ]
     loop = Loop(cache(node("n1", labels=labels()), *big, *late))
     assert await loop.turn() == {}
-    assert "reserved for another gang" in loop.admission.decision(("ns", "late")).message
+    assert "reserved for another gang" in loop.admission.decision(root_key("late")).message
     assert isinstance(big[0], core.Group)
     drop(loop.cache, big[0])
     assert await loop.turn() == {"late-decode-0-0": "n1"}
@@ -214,13 +214,13 @@ async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.Mon
     real = admission.assess
 
     def fail(unit: Any, *more: Any) -> Any:
-        if unit.key == ("ns", "a"):
+        if unit.key == root_key("a"):
             raise ZeroDivisionError
         return real(unit, *more)
 
     monkeypatch.setattr(admission, "assess", fail)
     assert await loop.turn() == {"b-decode-0-0": "n1"}
-    decision = loop.admission.decision(("ns", "a"))
+    decision = loop.admission.decision(root_key("a"))
     assert (decision.reason, decision.message) == ("PlannerFailed", admission.FAILED)
 
 
@@ -228,7 +228,7 @@ async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
     now = 1_000.0
     made = cache(node("n1"), *tree("one"))
     queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: now)
-    unit = made.index.unit(("ns", "one"))
+    unit = made.index.unit(root_key("one"))
     assert unit is not None
 
     def excluded_for() -> float:
@@ -248,7 +248,7 @@ async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens()
     loop = Loop(cache(node("n1"), node("n2"), *tree("one", replicas=2, minimum=2)))
     loop.writer.denied = "one-decode-1-0"
     assert set(await loop.turn()) == {"one-decode-0-0"}
-    decision = loop.admission.decision(("ns", "one"))
+    decision = loop.admission.decision(root_key("one"))
     assert decision.reason == "PinDenied"
     assert decision.message.startswith("the API server denied the pin of pod one-decode-1-0 to node n")
     assert decision.message.endswith(": policy says no")
@@ -256,20 +256,20 @@ async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens()
     asked = loop.writer.asked
     for number in range(50):
         put(loop.cache, node(f"new-{number}"))
-        loop.admission.mark(("ns", "one"))
+        loop.admission.mark(root_key("one"))
         assert await loop.turn() == {}
     assert loop.writer.asked == asked
     # A retry asks for the one pod that has no place yet, and each comes later than the one before.
     times = 0
     while loop.now < 100.0:
         loop.now += 0.5
-        loop.admission.mark(("ns", "one"))
+        loop.admission.mark(root_key("one"))
         await loop.turn()
     times = loop.writer.asked - asked
     assert times == 5  # after 2, 4, 8, 16, 32 s
     loop.writer.denied = ""
     loop.now += LONGEST
-    loop.admission.mark(("ns", "one"))
+    loop.admission.mark(root_key("one"))
     assert set(await loop.turn()) == {"one-decode-1-0"}
 
 
@@ -282,7 +282,7 @@ async def test_a_gang_with_a_denied_pod_takes_no_room_for_the_others_again() -> 
     drop(loop.cache, member("decode", 0, root="one"))
     put(loop.cache, member("decode", 0, root="one", name="successor", gates=(GATE,), gpus=8))
     loop.now += FIRST
-    loop.admission.mark(("ns", "one"))
+    loop.admission.mark(root_key("one"))
     assert await loop.turn() == {}
     assert loop.writer.asked > 2
     assert sum(loop.cache.capacity.room.free(name)["nvidia.com/gpu"] for name in ("n1", "n2")) == 16
@@ -306,17 +306,17 @@ async def test_a_gang_that_met_the_limit_is_planned_again_later_and_only_if_some
     monkeypatch.setattr(admission, "plan_minimum", limited)
     loop = Loop(cache(node("n1"), *tree("hard")))
     await loop.turn()
-    assert loop.admission.decision(("ns", "hard")).reason == "SearchLimit"
+    assert loop.admission.decision(root_key("hard")).reason == "SearchLimit"
     for number in range(20):
         put(loop.cache, node(f"new-{number}"))
         await loop.turn()
     assert len(asked) == 1
     loop.now += FIRST
-    loop.admission._resume(("ns", "hard"))
+    loop.admission._resume(root_key("hard"))
     await loop.turn()
     assert len(asked) == 2
     loop.now += 2 * FIRST
-    loop.admission._resume(("ns", "hard"))  # nothing has changed since
+    loop.admission._resume(root_key("hard"))  # nothing has changed since
     await loop.turn()
     assert len(asked) == 2
     put(loop.cache, node("another"))
@@ -336,11 +336,17 @@ async def test_a_gang_on_which_the_planner_fails_is_tried_again_later(monkeypatc
     loop = Loop(cache(node("n1"), *tree("a")))
     for number in range(20):
         put(loop.cache, node(f"new-{number}"))
-        loop.admission.mark(("ns", "a"))
+        loop.admission.mark(root_key("a"))
         await loop.turn()
     assert len(asked) == 1
     monkeypatch.setattr(admission, "plan_minimum", real)
     loop.now += FIRST
-    loop.admission._resume(("ns", "a"))
+    loop.admission._resume(root_key("a"))
     assert set(await loop.turn()) == {"a-decode-0-0"}
-    assert loop.admission.decision(("ns", "a")).reason is None
+    assert loop.admission.decision(root_key("a")).reason is None
+
+
+async def test_two_roots_of_one_name_both_get_their_places() -> None:
+    lonely = pod("lonely", group="twin", gates=(GATE,), gpus=8)
+    loop = Loop(cache(node("n1"), node("n2"), *tree("twin"), group("twin", minimum=1), lonely))
+    assert set(await loop.turn()) == {"twin-decode-0-0", "lonely"}

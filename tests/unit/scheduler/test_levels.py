@@ -106,7 +106,9 @@ async def test_the_barrier_gives_up_a_gang_that_is_pinned_across_two_racks() -> 
     api: Any = Api()
     barrier = Binder(made, api, api, topology=Topologies(made).choose)
     calls = [(objects[2], "a1"), (objects[3], "b1")]
-    answers = await asyncio.gather(*(barrier.bind(args(found, place)) for found, place in calls if isinstance(found, core.Pod)))
+    answers = await asyncio.gather(
+        *(barrier.bind(args(found, place)) for found, place in calls if isinstance(found, core.Pod))
+    )
     await settle()
     assert all("the gang requires one rack" in answer for answer in answers)
     assert api.bound == []
