@@ -372,10 +372,17 @@ class Admission:
         else:
             self._enter(root, refused)
             self._alarm(root, refused)
-        # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing.
+        # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
+        # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
         stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
-        if stuck:
+        if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._start(self._give_up(stuck))
+
+    def _ends(self, pod: core.Pod) -> bool:
+        """A member that stands for no place any more, but still has its room."""
+        leaf = self._cache.index.leaf_of(pod)
+        member = leaf is not None and podstate.is_member(pod, leaf)
+        return member and not podstate.counts(pod) and self._cache.index.holding(pod) is not None
 
     def _admit(self, root: Key, entry: Entry, plan: Plan, want: Want) -> None:
         topology = entry.decision.topology

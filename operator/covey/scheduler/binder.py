@@ -41,7 +41,7 @@ from covey.scheduler.levels import Astray, astray, requires_levels
 from covey.scheduler.membership import refusal, refusal_of_stranger
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
-from covey.scheduler.writer import ARRIVED, LEFT, PodWriter, says_arrived
+from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
 
 log = get_logger(__name__)
 
@@ -101,6 +101,8 @@ class Binder:
         self._going: set[str] = set()
         self._looking: set[Key] = set()
         self._timed: set[Key] = set()
+        #: UIDs of held pods whose mark is to be written again.
+        self._marked: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         cache.subscribe(Listener(unit=self._look, pod=self._seen))
 
@@ -183,6 +185,8 @@ class Binder:
         finally:
             self.waiting.leave(call)
             self._answers.pop(call, None)
+            if meta.uid not in self.waiting and (renewal := self._marked.pop(meta.uid, None)) is not None:
+                renewal.cancel()
             if error and meta.uid not in self.waiting:
                 self._unmark(self._cache.index.pod(meta.uid))
             metrics.BARRIER_WAIT.observe(self._clock() - call.since)
@@ -192,10 +196,22 @@ class Binder:
     def _mark(self, pod: core.Pod | None) -> None:
         """Tell the leader, who may be another replica, of a call for a pod that still says ``Unschedulable``.
 
-        Else it would release the pod, for kube-scheduler does not take that word back when it finds a place.
+        Else it would release the pod, for kube-scheduler does not take that word back when it finds a place. The mark
+        is written again while the call is held; one that is not was left by a barrier that has died.
         """
-        if pod is not None and podstate.counts(pod) and podstate.unschedulable(pod) and not says_arrived(pod):
-            self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{ARRIVED}"))
+        if pod is None or not podstate.counts(pod) or not podstate.unschedulable(pod):
+            return
+        uid = pod.metadata.uid
+        if says_arrived(pod) and uid in self._marked:
+            return
+        if uid not in self._marked:
+            self._marked[uid] = asyncio.get_running_loop().call_later(RENEW, self._renew, uid)
+        self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{ARRIVED}"))
+
+    def _renew(self, uid: str) -> None:
+        del self._marked[uid]
+        if uid in self.waiting:
+            self._mark(self._cache.index.pod(uid))
 
     def _unmark(self, pod: core.Pod | None) -> None:
         """The pod's call has failed. A mark that stays behind keeps the leader's doubts away, not the pin's time-out."""

@@ -66,7 +66,8 @@ class StatusWriter:
         lives: Lives,
         *,
         leads: Callable[[], bool] = lambda: True,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._lives = lives
@@ -74,6 +75,7 @@ class StatusWriter:
         self._client = client
         self._decision = decision
         self._clock = clock
+        self._wall = wall
         self._queue: WorkQueue[Key] = WorkQueue("status")
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
@@ -109,7 +111,7 @@ class StatusWriter:
         if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
+        wanted = statuses(unit, decision, path_of, rfc3339(self._wall()))
         written = self._written.setdefault(root, {})
         self._lives.before(unit.root)
         arrived = await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))

@@ -40,6 +40,8 @@ REFUSALS: Final = 3
 #: How the wake annotation ends while a barrier holds a bind call for the pod, and when it holds it no more.
 ARRIVED: Final = ".arrived"
 LEFT: Final = ".left"
+#: Seconds after which a barrier writes its mark again.
+RENEW: Final = 20.0
 #: Releases that are remembered so as not to be sent twice.
 REMEMBERED: Final = 10_000
 

@@ -225,19 +225,22 @@ async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.Mon
 
 
 async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
-    now = 1_000.0
+    now = wall = 1_000.0
     made = cache(node("n1"), *tree("one"))
-    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: now)
+    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: wall, monotonic=lambda: now)
     unit = made.index.unit(root_key("one"))
     assert unit is not None
 
     def excluded_for() -> float:
         kept, _, _ = queueing.around(unit)
-        return (times.seconds(kept.excluded[0].until) or 0.0) - now if kept.excluded else 0.0
+        return (times.seconds(kept.excluded[0].until) or 0.0) - wall if kept.excluded else 0.0
 
     for _ in range(8):
         queueing.exclude(unit, "n1", "it does not like us")
     assert excluded_for() == 60.0
+    wall += 10_000.0  # the clock is set; nothing has passed
+    assert queueing.around(unit)[0].excluded
+    wall -= 20_000.0
     now += 61.0
     assert excluded_for() == 0.0
     queueing.exclude(unit, "n1", "still not")
@@ -350,3 +353,27 @@ async def test_two_roots_of_one_name_both_get_their_places() -> None:
     lonely = pod("lonely", group="twin", gates=(GATE,), gpus=8)
     loop = Loop(cache(node("n1"), node("n2"), *tree("twin"), group("twin", minimum=1), lonely))
     assert set(await loop.turn()) == {"twin-decode-0-0", "lonely"}
+
+
+async def test_a_refusal_keeps_the_pins_whose_mate_waits_for_its_predecessor_to_end() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made[:-2]))
+    put(loop.cache, member("decode", 0, root="one", pin="n1", gpus=8))
+    old = member("decode", 1, root="one", name="old", node="n2", gpus=8, deleted=True)
+    put(loop.cache, old)
+    put(loop.cache, member("decode", 1, root="one", name="successor", gates=(GATE,), gpus=8))
+    assert await loop.turn() == {}
+    assert loop.admission.decision(root_key("one")).reason == "Infeasible"
+    assert loop.writer.released == []
+    drop(loop.cache, old)
+    assert await loop.turn() == {"successor": "n2"}
+
+
+async def test_a_stranger_that_ends_under_a_gangs_label_keeps_no_pins() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made[:-2]))
+    put(loop.cache, member("decode", 0, root="one", pin="n1", gpus=8))
+    put(loop.cache, member("decode", 1, root="one", name="sly", node="n2", gpus=8, deleted=True, owner=None))
+    put(loop.cache, member("decode", 1, root="one", name="mate", gates=(GATE,), gpus=8))
+    await loop.turn()
+    assert loop.writer.released == ["one-decode-0-0"]
