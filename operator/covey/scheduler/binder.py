@@ -50,6 +50,8 @@ Outcome = TypeVar("Outcome")
 #: Attempts at one Binding and the seconds before the second; the wait doubles. About 13 s in all.
 ATTEMPTS: Final = 7
 FIRST_WAIT: Final = 0.2
+#: Seconds until the watch must have shown a pod that was bound before it did.
+UNSEEN: Final = 60.0
 GROUP_GONE: Final = "its group, or one above it, is gone"
 
 
@@ -100,7 +102,7 @@ class Binder:
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
         self._looking: set[Key] = set()
-        self._timed: set[Key] = set()
+        self._timed: dict[Key, asyncio.TimerHandle] = {}
         #: UIDs of held pods whose mark is to be written again.
         self._marked: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -164,7 +166,15 @@ class Binder:
             uid = pod.metadata.uid
             if error and self._cache.capacity.assumed.get(uid) == node:  # and no newer call has taken another
                 self._cache.unassume(uid)
+        if self._cache.index.pod(uid) is None:
+            self._spawn(self._confirm(uid))
         return error
+
+    async def _confirm(self, uid: str) -> None:
+        """A pod that the watch has not shown yet was bound; if it never does, the pod was gone before it could."""
+        await self._sleep(UNSEEN)
+        if self._cache.index.pod(uid) is None and uid in self._cache.capacity.assumed:
+            self._cache.unassume(uid)
 
     async def _member(self, pod: core.Pod, node: str) -> str:
         meta = pod.metadata
@@ -189,6 +199,8 @@ class Binder:
                 renewal.cancel()
             if error and meta.uid not in self.waiting:
                 self._unmark(self._cache.index.pod(meta.uid))
+            if not self.waiting.of(root) and (timer := self._timed.pop(root, None)) is not None:
+                timer.cancel()
             metrics.BARRIER_WAIT.observe(self._clock() - call.since)
             metrics.BARRIER_HELD.set(len(self.waiting))
         return error
@@ -327,7 +339,7 @@ class Binder:
     def _expire(self, root: Key, timeout: float) -> None:
         """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""
         calls = self.waiting.of(root)
-        self._timed.discard(root)
+        self._timed.pop(root, None)
         if not calls:
             return
         left = min(call.since for call in calls) + timeout - self._clock()
@@ -337,8 +349,7 @@ class Binder:
             self._fail_unit(root, f"the gang was not complete after {timeout:g} s")
 
     def _time(self, root: Key, timeout: float, left: float) -> None:
-        self._timed.add(root)
-        asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
+        self._timed[root] = asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
 
     async def _go(self, pod: core.Pod, node: str) -> None:
         """Bind one pod of a released gang, also when its caller has hung up: that was decided for the gang."""

@@ -34,7 +34,7 @@ from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
-from covey.scheduler.cache import Cache
+from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
@@ -141,6 +141,7 @@ class Process:
         settings = self._settings
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
+        cache.subscribe(Listener(pod=writer.forget))
         topologies = Topologies(cache)
         binder = Binder(
             cache,

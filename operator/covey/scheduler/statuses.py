@@ -112,7 +112,9 @@ class StatusWriter:
             return  # groups without pods: there is nothing to decide yet
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
         wanted = statuses(unit, decision, path_of, rfc3339(self._wall()))
-        written = self._written.setdefault(root, {})
+        groups = {group.metadata.uid for group, _ in wanted}
+        written = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
+        self._written[root] = written
         self._lives.before(unit.root)
         arrived = await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
         if arrived[0]:  # the root comes first
