@@ -36,7 +36,7 @@ from scheduler_builders import GATE, cache, drop, group, member, node, pod, put,
 from unit.kube.virtual_time import run
 
 PODS = 100_000
-UNITS = 500
+UNITS = 400
 NODES = [f"n{number}" for number in range(8)]
 #: What depends on the topologies there are, and on nothing that comes and goes.
 PLANNER = (".memo", ".topologies", ".trees", "topologies._")
@@ -206,7 +206,7 @@ async def churn() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         working = asyncio.create_task(gang(parts, number))
         await asyncio.sleep(0.2)
         await strangers(parts, range(number * step, (number + 1) * step))
-        if number % 10 < 3:
+        if number % 50 < 3:
             busiest |= parts.contents()
         await working
     for name in NODES:
