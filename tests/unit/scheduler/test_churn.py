@@ -44,14 +44,14 @@ NAMES = msgspec.Raw(ENCODER.encode(NODES))
 
 
 class Api:
-    """An API server on which every fiftieth patch is denied and every write to a pod that is gone fails."""
+    """An API server on which every eleventh patch is denied and every write to a pod that is gone fails."""
 
     def __init__(self, made: Cache) -> None:
         self._cache = made
         self._count = itertools.count(1)
 
     async def json_patch(self, _resource: object, name: str, namespace: str, *_: object, **__: object) -> core.Pod:
-        if next(self._count) % 50 == 0:
+        if next(self._count) % 11 == 0:
             raise Forbidden(403, "Forbidden", "no")
         return await self.get(None, name, namespace)
 
@@ -206,7 +206,7 @@ async def churn() -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
         working = asyncio.create_task(gang(parts, number))
         await asyncio.sleep(0.2)
         await strangers(parts, range(number * step, (number + 1) * step))
-        if number % 50 < 3:
+        if number % 50 < 10:
             busiest |= parts.contents()
         await working
     for name in NODES:
