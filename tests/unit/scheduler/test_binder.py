@@ -9,7 +9,7 @@ import pytest
 
 from covey.api import core
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, Binder
+from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, UNSEEN, Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import RENEW
@@ -397,3 +397,15 @@ def test_a_mark_is_renewed_while_its_call_is_held_and_no_longer() -> None:
         return times
 
     assert run(hold()) == [0.0, RENEW, 2 * RENEW, 2.5 * RENEW]
+
+
+def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only() -> None:
+    async def place() -> tuple[int, int]:
+        made = cache(node("n0"))
+        api: Any = Api(read=STRANGER)
+        assert await Binder(made, api, api).bind(args(STRANGER, "n0")) == ""
+        held = made.capacity.room.free("n0")["nvidia.com/gpu"]
+        await asyncio.sleep(2 * UNSEEN)
+        return held, made.capacity.room.free("n0")["nvidia.com/gpu"]
+
+    assert run(place()) == (7, 8)
