@@ -10,7 +10,7 @@ import msgspec
 
 from covey.api import core
 from covey.scheduler.cache import Cache
-from covey.scheduler.tree import Unit, build_unit
+from covey.scheduler.tree import Key, Unit, build_unit
 
 GATE = "scheduling.covey.dev/gang"
 START = "scheduling.covey.dev/start"
@@ -138,6 +138,11 @@ def group(
         "status": dict(status or {}),
     }
     return msgspec.convert(body, core.Group)
+
+
+def root_key(name: str, *, composite: bool = True) -> Key:
+    """The key of a root."""
+    return Key("CompositePodGroup" if composite else "PodGroup", "ns", name)
 
 
 def role_groups(name: str, *, replicas: int, minimum: int, size: int, root: str = "root") -> list[core.Group]:

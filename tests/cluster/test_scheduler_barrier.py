@@ -373,7 +373,7 @@ def test_the_guard_refuses_released_and_foreign_claims(bench: Bench, nodes: AddN
 
 def test_preemption_is_vetoed(scheduler: Process) -> None:
     victims = {"node": {"Pods": [{"UID": "x" * 100}] * 20_000, "NumPDBViolations": 0}}
-    answer = post(scheduler, "/guard/preempt", {"Pod": {}, "NodeNameToMetaVictims": victims})
+    answer = post(scheduler, "/guard/preempt", {"Pod": {"metadata": {}}, "NodeNameToMetaVictims": victims})
     assert answer == {"NodeNameToMetaVictims": {}}
 
 

@@ -79,6 +79,7 @@ REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
+REASON_DENIED: Final = "PinDenied"
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)
 RELEASE_TIMEOUT: Final = "Timeout"

@@ -179,6 +179,7 @@ class TopologySpread(Read, frozen=True):
 class Volume(Read, frozen=True):
     """``Volume``, as far as it can restrict the choice of a node."""
 
+    name: str = ""
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
 
@@ -205,20 +206,41 @@ class PodSpec(Read, frozen=True):
     hostname: str | None = None
 
 
+class ContainerStatus(Read, frozen=True):
+    """``ContainerStatus``: what the kubelet has set aside for a container, and what it runs with."""
+
+    name: str = ""
+    resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+
+
 class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
     phase: str = "Pending"
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
 
 class Pod(Read, frozen=True):
-    """A pod."""
+    """A pod. Containers' statuses are kept only where a resize makes them differ from the spec.
+
+    Every running pod has them; kept for all, they would take 1 KB each.
+    """
 
     metadata: Meta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Drop statuses that say what the spec says."""
+        if self.status.container_statuses is None and self.status.init_container_statuses is None:
+            return
+        if not any(_resized(container, container_status(self, container.name)) for container in containers(self)):
+            msgspec.structs.force_setattr(self.status, "container_statuses", None)
+            msgspec.structs.force_setattr(self.status, "init_container_statuses", None)
 
 
 class Taint(Read, frozen=True):
@@ -398,6 +420,25 @@ class ClusterTopology(Read, frozen=True):
 
     metadata: Meta
     spec: ClusterTopologySpec = ClusterTopologySpec()
+
+
+def containers(pod: Pod) -> tuple[Container, ...]:
+    """All containers, init containers first."""
+    return (*(pod.spec.init_containers or ()), *pod.spec.containers)
+
+
+def container_status(pod: Pod, name: str) -> ContainerStatus | None:
+    """The status of a container, if it is there."""
+    found = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return next((each for each in found if each.name == name), None)
+
+
+def _resized(container: Container, status: ContainerStatus | None) -> bool:
+    if status is None:
+        return False
+    wanted = (container.resources.requests if container.resources else None) or {}
+    running = status.resources.requests if status.resources else None
+    return any(each is not None and each != wanted for each in (running, status.allocated_resources))
 
 
 def gates(pod: Pod) -> frozenset[str]:

@@ -70,7 +70,8 @@ class _Bucket:
 
     def take(self, now: float) -> bool:
         """Use up one token, if there is one."""
-        self.tokens = min(self.tokens + (now - self.filled) / REFILL, float(BURST))
+        # A clock that is set back takes nothing away: else an object would have no Events until it has caught up.
+        self.tokens = min(self.tokens + max(0.0, now - self.filled) / REFILL, float(BURST))
         self.filled = now
         if self.tokens < 1.0:
             return False

@@ -139,6 +139,8 @@ class Inventory:
         state = self.nodes.pop(name, None)
         if state is not None:
             self._leave(state)
+            if not self._on[name]:
+                del self._on[name]
 
     def hold(self, key: str, node: str, shape: Shape) -> None:
         """Capacity that a pod holds on a node, known or not; the same key again moves it."""

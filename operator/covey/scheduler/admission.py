@@ -23,17 +23,25 @@ from functools import partial
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, RELEASE_CONFLICT
+from covey.api.constants import (
+    ADMITTED,
+    REASON_DENIED,
+    REASON_FAILED,
+    REASON_INFEASIBLE,
+    REASON_UNKNOWN,
+    RELEASE_CONFLICT,
+)
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Shape, Topology
+from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Shape, Topology, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.scheduler import entries, podstate
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.entries import SETTLE, Entry, Want, assess
 from covey.scheduler.lives import Lives
+from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations, holds
 from covey.scheduler.status import Decision
@@ -65,6 +73,7 @@ class Admission:
         lives: Lives,
         *,
         decided: Callable[[Key], None],
+        parking: Parking | None = None,
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -74,6 +83,7 @@ class Admission:
         self._recorder = recorder
         self._lives = lives
         self._waiting = Waiting()
+        self._parking = parking or Parking()
         self._decided = decided
         self._entries: dict[Key, Entry] = {}
         #: Of these: to be planned now, refused until something changes, and without their minimum. A pass looks at
@@ -108,11 +118,16 @@ class Admission:
     async def run(self) -> None:
         """Decide for ever."""
         self.begin()
-        while True:
-            await self._wake.wait()
-            await asyncio.sleep(GATHER)
-            self._wake.clear()
-            await self._pass()
+        try:
+            while True:
+                await self._wake.wait()
+                await asyncio.sleep(GATHER)
+                self._wake.clear()
+                await self._pass()
+        finally:
+            self._leads = False
+            for task in self._commits:  # whoever does not lead any more decides nothing: what was not sent is dropped
+                task.cancel()
 
     def begin(self) -> None:
         """Look at everything; until then nothing that happens is noted, for a replica that only stands by."""
@@ -168,15 +183,22 @@ class Admission:
         try:
             yield
         except Exception:
-            log.exception("planning failed", namespace=root[0], root=root[1])
+            log.exception("planning failed", namespace=root.namespace, root=root.name)
             self._fail(root)
 
     def _fail(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
         entry = self._entries.get(root) or (Entry(unit, Want.NOTHING, Decision()) if unit else None)
         if entry is not None:
-            decision = replace(entry.decision, reason=REASON_FAILED, message=FAILED)
-            self._enter(root, replace(entry, decision=decision, refused=True))
+            self._park(root, entry, REASON_FAILED, FAILED)
+
+    def _park(self, root: Key, entry: Entry, reason: str, message: str) -> None:
+        """Leave a unit alone for a while, and say why."""
+        self._parking.park(root, reason, message)
+        self._enter(
+            root, replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True)
+        )
+        self._alarm(root, self._entries[root])
 
     def _assess(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
@@ -185,15 +207,24 @@ class Admission:
             self._unkept |= holds(before)
             self._file(root, None)
             self._queueing.forget(root)
+            self._parking.forget(root)
             if timer := self._timers.pop(root, None):
                 timer.cancel()
             return
         self._lives.look(unit)
+        parked = self._parking.holding(root)
+        if parked is not None:
+            self._parking.stir(root)
+            if parked.reason == REASON_FAILED:
+                return  # it may be what was about to be done here that fails
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
         if before is not None and kept.reservation is None and holds(before):
             kept = replace(kept, reservation=before.decision.reservation)  # its status is not written yet
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
+        if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
+            said = replace(entry.decision, reason=parked.reason, message=parked.message)
+            entry = replace(entry, decision=said, refused=True)
         self._enter(root, entry)
         self._alarm(root, entry)
 
@@ -230,8 +261,21 @@ class Admission:
         delays = [*self._queueing.deadlines(entry)]
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
+        rest = self._parking.left(root)
+        if rest is not None:
+            delays.append(rest)
         if delays:
-            self._timers[root] = asyncio.get_running_loop().call_later(max(0.0, min(delays)) + 0.01, self.mark, root)
+            due = min(delays)
+            then = self._resume if due == rest else self.mark
+            self._timers[root] = asyncio.get_running_loop().call_later(max(0.0, due) + 0.01, then, root)
+
+    def _resume(self, root: Key) -> None:
+        """A unit was parked for long enough."""
+        entry = self._entries.get(root)
+        if entry is not None and self._parking.exhausted(root):
+            self._alarm(root, entry)  # refused like any other from now on: more room helps, and other deadlines
+        else:
+            self.mark(root)
 
     def _helped(self, rooms: Iterable[str]) -> list[Key]:
         """Refused units with a pod that fits on a node that has changed."""
@@ -259,7 +303,10 @@ class Admission:
 
     def _retry(self, roots: Iterable[Key]) -> None:
         for root in roots:
-            self._file(root, replace(self._entries[root], refused=False))
+            if self._parking.holding(root):
+                self._parking.stir(root)
+            else:
+                self._file(root, replace(self._entries[root], refused=False))
 
     def _due(self) -> Iterator[tuple[Want, Key]]:
         """What to plan, in order: by priority; in each all minimums by age, then all surplus.
@@ -293,6 +340,8 @@ class Admission:
             taken = self._queueing.occupied(entry.unit, entry.decision.topology)
             asked = replace(asked, spread=replace(gang.spread, occupied=taken))
         answer = await self._ask(asked, want, closed)
+        if answer.verdict is not Verdict.UNKNOWN:
+            self._parking.planned(root)
         if isinstance(answer, Refusal):
             self._refuse(root, entry, answer)
         elif not answer.assignments:
@@ -316,14 +365,24 @@ class Admission:
         refused = self._reservations.consider(refused, answer)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
         if entry.decision.message != refused.decision.message:
-            log.info("gang refused", namespace=root[0], root=root[1], why=refused.decision.message)
+            log.info("gang refused", namespace=root.namespace, root=root.name, why=refused.decision.message)
             self._tell(entry.unit, "Warning", refused.decision.reason or "", refused.decision.message)
-        self._enter(root, refused)
-        self._alarm(root, refused)
-        # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing.
+        if answer.verdict is Verdict.UNKNOWN:
+            self._park(root, refused, REASON_UNKNOWN, refused.decision.message)
+        else:
+            self._enter(root, refused)
+            self._alarm(root, refused)
+        # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
+        # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
         stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
-        if stuck:
+        if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._start(self._give_up(stuck))
+
+    def _ends(self, pod: core.Pod) -> bool:
+        """A member that stands for no place any more, but still has its room."""
+        leaf = self._cache.index.leaf_of(pod)
+        member = leaf is not None and podstate.is_member(pod, leaf)
+        return member and not podstate.counts(pod) and self._cache.index.holding(pod) is not None
 
     def _admit(self, root: Key, entry: Entry, plan: Plan, want: Want) -> None:
         topology = entry.decision.topology
@@ -353,18 +412,21 @@ class Admission:
 
     async def _commit(self, root: Key, placements: Sequence[Placement], want: Want) -> None:
         started = time.perf_counter()
-        outcomes = await self._committer.commit(placements)
-        done = outcomes.get(Pinned.DONE, 0)
+        committed = await self._committer.commit(placements, rehearse=self._denied(root))
+        done = committed.outcomes.get(Pinned.DONE, 0)
         log.info(
             "gang admitted" if done == len(placements) else "gang partly admitted",
-            namespace=root[0],
-            root=root[1],
+            namespace=root.namespace,
+            root=root.name,
             kind=want.value,
             pods=done,
             of=len(placements),
             seconds=round(time.perf_counter() - started, 3),
         )
+        if committed.denied:
+            self._deny(root, committed.denied)
         if done == len(placements):
+            self._parking.forget(root)
             metrics.GANG_ADMISSIONS.labels(want.value).inc()
             unit = self._cache.index.unit(root)
             if unit is not None and want is Want.MINIMUM:
@@ -372,6 +434,19 @@ class Admission:
             if unit is not None:
                 self._tell(unit, "Normal", "Admitted", f"{done} pods of the {want.value} have their places")
         self.mark(root)
+
+    def _denied(self, root: Key) -> bool:
+        """The unit's last pins were denied, by what is remembered or, after a restart, by its status."""
+        unit = self._cache.index.unit(root)
+        said = core.condition(unit.root.status.conditions, ADMITTED) if unit else None
+        return self._parking.denied(root) or (said is not None and said.reason == REASON_DENIED)
+
+    def _deny(self, root: Key, why: str) -> None:
+        entry = self._entries.get(root)
+        if entry is None:
+            return
+        self._tell(entry.unit, "Warning", REASON_DENIED, why)
+        self._park(root, entry, REASON_DENIED, why)
 
     async def _give_up(self, pods: Sequence[core.Pod]) -> None:
         await asyncio.gather(*(self._writer.release(pod, RELEASE_CONFLICT) for pod in pods))

@@ -5,7 +5,8 @@ the lease, from a synced cache only. Nothing is lost with the process: kube-sche
 
 While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
 were taken meanwhile is over-committed. So every node is checked once more before a gang goes. If one fails, every
-waiting call of the gang fails, and the pods that cannot go are released, to be planned again.
+waiting call of the gang fails, and the pods that cannot go are released, to be planned again. So it is where the pins
+do not keep a level that the gang requires (``levels``).
 
 The Binding carries the pod's UID, else a new pod of the same name would land on the old one's node. A 409 may be our
 own success whose answer was lost: the pod is read, and this incarnation on this node is success.
@@ -20,19 +21,27 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from covey.api import core
-from covey.api.constants import DEFAULT_SCHEDULER_NAME, RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
+from covey.api.constants import (
+    DEFAULT_SCHEDULER_NAME,
+    RELEASE_CAPACITY_TAKEN,
+    RELEASE_CONFLICT,
+    RELEASE_NODE_LOST,
+)
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.placement.inventory import ANTI_AFFINITY, HOST_PORTS
+from covey.placement.model import Topology
 from covey.scheduler import podstate
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.gangs import Surroundings, UnplannableError, build_gang
+from covey.scheduler.levels import Astray, astray, requires_levels
 from covey.scheduler.membership import refusal, refusal_of_stranger
 from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
-from covey.scheduler.writer import ARRIVED, LEFT, PodWriter, says_arrived
+from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
 
 log = get_logger(__name__)
 
@@ -41,6 +50,8 @@ Outcome = TypeVar("Outcome")
 #: Attempts at one Binding and the seconds before the second; the wait doubles. About 13 s in all.
 ATTEMPTS: Final = 7
 FIRST_WAIT: Final = 0.2
+#: Seconds until the watch must have shown a pod that was bound before it did.
+UNSEEN: Final = 60.0
 GROUP_GONE: Final = "its group, or one above it, is gone"
 
 
@@ -61,7 +72,10 @@ def leaving(cache: Cache, node: str) -> list[core.Pod]:
 
 
 class Binder:
-    """Answers bind calls; an empty answer is success. ``served``: the profiles whose pods of no group may be bound."""
+    """Answers bind calls; an empty answer is success.
+
+    ``served``: the profiles whose pods of no group may be bound. ``topology``: the one that a root is planned in.
+    """
 
     def __init__(
         self,
@@ -71,6 +85,7 @@ class Binder:
         *,
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
         in_flight: int = 64,
+        topology: Callable[[core.Group], Topology] | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -78,6 +93,7 @@ class Binder:
         self._client = client
         self._writer = writer
         self._served = frozenset(served)
+        self._topology = topology
         self._slots = asyncio.Semaphore(in_flight)
         self._clock = clock
         self._sleep = sleep
@@ -86,7 +102,9 @@ class Binder:
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
         self._looking: set[Key] = set()
-        self._timed: set[Key] = set()
+        self._timed: dict[Key, asyncio.TimerHandle] = {}
+        #: UIDs of held pods whose mark is to be written again.
+        self._marked: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         cache.subscribe(Listener(unit=self._look, pod=self._seen))
 
@@ -148,7 +166,15 @@ class Binder:
             uid = pod.metadata.uid
             if error and self._cache.capacity.assumed.get(uid) == node:  # and no newer call has taken another
                 self._cache.unassume(uid)
+        if self._cache.index.pod(uid) is None:
+            self._spawn(self._confirm(uid))
         return error
+
+    async def _confirm(self, uid: str) -> None:
+        """A pod that the watch has not shown yet was bound; if it never does, the pod was gone before it could."""
+        await self._sleep(UNSEEN)
+        if self._cache.index.pod(uid) is None and uid in self._cache.capacity.assumed:
+            self._cache.unassume(uid)
 
     async def _member(self, pod: core.Pod, node: str) -> str:
         meta = pod.metadata
@@ -169,8 +195,12 @@ class Binder:
         finally:
             self.waiting.leave(call)
             self._answers.pop(call, None)
+            if meta.uid not in self.waiting and (renewal := self._marked.pop(meta.uid, None)) is not None:
+                renewal.cancel()
             if error and meta.uid not in self.waiting:
                 self._unmark(self._cache.index.pod(meta.uid))
+            if not self.waiting.of(root) and (timer := self._timed.pop(root, None)) is not None:
+                timer.cancel()
             metrics.BARRIER_WAIT.observe(self._clock() - call.since)
             metrics.BARRIER_HELD.set(len(self.waiting))
         return error
@@ -178,10 +208,22 @@ class Binder:
     def _mark(self, pod: core.Pod | None) -> None:
         """Tell the leader, who may be another replica, of a call for a pod that still says ``Unschedulable``.
 
-        Else it would release the pod, for kube-scheduler does not take that word back when it finds a place.
+        Else it would release the pod, for kube-scheduler does not take that word back when it finds a place. The mark
+        is written again while the call is held; one that is not was left by a barrier that has died.
         """
-        if pod is not None and podstate.counts(pod) and podstate.unschedulable(pod) and not says_arrived(pod):
-            self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{ARRIVED}"))
+        if pod is None or not podstate.counts(pod) or not podstate.unschedulable(pod):
+            return
+        uid = pod.metadata.uid
+        if says_arrived(pod) and uid in self._marked:
+            return
+        if uid not in self._marked:
+            self._marked[uid] = asyncio.get_running_loop().call_later(RENEW, self._renew, uid)
+        self._spawn(self._writer.wake(pod, f"{pod.metadata.resource_version}{ARRIVED}"))
+
+    def _renew(self, uid: str) -> None:
+        del self._marked[uid]
+        if uid in self.waiting:
+            self._mark(self._cache.index.pod(uid))
 
     def _unmark(self, pod: core.Pod | None) -> None:
         """The pod's call has failed. A mark that stays behind keeps the leader's doubts away, not the pin's time-out."""
@@ -215,11 +257,15 @@ class Binder:
         pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]
         if not pods:
             return
+        lost = self._astray(unit)
+        if lost is not None:
+            self._give_up_pins(unit, lost)
+            return
         failed = self._failing(pods)
         if failed:
             self._give_up(unit, failed)
             return
-        log.info("gang released", namespace=root[0], root=root[1], pods=len(pods))
+        log.info("gang released", namespace=root.namespace, root=root.name, pods=len(pods))
         for pod in pods:
             self._going.add(pod.metadata.uid)
             self._spawn(self._go(pod, podstate.pinned(pod) or ""))
@@ -237,6 +283,30 @@ class Binder:
                 why = None if index.root_of_pod(pod) == root else GROUP_GONE
             if why is not None:
                 self._answer(call, _success_if_bound(pod, call.node, why))
+
+    def _astray(self, unit: Unit) -> Astray | None:
+        """Pins that do not keep the levels that the unit requires; nothing is said where no plan could be made."""
+        if self._topology is None or not requires_levels(unit):
+            return None
+        try:
+            topology = self._topology(unit.root)
+            gang = build_gang(unit, topology, self._cache.capacity.shape, Surroundings())
+        except (LookupError, UnplannableError):
+            return None
+        # A Binding that is under way cannot be stopped.
+        settled = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)} | self._going
+        return astray(gang, topology, lambda node: self._cache.path(topology, node), settled.__contains__)
+
+    def _give_up_pins(self, unit: Unit, lost: Astray) -> None:
+        """Fail every waiting call of a unit and have the pods replaced whose pins are no part of any plan."""
+        why = f"{lost.why}; the gang is planned again"
+        meta = unit.root.metadata
+        log.warning("gang torn between domains", namespace=meta.namespace, root=meta.name, why=why)
+        self._fail_unit(unit.key, why)
+        for uid in lost.pods:
+            pod = self._cache.index.pod(uid)
+            if pod is not None:
+                self._spawn(self._writer.release(pod, RELEASE_CONFLICT))
 
     def _failing(self, pods: Sequence[core.Pod]) -> list[tuple[core.Pod, str]]:
         """Pods that could not go to their node now, each judged without those already found."""
@@ -256,7 +326,7 @@ class Binder:
         """Fail every waiting call of a unit and have the pods that cannot go replaced."""
         first, cause = failed[0]
         why = f"node {podstate.pinned(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
-        log.info("gang cannot be bound", namespace=unit.key[0], root=unit.key[1], why=why, pods=len(failed))
+        log.info("gang cannot be bound", namespace=unit.key.namespace, root=unit.key.name, why=why, pods=len(failed))
         self._fail_unit(unit.key, why)
         for pod, each in failed:
             self._spawn(self._writer.release(pod, release_reason(each)))
@@ -269,7 +339,7 @@ class Binder:
     def _expire(self, root: Key, timeout: float) -> None:
         """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""
         calls = self.waiting.of(root)
-        self._timed.discard(root)
+        self._timed.pop(root, None)
         if not calls:
             return
         left = min(call.since for call in calls) + timeout - self._clock()
@@ -279,8 +349,7 @@ class Binder:
             self._fail_unit(root, f"the gang was not complete after {timeout:g} s")
 
     def _time(self, root: Key, timeout: float, left: float) -> None:
-        self._timed.add(root)
-        asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
+        self._timed[root] = asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
 
     async def _go(self, pod: core.Pod, node: str) -> None:
         """Bind one pod of a released gang, also when its caller has hung up: that was decided for the gang."""

@@ -1,7 +1,7 @@
 """All that the scheduler process watches, and who is told when it changes.
 
 Pods and nodes of the whole cluster, because every owner's pods hold capacity; groups, Workloads (whose creation time
-is a gang's age), PriorityClasses and ClusterTopologies. The reflectors keep the objects; ``Index`` and ``Capacity``
+is a gang's age), PriorityClasses and ClusterTopologies; PersistentVolumes and claims, which tie pods to nodes. The reflectors keep the objects; ``Index`` and ``Capacity``
 keep what follows from them. Everything runs on the event loop; a listener is called after both are up to date.
 """
 
@@ -22,6 +22,8 @@ from covey.kube.resources import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     WORKLOADS,
     Resource,
 )
@@ -29,7 +31,9 @@ from covey.placement.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
+from covey.scheduler.resized import counted_spec
 from covey.scheduler.tree import Key, Template, Unit, positions
+from covey.scheduler.volumes import PersistentVolume, VolumeClaim, Volumes
 
 
 class Workload(core.Read, frozen=True):
@@ -61,7 +65,8 @@ class Cache:
 
     def __init__(self, client: Client, namespaces: Sequence[str] = ()) -> None:
         self.index = Index()
-        self.capacity = Capacity()
+        self.volumes = Volumes()
+        self.capacity = Capacity(lambda pod: self.volumes.confined(pod, counted_spec(pod)))
         self._listeners: list[Listener] = []
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
@@ -70,6 +75,11 @@ class Cache:
         self._groups = [
             self._reflector(client, resource, core.Group, namespace, self._on_group)
             for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS)
+            for namespace in namespaces or (None,)
+        ]
+        self.persistent_volumes = Reflector(client, VOLUMES, PersistentVolume, on_event=self._on_volume)
+        self._claims = [
+            self._reflector(client, VOLUME_CLAIMS, VolumeClaim, namespace, self._on_claim)
             for namespace in namespaces or (None,)
         ]
         self._workloads = [
@@ -89,6 +99,8 @@ class Cache:
             self.pods,
             self.priority_classes,
             self.topologies,
+            self.persistent_volumes,
+            *self._claims,
             *self._groups,
             *self._workloads,
         ]
@@ -161,6 +173,7 @@ class Cache:
         if event == "DELETED":
             self._drop_pod(pod)
             return
+        self.volumes.set_pod(pod)
         roots = self.index.set_pod(pod)
         freed = self.capacity.set_pod(pod, self.index.holding(pod))
         self._tell_units(roots)
@@ -170,6 +183,7 @@ class Cache:
             self._tell_room(freed)
 
     def _drop_pod(self, pod: core.Pod) -> None:
+        self.volumes.remove_pod(pod.metadata.uid)
         roots = self.index.remove_pod(pod.metadata.uid)
         freed = self.capacity.remove_pod(pod.metadata.uid)
         self._tell_units(roots)
@@ -213,6 +227,23 @@ class Cache:
                 listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
             if freed:
                 self._tell_room(freed)
+
+    def _on_claim(self, event: str, claim: VolumeClaim, _previous: VolumeClaim | None) -> None:
+        volume = "" if event == "DELETED" else claim.spec.volume_name
+        self._look_at_places(self.volumes.set_claim(claim.metadata.key, volume))
+
+    def _on_volume(self, event: str, volume: PersistentVolume, _previous: PersistentVolume | None) -> None:
+        affinity = None if event == "DELETED" else volume.spec.node_affinity
+        self._look_at_places(self.volumes.set_volume(volume.metadata.name, affinity.required if affinity else None))
+
+    def _look_at_places(self, uids: Iterable[str]) -> None:
+        """Where unbound pods may go has changed."""
+        for uid in uids:
+            pod = self.index.pod(uid)
+            if pod is not None:
+                self.capacity.set_pod(pod, self.index.holding(pod))
+                root = self.index.root_of_pod(pod)
+                self._tell_units([root] if root else [])
 
     def _on_workload(self, event: str, workload: Workload, previous: Workload | None) -> None:
         if event == "DELETED":

@@ -14,20 +14,27 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
+from msgspec.structs import replace
+
 from covey.api import core
 from covey.placement.inventory import Inventory
 from covey.placement.model import Path, Shape, Topology
 from covey.placement.shape import ports_clash, shape_of
 from covey.scheduler import podstate
+from covey.scheduler.resized import counted_spec
 
 _Change = Callable[[Inventory], None]
 
 
 class Capacity:
-    """Holds by pod UID. Used on the event loop only."""
+    """Holds by pod UID. Used on the event loop only.
 
-    def __init__(self) -> None:
+    ``counted``: a pod's spec with all that counts for its place; the spec itself, and at once, for nearly all.
+    """
+
+    def __init__(self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec) -> None:
         self.room = Inventory()
+        self._counted = counted
         self.assumed: dict[str, str] = {}
         #: Node → our unbound pods that have a place there → their shapes: what strangers must leave alone.
         self.reserved: dict[str, dict[str, Shape]] = {}
@@ -35,7 +42,8 @@ class Capacity:
         self._planning = Inventory()
         self._queued: list[_Change] | None = None
         self._held: dict[str, tuple[str, Shape]] = {}
-        self._shapes: dict[str, tuple[core.PodSpec, Shape]] = {}
+        #: Of every pod that was taken over: its spec and shape, once somebody has asked for them.
+        self._shapes: dict[str, tuple[core.PodSpec, Shape] | None] = {}
 
     def set_node(self, node: core.Node) -> None:
         """Take over a node as it is now."""
@@ -58,6 +66,7 @@ class Capacity:
             node: where it holds room by itself (``Index.holding``).
         """
         uid = pod.metadata.uid
+        self._shapes.setdefault(uid, None)
         # What was decided about a member ends with its gate: its pin counts from then on, or nothing does.
         let_go = podstate.claims_membership(pod) and not podstate.gated(pod)
         if node is not None or let_go or core.is_terminal(pod):
@@ -88,12 +97,14 @@ class Capacity:
         return self.set_pod(pod, node)
 
     def shape(self, pod: core.Pod) -> Shape:
-        """The pod's shape, computed once for each spec."""
-        known = self._shapes.get(pod.metadata.uid)
-        if known is not None and (known[0] is pod.spec or known[0] == pod.spec):
+        """The pod's shape, computed once for each spec; anew for a pod that is not here (any more)."""
+        uid, spec = pod.metadata.uid, self._counted(pod)
+        known = self._shapes.get(uid)
+        if known is not None and (known[0] is spec or known[0] == spec):
             return known[1]
-        shape = shape_of(pod)
-        self._shapes[pod.metadata.uid] = (pod.spec, shape)
+        shape = shape_of(pod if spec is pod.spec else replace(pod, spec=spec))
+        if uid in self._shapes:
+            self._shapes[uid] = (spec, shape)
         return shape
 
     def nodes_in(self, topology: Topology, path: Path) -> Collection[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.api import core
 from covey.scheduler.cache import Cache
@@ -26,6 +26,14 @@ class Placement:
     domains: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How many pods of a decision ended how; ``denied`` says which pin the API server denied, and its words."""
+
+    outcomes: Mapping[Pinned, int]
+    denied: str = ""
+
+
 class Committer:
     """Carries out decisions."""
 
@@ -38,18 +46,58 @@ class Committer:
         for each in placements:
             self._cache.assume(each.pod, each.node)
 
-    async def commit(self, placements: Sequence[Placement]) -> dict[Pinned, int]:
-        """Send the patches of a decision that was assumed. Returns how many pods ended how."""
-        broken = asyncio.Event()
-        results = await asyncio.gather(*(self._one(each, broken) for each in placements))
-        return {outcome: results.count(outcome) for outcome in Pinned if outcome in results}
+    async def commit(self, placements: Sequence[Placement], *, rehearse: bool = False) -> Committed:
+        """Send the patches of a decision that was assumed.
 
-    async def _one(self, placement: Placement, broken: asyncio.Event) -> Pinned:
+        Args:
+            placements: the decision.
+            rehearse: ask first whether the API server would take every patch (a dry run), and let no pod go unless
+                it would: after a denial, so that its mates do not hold room again and again for nothing.
+        """
+        course = _Course()
+        if rehearse:
+            tried = await asyncio.gather(*(self._send(each, course, dry_run=True) for each in placements))
+            if course.broken:
+                for each in placements:
+                    self._cache.unassume(each.pod.metadata.uid)
+                return _committed(placements, [Pinned.DROPPED if one is Pinned.DONE else one for one in tried], course)
+        return _committed(placements, await asyncio.gather(*(self._one(each, course) for each in placements)), course)
+
+    async def _one(self, placement: Placement, course: _Course) -> Pinned:
         outcome = Pinned.CONFLICT
         try:
-            outcome = await self._writer.pin(placement.pod, placement.node, placement.domains, broken.is_set)
+            outcome = await self._send(placement, course)
         finally:
             if outcome is not Pinned.DONE:
-                broken.set()
+                course.broken = True
                 self._cache.unassume(placement.pod.metadata.uid)
         return outcome
+
+    async def _send(self, placement: Placement, course: _Course, *, dry_run: bool = False) -> Pinned:
+        result = await self._writer.pin(
+            placement.pod, placement.node, placement.domains, lambda: course.broken, dry_run=dry_run
+        )
+        if result.outcome is not Pinned.DONE:
+            course.broken = True
+        if result.outcome is Pinned.DENIED:
+            course.said[placement.pod.metadata.uid] = result.said
+        return result.outcome
+
+
+@dataclass(slots=True)
+class _Course:
+    """How a decision's patches go: ``broken`` once one of them failed; the server's words by UID."""
+
+    broken: bool = False
+    said: dict[str, str] = field(default_factory=dict)
+
+
+def _committed(placements: Sequence[Placement], outcomes: Sequence[Pinned], course: _Course) -> Committed:
+    """The first denied pod in the plan's order speaks for all."""
+    counts = {outcome: outcomes.count(outcome) for outcome in Pinned if outcome in outcomes}
+    for each in placements:
+        said = course.said.get(each.pod.metadata.uid)
+        if said is not None:
+            where = f"the pin of pod {each.pod.metadata.name} to node {each.node}"
+            return Committed(counts, f"the API server denied {where}: {said}")
+    return Committed(counts)

@@ -120,9 +120,15 @@ def waiting_since(root: core.Group) -> float | None:
     return times.seconds(found.last_transition_time if found else root.metadata.creation_timestamp)
 
 
-def excluded_now(nodes: Iterable[core.ExcludedNode], now: float) -> tuple[core.ExcludedNode, ...]:
-    """Exclusions that have not run out; ``now`` in seconds since the epoch."""
-    return tuple(each for each in nodes if (times.seconds(each.until) or 0.0) > now)
+def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float) -> tuple[core.ExcludedNode, ...]:
+    """Exclusions that have not run out.
+
+    Args:
+        nodes: as a status lists them.
+        now: seconds since the epoch.
+        longest: seconds for which a node is ever left out: what would last longer was written by another clock.
+    """
+    return tuple(each for each in nodes if 0.0 < (times.seconds(each.until) or 0.0) - now <= longest)
 
 
 def occupied(

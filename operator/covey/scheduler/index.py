@@ -12,52 +12,53 @@ from collections.abc import Iterable, Mapping
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
 from covey.scheduler import podstate
-from covey.scheduler.tree import Key, Unit, build_unit
+from covey.scheduler.tree import Key, Unit, build_unit, key_of
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
 MAX_DEPTH = 4
 
-_GroupKey = tuple[str, str, str]  # kind, namespace, name
+#: Namespace and name of a Workload, of a parent (a CompositePodGroup), or of a pod's PodGroup.
+Name = tuple[str, str]
 
 
 class Index:
     """Units by the key of their root."""
 
     def __init__(self) -> None:
-        self._groups: dict[_GroupKey, core.Group] = {}
-        self._children: dict[Key, set[_GroupKey]] = {}
-        self._pods: dict[Key, dict[str, core.Pod]] = {}
+        self._groups: dict[Key, core.Group] = {}
+        self._children: dict[Name, set[Key]] = {}
+        self._pods: dict[Name, dict[str, core.Pod]] = {}
         self._by_uid: dict[str, core.Pod] = {}
-        self._declared: dict[Key, dict[str, int]] = {}
+        self._declared: dict[Name, dict[str, int]] = {}
         #: Workload → the roots that refer to it.
-        self._of_workload: dict[Key, set[Key]] = {}
+        self._of_workload: dict[Name, set[Key]] = {}
         self._units: dict[Key, Unit] = {}
 
     def set_group(self, group: core.Group) -> set[Key]:
         """Store a group. Returns the roots whose units it changed."""
         changed = self.remove_group(group)
-        self._groups[_key(group)] = group
+        self._groups[key_of(group)] = group
         if parent := _parent(group):
-            self._children.setdefault(parent, set()).add(_key(group))
+            self._children.setdefault(parent, set()).add(key_of(group))
         else:
-            self._of_workload.setdefault(workload_key(group), set()).add(group.metadata.key)
+            self._of_workload.setdefault(workload_key(group), set()).add(key_of(group))
         return self._touch(changed, self.root_of(group))
 
     def remove_group(self, group: core.Group) -> set[Key]:
         """Forget a group. Returns the roots whose units it changed."""
-        old = self._groups.get(_key(group))
+        old = self._groups.get(key_of(group))
         if old is None:
             return set()
         changed = self._touch(set(), self.root_of(old))
-        del self._groups[_key(group)]
+        del self._groups[key_of(group)]
         if parent := _parent(old):
             siblings = self._children.get(parent, set())
-            siblings.discard(_key(group))
+            siblings.discard(key_of(group))
             if not siblings:
                 self._children.pop(parent, None)
         else:
             roots = self._of_workload.get(workload_key(old), set())
-            roots.discard(old.metadata.key)
+            roots.discard(key_of(old))
             if not roots:
                 self._of_workload.pop(workload_key(old), None)
         return changed
@@ -84,7 +85,7 @@ class Index:
             self._pods.pop(leaf, None)
         return self._touch(set(), self._root_of_leaf(leaf))
 
-    def set_declared(self, workload: Key, positions: Mapping[str, int]) -> set[Key]:
+    def set_declared(self, workload: Name, positions: Mapping[str, int]) -> set[Key]:
         """Store the order of a Workload's templates; empty forgets it. Returns the roots that refer to the Workload."""
         roots = set(self._of_workload.get(workload, ()))
         if self._declared.get(workload, {}) != positions:
@@ -109,7 +110,7 @@ class Index:
 
     def roots(self) -> list[Key]:
         """The keys of all roots."""
-        return [group.metadata.key for group in self._groups.values() if _parent(group) is None]
+        return [key_of(group) for group in self._groups.values() if _parent(group) is None]
 
     def groups(self, root: Key) -> list[core.Group]:
         """All groups of a unit, the root first."""
@@ -135,7 +136,7 @@ class Index:
     def leaf_of(self, pod: core.Pod) -> core.Group | None:
         """The PodGroup that a pod's label names, if it exists."""
         leaf = _leaf(pod)
-        return self._groups.get(("PodGroup", *leaf)) if leaf else None
+        return self._groups.get(Key("PodGroup", *leaf)) if leaf else None
 
     def pinned(self, pod: core.Pod) -> str | None:
         """The node that an unbound member of an existing group is pinned to; a pod that only says so has no pin."""
@@ -164,22 +165,19 @@ class Index:
         for _ in range(MAX_DEPTH):
             parent = _parent(group)
             if parent is None:
-                return group.metadata.key
-            above = self._groups.get(("CompositePodGroup", *parent))
+                return key_of(group)
+            above = self._groups.get(Key("CompositePodGroup", *parent))
             if above is None or not _same_owner(above, group):
                 return None
             group = above
         return None
 
     def _root(self, root: Key) -> core.Group | None:
-        for kind in ("CompositePodGroup", "PodGroup"):
-            group = self._groups.get((kind, *root))
-            if group is not None and _parent(group) is None:
-                return group
-        return None
+        group = self._groups.get(root)
+        return group if group is not None and _parent(group) is None else None
 
-    def _root_of_leaf(self, leaf: Key | None) -> Key | None:
-        group = self._groups.get(("PodGroup", *leaf)) if leaf else None
+    def _root_of_leaf(self, leaf: Name | None) -> Key | None:
+        group = self._groups.get(Key("PodGroup", *leaf)) if leaf else None
         return self.root_of(group) if group else None
 
     def _children_of(self, group: core.Group) -> list[core.Group]:
@@ -196,22 +194,18 @@ class Index:
         return changed
 
 
-def workload_key(group: core.Group) -> Key:
+def workload_key(group: core.Group) -> Name:
     """Namespace and name of the Workload that a group refers to; the name is empty without one."""
     reference = group.spec.workload_ref
     return (group.metadata.namespace, reference.workload_name if reference else "")
 
 
-def _key(group: core.Group) -> _GroupKey:
-    return (group.kind, group.metadata.namespace, group.metadata.name)
-
-
-def _parent(group: core.Group) -> Key | None:
+def _parent(group: core.Group) -> Name | None:
     name = group.spec.parent_composite_pod_group_name
     return (group.metadata.namespace, name) if name else None
 
 
-def _leaf(pod: core.Pod) -> Key | None:
+def _leaf(pod: core.Pod) -> Name | None:
     name = pod.metadata.label(LABEL_POD_GROUP)
     return (pod.metadata.namespace, name) if name else None
 

@@ -24,7 +24,7 @@ from covey.api.constants import ADMITTED, SCHEDULED
 from covey.observability import metrics
 from covey.observability.lives import reached, since_true
 from covey.scheduler import podstate
-from covey.scheduler.tree import Key, Unit
+from covey.scheduler.tree import Key, Unit, key_of
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
 _BOUND: Final = "PodScheduled"
@@ -94,9 +94,9 @@ class Lives:
         return min((each for each in bound if each is not None), default=self._clock())
 
     def _of(self, root: core.Group) -> _Life:
-        life = self._lives.get(root.metadata.key)
+        life = self._lives.get(key_of(root))
         if life is None or life.uid != root.metadata.uid:
-            life = self._lives[root.metadata.key] = _Life(root.metadata.uid, set(_recorded(root)))
+            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded(root)))
         return life
 
 

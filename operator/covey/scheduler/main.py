@@ -19,7 +19,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Final, TypeVar
 
 import uvloop
@@ -34,7 +34,7 @@ from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
-from covey.scheduler.cache import Cache
+from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
@@ -57,8 +57,14 @@ Found = TypeVar("Found", bound=Exception)
 LEASE: Final = "covey-planner"
 #: Seconds between renewals after which a replica that hears nothing from the API server counts as unwell.
 SILENCE: Final = 120.0
-#: Connections beside those for patches and Bindings: one watch for each kind, the lease, status, events.
-WATCHES: Final = 32
+#: Connections beside those for patches and Bindings: status and events.
+SPARE: Final = 32
+#: Watches, of which there are as many as kinds and namespaces, and the lease have connections of their own: a renewal
+#: never waits behind a thousand writes.
+UNBOUNDED: Final = 0
+ASIDE: Final = 2
+#: Seconds in which patches that were sent are answered before a process that was asked to end gives its lease up.
+SETTLE: Final = 5.0
 
 
 def run(settings: Settings) -> int:
@@ -78,7 +84,9 @@ class Process:
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
         self._active: ActiveLabel | None = None
+        self._writer: PodWriter | None = None
         self._serves = False
+        self._stopping = False
 
     async def run(self) -> int:
         """Run until a signal, a lost lease, or a failure of a part."""
@@ -86,16 +94,12 @@ class Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        settings = self._settings
-        client = Client.from_kubeconfig(
-            settings.kubeconfig,
-            settings.context,
-            user_agent="covey-scheduler",
-            field_manager=MANAGER_SCHEDULER,
-            connections=settings.connections + WATCHES,
-        )
-        async with client:
-            work = asyncio.create_task(self._work(client))
+        async with (
+            self._client(UNBOUNDED) as watching,
+            self._client(self._settings.connections + SPARE) as client,
+            self._client(ASIDE) as aside,
+        ):
+            work = asyncio.create_task(self._work(watching, client, aside))
             asked = asyncio.create_task(stop.wait())
             await asyncio.wait({work, asked}, return_when=asyncio.FIRST_COMPLETED)
             asked.cancel()
@@ -104,26 +108,54 @@ class Process:
                 return await self._end(work)
             return _outcome(work)
 
+    def _client(self, connections: int) -> Client:
+        return Client.from_kubeconfig(
+            self._settings.kubeconfig,
+            self._settings.context,
+            user_agent="covey-scheduler",
+            field_manager=MANAGER_SCHEDULER,
+            connections=connections,
+        )
+
     async def _end(self, work: asyncio.Task[None]) -> int:
+        """End on request: what was not sent is dropped, what was is waited for, and then the successor may start."""
+        self._stopping = True
         work.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await work
-        for leave in (self._active and self._active.clear, self._elector and self._elector.release):
-            if leave:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(leave(), 3.0)
+        if self._active is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._active.clear(), 3.0)
+        if self._writer is not None and not await self._writer.settled(SETTLE):
+            log.warning("patches are still under way: the lease is left to run out")
+        elif self._elector is not None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._elector.release(), 3.0)
         return 0
 
-    async def _work(self, client: Client) -> None:
+    def _leads(self) -> bool:
+        """May this process decide and write decisions, now?"""
+        return not self._stopping and (self._elector is None or self._elector.is_leader)
+
+    async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
-        cache = self._cache = Cache(client, settings.namespaces)
-        writer = PodWriter(client, in_flight=settings.connections)
-        binder = Binder(cache, client, writer, served=settings.scheduler_names, in_flight=settings.connections)
+        cache = self._cache = Cache(watching, settings.namespaces)
+        writer = self._writer = PodWriter(client, in_flight=settings.connections)
+        cache.subscribe(Listener(pod=writer.forget))
+        topologies = Topologies(cache)
+        binder = Binder(
+            cache,
+            client,
+            writer,
+            served=settings.scheduler_names,
+            in_flight=settings.connections,
+            topology=topologies.choose,
+        )
         waker = Waker(cache, writer)
-        leader = _Leader(settings, client, cache, writer, binder)
+        leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads)
         if settings.leader_elect:
-            self._elector = LeaseElector(client, LEASE, settings.leader_elect_namespace, settings.identity)
-        self._active = _active_label(settings, client, cache)
+            self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
+        self._active = _active_label(settings, aside, cache)
         extender = Extender(Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
@@ -176,8 +208,16 @@ class Process:
 class _Leader:
     """What only the holder of the lease does."""
 
-    def __init__(self, settings: Settings, client: Client, cache: Cache, writer: PodWriter, binder: Binder) -> None:
-        topologies = Topologies(cache)
+    def __init__(
+        self,
+        settings: Settings,
+        client: Client,
+        cache: Cache,
+        writer: PodWriter,
+        binder: Binder,
+        topologies: Topologies,
+        leads: Callable[[], bool],
+    ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives = Lives()
@@ -191,7 +231,7 @@ class _Leader:
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
         )
-        self._statuses = StatusWriter(cache, client, self._admission.decision, lives)
+        self._statuses = StatusWriter(cache, client, self._admission.decision, lives, leads=leads)
         self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
 
     async def run(self) -> None:

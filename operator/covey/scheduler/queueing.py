@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from covey.api import core, times
@@ -20,13 +21,25 @@ from covey.scheduler.entries import Entry, Want, excluded_now, occupied, waiting
 from covey.scheduler.gangs import Surroundings, UnplannableError
 from covey.scheduler.status import Decision
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.tree import Key, Unit
+from covey.scheduler.tree import Key, Unit, key_of
 
 log = get_logger(__name__)
 
 #: Seconds that a node is left out after its first failure; doubled at each further one.
 FIRST_EXCLUSION: Final = 60.0
 LONGEST_EXCLUSION: Final = 3600.0
+#: Seconds after which a failure does not make the next exclusion longer any more.
+FORGOTTEN: Final = 2 * LONGEST_EXCLUSION
+
+
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """How often a node failed a unit, and when last (monotonic seconds); until when it is left out, as status says it."""
+
+    count: int
+    at: float
+    seconds: float
+    said: core.ExcludedNode
 
 
 class Queueing:
@@ -39,14 +52,16 @@ class Queueing:
         *,
         reserve_after: float,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
         self._topologies = topologies
         self._reserve_after = reserve_after
         self._clock = clock
-        self._excluded: dict[Key, dict[str, core.ExcludedNode]] = {}
-        self._failures: dict[tuple[Key, str], int] = {}
-        self._unknown: set[str] = set()
+        self._monotonic = monotonic
+        self._failures: dict[Key, dict[str, _Failures]] = {}
+        #: Roots that name a PriorityClass that does not exist, so that each is logged once.
+        self._unknown: dict[Key, str] = {}
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
         """What the unit's status must keep, its topology or why there is none, and its surroundings."""
@@ -84,8 +99,8 @@ class Queueing:
         if not name:
             return next((each.value for each in classes.values() if each.global_default), 0)
         found = classes.get(("", name))
-        if found is None and name not in self._unknown:
-            self._unknown.add(name)
+        if found is None and self._unknown.get(key_of(root)) != name:
+            self._unknown[key_of(root)] = name
             log.warning("unknown priority class, taken as 0", priority_class=name)
         return found.value if found else 0
 
@@ -93,23 +108,25 @@ class Queueing:
         """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure."""
         if any(each.node == node for each in self._exclusions(unit)):
             return
-        count = self._failures.get((unit.key, node), 0)
-        self._failures[unit.key, node] = count + 1
-        until = self._clock() + min(FIRST_EXCLUSION * 2 ** min(count, 16), LONGEST_EXCLUSION)
-        entry = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(until))
-        self._excluded.setdefault(unit.key, {})[node] = entry
+        now = self._monotonic()
+        known = {name: each for name, each in self._failures.get(unit.key, {}).items() if now < each.at + FORGOTTEN}
+        count = known[node].count if node in known else 0
+        seconds = min(FIRST_EXCLUSION * 2 ** min(count, 16), LONGEST_EXCLUSION)
+        said = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(self._clock() + seconds))
+        self._failures[unit.key] = {**known, node: _Failures(count + 1, now, seconds, said)}
 
     def forget(self, root: Key) -> None:
         """The unit is gone."""
-        self._excluded.pop(root, None)
-        for key in [key for key in self._failures if key[0] == root]:
-            del self._failures[key]
+        self._failures.pop(root, None)
+        self._unknown.pop(root, None)
 
     def deadlines(self, entry: Entry) -> Iterator[float]:
         """Seconds until time alone changes something for a unit: an exclusion ends, or its wait becomes too long."""
-        now = self._clock()
+        now, monotonic = self._clock(), self._monotonic()
+        own = self._failures.get(entry.unit.key, {})
         for each in entry.decision.excluded:
-            yield (times.seconds(each.until) or now) - now
+            known = own.get(each.node)
+            yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
         if entry.refused and entry.decision.reservation is None:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)
@@ -117,10 +134,13 @@ class Queueing:
                 yield since + self._reserve_after - now
 
     def _exclusions(self, unit: Unit) -> tuple[core.ExcludedNode, ...]:
-        now = self._clock()
-        nodes = {each.node: each for each in unit.root.status.excluded_nodes or ()}
-        nodes |= self._excluded.get(unit.key, {})
-        return excluded_now((nodes[name] for name in sorted(nodes)), now)
+        """What this process has excluded it measures itself; what another one has, the status tells until when."""
+        now = self._monotonic()
+        own = self._failures.get(unit.key, {})
+        listed = excluded_now(unit.root.status.excluded_nodes or (), self._clock(), LONGEST_EXCLUSION)
+        found = {each.node: each for each in listed if each.node not in own}
+        found |= {name: each.said for name, each in own.items() if now < each.at + each.seconds}
+        return tuple(found[name] for name in sorted(found))
 
     def _created(self, root: core.Group) -> str:
         workload = self._cache.workload(root)
@@ -143,7 +163,7 @@ class Queueing:
     def _siblings(self, unit: Unit) -> Iterator[Key]:
         owner = unit.root.metadata.controller
         for root in self._cache.index.roots():
-            if root != unit.key and root[0] == unit.key[0]:
+            if root != unit.key and root.namespace == unit.key.namespace:
                 other = self._cache.index.unit(root)
                 theirs = other.root.metadata.controller if other else None
                 if owner and theirs and owner.uid == theirs.uid:

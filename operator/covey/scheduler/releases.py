@@ -7,7 +7,8 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   event, for every reservation on that node. Where room is short the least important pods go.
 * kube-scheduler says ``Unschedulable`` although the node fits by all that Covey models: after a short while, in which
   kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
-  it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``).
+  it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``), again and again: a
+  mark that is not renewed was left by a barrier that is gone.
 * Time is up (``overdue``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
@@ -21,21 +22,23 @@ from collections.abc import Callable
 from typing import Final
 
 from covey.api import core
-from covey.api.constants import RELEASE_UNSCHEDULABLE
+from covey.api.constants import ANNOTATION_WAKE, RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler import overdue, podstate
 from covey.scheduler.binder import leaving, release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.tree import Key, Unit
-from covey.scheduler.writer import PodWriter, says_arrived
+from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
 DOUBT: Final = 5.0
 #: Seconds in which a unit's events are gathered: its times are looked at, which are never so exact.
 GATHER: Final = 0.5
+#: Seconds for which a mark is believed that nobody renews.
+TRUST: Final = 3 * RENEW
 WORKERS: Final = 4
 
-#: ``("node", name)``, ``("unit", namespace, name)`` or ``("pod", uid)``.
+#: ``("node", name)``, ``("unit", kind, namespace, name)`` or ``("pod", uid)``.
 _Item = tuple[str, ...]
 
 
@@ -49,17 +52,22 @@ class Releases:
         *,
         exclude: Callable[[Unit, str, str], None],
         arrived: Callable[[str], bool],
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._writer = writer
         self._exclude = exclude
         self._arrived = arrived
         self._clock = clock
+        self._wall = wall
         self._queue: WorkQueue[_Item] = WorkQueue("releases")
         self._pinned_at: dict[str, float] = {}
+        self._admitted_at: dict[Key, float] = {}
         self._torn: dict[Key, float] = {}
         self._doubted: dict[str, float] = {}
+        #: UID → the mark of another replica's barrier as last seen, and since when.
+        self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
         cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod))
 
@@ -70,7 +78,10 @@ class Releases:
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                self._pinned_at |= overdue.found_pinned(unit, now)
+                self._pinned_at |= overdue.found_pinned(unit, now, self._wall())
+                admitted = overdue.found_admitted(unit, now, self._wall())
+                if admitted is not None:
+                    self._admitted_at[root] = admitted
             self._queue.add(("unit", *root))
         for node in list(self._cache.capacity.reserved):
             self._queue.add(("node", node))
@@ -95,6 +106,7 @@ class Releases:
         if gone or self._cache.index.pinned(pod) is None or not podstate.counts(pod):
             self._pinned_at.pop(uid, None)
             self._doubted.pop(uid, None)
+            self._marks.pop(uid, None)
         else:
             self._pinned_at.setdefault(uid, self._clock())
             if podstate.unschedulable(pod) is None:
@@ -112,8 +124,8 @@ class Releases:
         match item:
             case ("node", name):
                 await self._check_node(name)
-            case ("unit", namespace, name):
-                await self._check_unit((namespace, name))
+            case ("unit", *root):
+                await self._check_unit(Key(*root))
             case ("pod", uid):
                 await self._check_pod(uid)
             case _:
@@ -141,13 +153,18 @@ class Releases:
         unit = self._cache.index.unit(root)
         if unit is None:
             self._torn.pop(root, None)
+            self._admitted_at.pop(root, None)
             return
         now = self._clock()
+        if overdue.admitted_since(unit) is None:
+            self._admitted_at.pop(root, None)
+        else:
+            self._admitted_at.setdefault(root, now)
         if overdue.torn(unit):
             self._torn.setdefault(root, now)
         else:
             self._torn.pop(root, None)
-        dues = list(overdue.due(unit, self._pinned_at, self._torn.get(root)))
+        dues = list(overdue.due(unit, self._pinned_at, self._admitted_at.get(root), self._torn.get(root)))
         late = {due.pod.metadata.uid: due for due in sorted(dues, key=lambda each: -each.when) if due.when <= now}
         await asyncio.gather(*(self._writer.release(due.pod, due.reason) for due in late.values()))
         coming = [due.when - now for due in dues if due.when > now]
@@ -157,8 +174,12 @@ class Releases:
     async def _check_pod(self, uid: str) -> None:
         pod = self._cache.index.pod(uid)
         node = self._cache.index.pinned(pod) if pod is not None else None
-        if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid) or says_arrived(pod):
+        if pod is None or node is None or not podstate.counts(pod) or self._arrived(uid):
             self._doubted.pop(uid, None)
+            return
+        if (trusted := self._trusted(pod)) > 0:
+            self._doubted.pop(uid, None)
+            self._queue.add_after(("pod", uid), trusted)
             return
         said = podstate.unschedulable(pod)
         if said is None:
@@ -181,6 +202,18 @@ class Releases:
         if unit is not None:
             self._exclude(unit, node, said)
         await self._writer.release(pod, RELEASE_UNSCHEDULABLE)
+
+    def _trusted(self, pod: core.Pod) -> float:
+        """Seconds for which another replica's barrier is still believed to hold a call for the pod."""
+        uid = pod.metadata.uid
+        if not says_arrived(pod):
+            self._marks.pop(uid, None)
+            return 0.0
+        mark, now = pod.metadata.annotation(ANNOTATION_WAKE) or "", self._clock()
+        known = self._marks.get(uid)
+        if known is None or known[0] != mark:
+            known = self._marks[uid] = (mark, now)
+        return known[1] + TRUST - now
 
 
 def _newer_first(pod: core.Pod) -> tuple[int, ...]:

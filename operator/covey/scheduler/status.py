@@ -17,6 +17,9 @@ from covey.api.constants import (
     ADMITTED,
     REASON_ADMITTED,
     REASON_BELOW_MINIMUM,
+    REASON_DENIED,
+    REASON_FAILED,
+    REASON_UNKNOWN,
     REASON_WAITING,
     SCHEDULED,
     TOPOLOGY_SATISFIED,
@@ -94,7 +97,7 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
     said = [
         _with_warning(
             unit,
-            Said(ADMITTED, admitted, REASON_ADMITTED, _tally(unit, placed, "have their places"))
+            Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
             if admitted
             else Said(ADMITTED, admitted, *_why_not(unit, decision)),
         ),
@@ -145,6 +148,13 @@ def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT00
 def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
     """The unit's minimum holds; where none is asked for, at least something of it is there."""
     return unit.minimum_met(accepted) and any(map(accepted, unit.pods()))
+
+
+def _admitted(unit: Unit, decision: Decision) -> str:
+    """How far the unit has come, and what keeps its surplus from coming further, unless that is only room."""
+    tally = _tally(unit, placed, "have their places")
+    stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN}
+    return f"{tally}; {decision.message}" if stuck else tally
 
 
 def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:

@@ -65,13 +65,17 @@ class StatusWriter:
         decision: Callable[[Key], Decision],
         lives: Lives,
         *,
-        clock: Callable[[], float] = time.time,
+        leads: Callable[[], bool] = lambda: True,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
         self._lives = lives
+        self._leads = leads
         self._client = client
         self._decision = decision
         self._clock = clock
+        self._wall = wall
         self._queue: WorkQueue[Key] = WorkQueue("status")
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
@@ -107,8 +111,10 @@ class StatusWriter:
         if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        wanted = statuses(unit, decision, path_of, rfc3339(self._clock()))
-        written = self._written.setdefault(root, {})
+        wanted = statuses(unit, decision, path_of, rfc3339(self._wall()))
+        groups = {group.metadata.uid for group, _ in wanted}
+        written = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
+        self._written[root] = written
         self._lives.before(unit.root)
         arrived = await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
         if arrived[0]:  # the root comes first
@@ -142,7 +148,7 @@ class StatusWriter:
         self._lasting.pop(root, None)
 
     async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> bool:
-        """Write a group's status unless it is there; False when the group is gone."""
+        """Write a group's status unless it is there; False when the group is gone, or the lease is lost."""
         uid = group.metadata.uid
         if status == observed(group):
             written.pop(uid, None)
@@ -157,6 +163,8 @@ class StatusWriter:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": uid},
             "status": status,
         }
+        if not self._leads():
+            return False
         try:
             await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status")
         except (NotFound, Conflict):

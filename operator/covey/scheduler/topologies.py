@@ -20,7 +20,15 @@ class Topologies:
         self._cache = cache
         self._chosen: dict[str | None, Topology] = {}
         self._known: dict[str, Topology] = {}
-        cache.subscribe(Listener(node=lambda _name: self._chosen.clear(), world=self._chosen.clear))
+        cache.subscribe(Listener(node=lambda _name: self._chosen.clear(), world=self._prune))
+
+    def _prune(self) -> None:
+        """Topologies or priorities have changed: the planner need not know those that are gone, Covey's own apart."""
+        self._chosen.clear()
+        there = {topology.name for topology in presets.PRESETS} | {name for _, name in self._cache.topologies.store}
+        if not self._known.keys() <= there:
+            self._known = {name: each for name, each in self._known.items() if name in there}
+            self._cache.capacity.set_topologies(self._known.values())
 
     def choose(self, root: core.Group) -> Topology:
         """The topology of a unit.

@@ -12,12 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER, LABEL_UNIT
 from covey.scheduler import podstate
 
-Key = tuple[str, str]  # namespace, name
+
+class Key(NamedTuple):
+    """A group. Its kind belongs to it: a PodGroup and a CompositePodGroup may have the same name."""
+
+    kind: str
+    namespace: str
+    name: str
 
 
 class Template(core.Read, frozen=True):
@@ -72,8 +79,8 @@ class Unit:
 
     @property
     def key(self) -> Key:
-        """Namespace and name of the root."""
-        return self.root.metadata.key
+        """The root's key."""
+        return key_of(self.root)
 
     @property
     def index(self) -> int:
@@ -109,6 +116,11 @@ class Unit:
                 sum(replica_met(replica, present) for replica in role.replicas) >= role.minimum for role in self.roles
             )
         )
+
+
+def key_of(group: core.Group) -> Key:
+    """A group's key."""
+    return Key(group.kind, group.metadata.namespace, group.metadata.name)
 
 
 def replica_met(replica: Replica, present: Callable[[core.Pod], bool]) -> bool:

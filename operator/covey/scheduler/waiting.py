@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from covey.api.constants import (
+    REASON_DENIED,
     REASON_FAILED,
     REASON_INFEASIBLE,
     REASON_INVALID,
@@ -28,6 +29,7 @@ REASONS: Final = (
     REASON_INVALID,
     REASON_UNSUPPORTED,
     REASON_FAILED,
+    REASON_DENIED,
     OTHER := "Other",
 )
 #: Entries of the heap that may be out of date before it is made anew.

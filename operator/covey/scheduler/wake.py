@@ -22,6 +22,8 @@ from covey.scheduler.writer import PodWriter
 PACE: Final = 0.05
 #: The longest refused are forgotten beyond this number.
 MOST: Final = 10_000
+#: Seconds until the watch must have shown a pod for which a filter call came.
+UNSEEN: Final = 60.0
 
 
 class Waker:
@@ -40,10 +42,18 @@ class Waker:
 
     def refused(self, pod: core.Pod) -> None:
         """Note a stranger that was left without a node."""
-        self._refused.pop(pod.metadata.uid, None)
-        self._refused[pod.metadata.uid] = pod
+        uid = pod.metadata.uid
+        if uid not in self._refused and self._cache.index.pod(uid) is None:
+            # Either the watch is behind kube-scheduler's, or the pod is gone, and no event will come for it.
+            asyncio.get_running_loop().call_later(UNSEEN, self._look_again, uid)
+        self._refused.pop(uid, None)
+        self._refused[uid] = pod
         if len(self._refused) > MOST:
             del self._refused[next(iter(self._refused))]
+
+    def _look_again(self, uid: str) -> None:
+        if self._cache.index.pod(uid) is None:
+            self._refused.pop(uid, None)
 
     async def run(self) -> None:
         """Touch pods for ever."""

@@ -1,21 +1,26 @@
 """The three patches that the scheduler process sends to pods: pin, release, wake. Each tests the pod's UID.
 
 Every failed test of a JSON patch is the same 422, so after one the pod is read again to know what happened; an
-answer that was lost is found out the same way. Nothing here remembers anything.
+answer that was lost is found out the same way.
+
+A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
+know that nothing of it is under way any more (``settled``).
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, Self
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
-from covey.kube.errors import Invalid, KubeError, NotFound
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, LeaseLost, NotFound, Unreachable
 from covey.kube.resources import PODS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
@@ -27,11 +32,16 @@ log = get_logger(__name__)
 #: Attempts at one pin, and the seconds before the second; the wait doubles. About 25 s in all.
 ATTEMPTS: Final = 8
 FIRST_WAIT: Final = 0.2
+#: Seconds for one patch, repetitions on the way included. A holder of the lease stops acting 5 s before anybody else
+#: may take it, so what it sent last has come, or never will, by then.
+PATIENCE: Final = 5.0
 #: A patch that fails its tests this often against a pod that was just read is refused for another reason.
 REFUSALS: Final = 3
 #: How the wake annotation ends while a barrier holds a bind call for the pod, and when it holds it no more.
 ARRIVED: Final = ".arrived"
 LEFT: Final = ".left"
+#: Seconds after which a barrier writes its mark again.
+RENEW: Final = 20.0
 #: Releases that are remembered so as not to be sent twice.
 REMEMBERED: Final = 10_000
 
@@ -42,12 +52,21 @@ def says_arrived(pod: core.Pod) -> bool:
 
 
 class Pinned(Enum):
-    """What became of a pin."""
+    """What became of a pin. ``DENIED``: the API server does not take it, although the pod has not changed."""
 
     DONE = "done"
     GONE = "gone"
     CONFLICT = "conflict"
     DROPPED = "dropped"
+    DENIED = "denied"
+
+
+@dataclass(frozen=True, slots=True)
+class PinResult:
+    """What became of a pin, and, where it was denied, the server's words."""
+
+    outcome: Pinned
+    said: str = ""
 
 
 class PodWriter:
@@ -57,43 +76,70 @@ class PodWriter:
         self, client: Client, *, in_flight: int = 64, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._client = client
+        self._may: Callable[[], bool] = _always
+        self._under_way: set[asyncio.Task[core.Pod]] = set()
         self._slots = asyncio.Semaphore(in_flight)
         self._sleep = sleep
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
         self._released: OrderedDict[str, None] = OrderedDict()
 
+    def while_leading(self, leads: Callable[[], bool]) -> Self:
+        """The same writer for decisions: before each patch it is asked whether this process still leads."""
+        twin = copy.copy(self)
+        twin._may = leads  # noqa: SLF001 - of its own class
+        return twin
+
+    async def settled(self, seconds: float) -> bool:
+        """Wait until no patch is under way, for at most so long; False when some still are."""
+        if not self._under_way:
+            return True
+        _, left = await asyncio.wait(self._under_way, timeout=seconds)
+        return not left
+
+    def forget(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - a cache's listener
+        """The pod is gone: nothing about it need be known any more."""
+        if gone:
+            self._released.pop(pod.metadata.uid, None)
+
     async def pin(
-        self, pod: core.Pod, node: str, domains: Mapping[str, str], dropped: Callable[[], bool] = lambda: False
-    ) -> Pinned:
-        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so."""
+        self,
+        pod: core.Pod,
+        node: str,
+        domains: Mapping[str, str],
+        dropped: Callable[[], bool] = lambda: False,
+        *,
+        dry_run: bool = False,
+    ) -> PinResult:
+        """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so, or the lease is lost.
+
+        With ``dry_run`` the API server only says whether it would take the pin.
+        """
         refused = 0
+        said = ""
         for attempt in range(ATTEMPTS):
-            async with self._slots:
-                if dropped():
-                    return Pinned.DROPPED
-                try:
-                    await self._client.json_patch(
-                        PODS,
-                        pod.metadata.name,
-                        pod.metadata.namespace,
-                        pin_patch(pod, node, domains),
-                        type=core.Pod,
-                    )
-                except NotFound:
-                    return Pinned.GONE
-                except KubeError as error:
-                    refused += isinstance(error, Invalid)
-                    log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
-                else:
-                    return Pinned.DONE
+            try:
+                async with self._slots:
+                    if dropped() or not self._may():
+                        return PinResult(Pinned.DROPPED)
+                    await self._send(pod, pin_patch(pod, node, domains), dry_run=dry_run)
+            except NotFound:
+                return PinResult(Pinned.GONE)
+            except KubeError as error:
+                refused += isinstance(error, Invalid)
+                said = _words(error)
+                final = _final(error)
+                log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
+            else:
+                return PinResult(Pinned.DONE)
+            before = pod.metadata.resource_version
             verdict, pod = await self._look_again(pod, node)
             if verdict is not None:
-                return verdict
-            if refused >= REFUSALS:
-                return Pinned.CONFLICT
+                return PinResult(verdict)
+            if refused >= REFUSALS or (final and pod.metadata.resource_version == before):
+                break
             if not refused and attempt + 1 < ATTEMPTS:
                 await self._sleep(FIRST_WAIT * 2**attempt)
-        return Pinned.CONFLICT
+        return PinResult(Pinned.DENIED, said)
 
     async def release(self, pod: core.Pod, reason: str) -> bool:
         """Ask the operator to replace an unbound pod. False when it is bound, gone, or released already."""
@@ -134,7 +180,7 @@ class PodWriter:
                 if latest is None:
                     return False
                 await self._patch(latest, annotate_patch(latest, annotations))
-        except (NotFound, Invalid):
+        except (NotFound, Invalid, LeaseLost):
             return False
         except KubeError as error:
             log.warning("annotation failed", namespace=meta.namespace, pod=meta.name, error=str(error))
@@ -143,7 +189,23 @@ class PodWriter:
 
     async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]]) -> None:
         async with self._slots:
-            await self._client.json_patch(PODS, pod.metadata.name, pod.metadata.namespace, operations, type=core.Pod)
+            if not self._may():
+                raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
+            await self._send(pod, operations)
+
+    async def _send(self, pod: core.Pod, operations: Sequence[Mapping[str, object]], *, dry_run: bool = False) -> None:
+        """Send one patch, and see it through even when the caller is cancelled."""
+        meta = pod.metadata
+        sending = self._client.json_patch(PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod)
+        task = asyncio.get_running_loop().create_task(_within(PATIENCE, sending))
+        self._under_way.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[core.Pod]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody may be left to look at it
 
     async def _look_again(self, pod: core.Pod, node: str) -> tuple[Pinned | None, core.Pod]:
         """Why a pin failed: a verdict, or None and the pod as it is now, to try again with."""
@@ -158,3 +220,25 @@ class PodWriter:
         if not podstate.counts(latest) or podstate.obstacle(latest) is not None:
             return Pinned.CONFLICT, latest
         return None, latest
+
+
+def _always() -> bool:
+    return True
+
+
+async def _within(seconds: float, sending: Awaitable[core.Pod]) -> core.Pod:
+    try:
+        async with asyncio.timeout(seconds):
+            return await sending
+    except TimeoutError as error:
+        raise Unreachable(f"no answer within {seconds:g} s") from error
+
+
+def _final(error: KubeError) -> bool:
+    """The same patch of the same version of the pod would be denied again (a patch has tests: it may be the version)."""
+    return isinstance(error, BadRequest | Forbidden | Invalid)
+
+
+def _words(error: KubeError) -> str:
+    """What the API server said, as people should read it."""
+    return (error.message if isinstance(error, ApiError) else "") or str(error)

@@ -120,3 +120,9 @@ def test_an_event_about_a_node_lies_in_the_default_namespace() -> None:
     assert body["metadata"]["namespace"] == "default"
     assert "namespace" not in body["regarding"]
     assert len(found.name) <= 253
+
+
+def test_a_clock_that_is_set_back_does_not_silence_an_object() -> None:
+    book = Book()
+    assert book.enter(occurrence(), 1_000_000.0)[1]
+    assert book.enter(occurrence("other"), 10.0)[1]

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 
 from covey.api import core, times
+from covey.placement.model import Refusal, Verdict
 from covey.scheduler import admission
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.lives import Lives
+from covey.scheduler.parking import FIRST, LONGEST, Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.writer import Pinned
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
+from covey.scheduler.writer import Pinned, PinResult
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 
 
 class Writer:
@@ -26,10 +28,19 @@ class Writer:
     def __init__(self) -> None:
         self.pinned: dict[str, str] = {}
         self.released: list[str] = []
+        #: A pod whose pin the API server denies, and how often a pin was asked for.
+        self.denied = ""
+        self.asked = 0
 
-    async def pin(self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object) -> Pinned:
-        self.pinned[found.metadata.name] = place
-        return Pinned.DONE
+    async def pin(
+        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, dry_run: bool
+    ) -> PinResult:
+        self.asked += 1
+        if found.metadata.name == self.denied:
+            return PinResult(Pinned.DENIED, "policy says no")
+        if not dry_run:
+            self.pinned[found.metadata.name] = place
+        return PinResult(Pinned.DONE)
 
     async def release(self, found: core.Pod, _reason: str) -> bool:
         self.released.append(found.metadata.name)
@@ -47,10 +58,18 @@ class Loop:
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         reservations = Reservations(made, reserve_after=300.0)
         committer = Committer(made, writer)
+        self.now = 0.0
+        parking = Parking(lambda: self.now)
         self.admission = Admission(
-            made, committer, writer, queueing, reservations, recorder, Lives(), decided=lambda _root: None
+            *(made, committer, writer, queueing, reservations, recorder, Lives()),
+            decided=lambda _root: None,
+            parking=parking,
         )
         self.admission.begin()
+
+    def place(self, name: str) -> str:
+        """Where a pod was decided to go."""
+        return self.cache.capacity.assumed[f"uid-{name}"]
 
     async def turn(self) -> dict[str, str]:
         """One pass; returns the pods that it gave places, and where."""
@@ -72,7 +91,7 @@ def tree(name: str, *, replicas: int = 1, minimum: int = 1, gpus: int = 8, **roo
 async def test_what_does_not_fit_gets_nothing_and_a_reason() -> None:
     loop = Loop(cache(node("n1"), *tree("big", replicas=2, minimum=2)))
     assert await loop.turn() == {}
-    decision = loop.admission.decision(("ns", "big"))
+    decision = loop.admission.decision(root_key("big"))
     assert decision.reason == "Infeasible"
     assert "nvidia.com/gpu" in decision.message
 
@@ -137,7 +156,7 @@ async def test_a_gang_on_which_the_planner_fails_stops_nobody(monkeypatch: pytes
     monkeypatch.setattr(admission, "plan_minimum", fail)
     loop = Loop(cache(node("n1"), *tree("a"), *tree("b")))
     assert await loop.turn() == {"b-decode-0-0": "n1"}
-    assert loop.admission.decision(("ns", "a")).message == admission.FAILED
+    assert loop.admission.decision(root_key("a")).message == admission.FAILED
 
 
 async def test_a_plan_is_dropped_when_the_world_changed_under_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +185,7 @@ async def test_labels_that_come_late_help_a_unit_that_lacked_them() -> None:
     wish = {"topology": [{"level": "rack", "mode": "Required"}]}
     loop = Loop(cache(node("n1"), *tree("one", schedulingConstraints=wish)))
     assert await loop.turn() == {}
-    assert loop.admission.decision(("ns", "one")).reason == "InvalidTopology"
+    assert loop.admission.decision(root_key("one")).reason == "InvalidTopology"
     put(loop.cache, node("n1", labels=labels()))
     assert loop.admission._wake.is_set()
     assert await loop.turn() == {"one-decode-0-0": "n1"}
@@ -184,7 +203,7 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
     ]
     loop = Loop(cache(node("n1", labels=labels()), *big, *late))
     assert await loop.turn() == {}
-    assert "reserved for another gang" in loop.admission.decision(("ns", "late")).message
+    assert "reserved for another gang" in loop.admission.decision(root_key("late")).message
     assert isinstance(big[0], core.Group)
     drop(loop.cache, big[0])
     assert await loop.turn() == {"late-decode-0-0": "n1"}
@@ -195,31 +214,166 @@ async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.Mon
     real = admission.assess
 
     def fail(unit: Any, *more: Any) -> Any:
-        if unit.key == ("ns", "a"):
+        if unit.key == root_key("a"):
             raise ZeroDivisionError
         return real(unit, *more)
 
     monkeypatch.setattr(admission, "assess", fail)
     assert await loop.turn() == {"b-decode-0-0": "n1"}
-    decision = loop.admission.decision(("ns", "a"))
+    decision = loop.admission.decision(root_key("a"))
     assert (decision.reason, decision.message) == ("PlannerFailed", admission.FAILED)
 
 
 async def test_pods_that_fail_on_a_node_together_are_one_failure() -> None:
-    now = 1_000.0
+    now = wall = 1_000.0
     made = cache(node("n1"), *tree("one"))
-    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: now)
-    unit = made.index.unit(("ns", "one"))
+    queueing = Queueing(made, Topologies(made), reserve_after=300.0, clock=lambda: wall, monotonic=lambda: now)
+    unit = made.index.unit(root_key("one"))
     assert unit is not None
 
     def excluded_for() -> float:
         kept, _, _ = queueing.around(unit)
-        return (times.seconds(kept.excluded[0].until) or 0.0) - now if kept.excluded else 0.0
+        return (times.seconds(kept.excluded[0].until) or 0.0) - wall if kept.excluded else 0.0
 
     for _ in range(8):
         queueing.exclude(unit, "n1", "it does not like us")
     assert excluded_for() == 60.0
+    wall += 10_000.0  # the clock is set; nothing has passed
+    assert queueing.around(unit)[0].excluded
+    wall -= 20_000.0
     now += 61.0
     assert excluded_for() == 0.0
     queueing.exclude(unit, "n1", "still not")
     assert excluded_for() == 120.0
+
+
+async def test_a_denied_pin_is_not_sent_again_before_its_time_whatever_happens() -> None:
+    loop = Loop(cache(node("n1"), node("n2"), *tree("one", replicas=2, minimum=2)))
+    loop.writer.denied = "one-decode-1-0"
+    assert set(await loop.turn()) == {"one-decode-0-0"}
+    decision = loop.admission.decision(root_key("one"))
+    assert decision.reason == "PinDenied"
+    assert decision.message.startswith("the API server denied the pin of pod one-decode-1-0 to node n")
+    assert decision.message.endswith(": policy says no")
+    put(loop.cache, member("decode", 0, root="one", pin=loop.place("one-decode-0-0"), gpus=8))
+    asked = loop.writer.asked
+    for number in range(50):
+        put(loop.cache, node(f"new-{number}"))
+        loop.admission.mark(root_key("one"))
+        assert await loop.turn() == {}
+    assert loop.writer.asked == asked
+    # A retry asks for the one pod that has no place yet, and each comes later than the one before.
+    times = 0
+    while loop.now < 100.0:
+        loop.now += 0.5
+        loop.admission.mark(root_key("one"))
+        await loop.turn()
+    times = loop.writer.asked - asked
+    assert times == 5  # after 2, 4, 8, 16, 32 s
+    loop.writer.denied = ""
+    loop.now += LONGEST
+    loop.admission.mark(root_key("one"))
+    assert set(await loop.turn()) == {"one-decode-1-0"}
+
+
+async def test_a_gang_with_a_denied_pod_takes_no_room_for_the_others_again() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made))
+    loop.writer.denied = "one-decode-1-0"
+    assert set(await loop.turn()) == {"one-decode-0-0"}
+    # Its time is up: the mate is replaced, and its place with it.
+    drop(loop.cache, member("decode", 0, root="one"))
+    put(loop.cache, member("decode", 0, root="one", name="successor", gates=(GATE,), gpus=8))
+    loop.now += FIRST
+    loop.admission.mark(root_key("one"))
+    assert await loop.turn() == {}
+    assert loop.writer.asked > 2
+    assert sum(loop.cache.capacity.room.free(name)["nvidia.com/gpu"] for name in ("n1", "n2")) == 16
+    # Nor after a restart: the root's status tells the next process.
+    said = {"conditions": [{"type": "Admitted", "status": "False", "reason": "PinDenied", "message": "policy"}]}
+    root = group("one", composite=True, minimum=1, desired=1, status=said)
+    loop = Loop(cache(node("n1"), node("n2"), root, *made[1:]))
+    loop.writer.denied = "one-decode-1-0"
+    assert await loop.turn() == {}
+
+
+async def test_a_gang_that_met_the_limit_is_planned_again_later_and_only_if_something_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    def limited(gang: Any, *_: Any, **__: Any) -> Any:
+        asked.append(gang.name)
+        return Refusal(Verdict.UNKNOWN, ())
+
+    monkeypatch.setattr(admission, "plan_minimum", limited)
+    loop = Loop(cache(node("n1"), *tree("hard")))
+    await loop.turn()
+    assert loop.admission.decision(root_key("hard")).reason == "SearchLimit"
+    for number in range(20):
+        put(loop.cache, node(f"new-{number}"))
+        await loop.turn()
+    assert len(asked) == 1
+    loop.now += FIRST
+    loop.admission._resume(root_key("hard"))
+    await loop.turn()
+    assert len(asked) == 2
+    loop.now += 2 * FIRST
+    loop.admission._resume(root_key("hard"))  # nothing has changed since
+    await loop.turn()
+    assert len(asked) == 2
+    put(loop.cache, node("another"))
+    await loop.turn()
+    assert len(asked) == 3
+
+
+async def test_a_gang_on_which_the_planner_fails_is_tried_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = admission.plan_minimum
+    asked: list[str] = []
+
+    def fail(gang: Any, *_: Any, **__: Any) -> Any:
+        asked.append(gang.name)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(admission, "plan_minimum", fail)
+    loop = Loop(cache(node("n1"), *tree("a")))
+    for number in range(20):
+        put(loop.cache, node(f"new-{number}"))
+        loop.admission.mark(root_key("a"))
+        await loop.turn()
+    assert len(asked) == 1
+    monkeypatch.setattr(admission, "plan_minimum", real)
+    loop.now += FIRST
+    loop.admission._resume(root_key("a"))
+    assert set(await loop.turn()) == {"a-decode-0-0"}
+    assert loop.admission.decision(root_key("a")).reason is None
+
+
+async def test_two_roots_of_one_name_both_get_their_places() -> None:
+    lonely = pod("lonely", group="twin", gates=(GATE,), gpus=8)
+    loop = Loop(cache(node("n1"), node("n2"), *tree("twin"), group("twin", minimum=1), lonely))
+    assert set(await loop.turn()) == {"twin-decode-0-0", "lonely"}
+
+
+async def test_a_refusal_keeps_the_pins_whose_mate_waits_for_its_predecessor_to_end() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made[:-2]))
+    put(loop.cache, member("decode", 0, root="one", pin="n1", gpus=8))
+    old = member("decode", 1, root="one", name="old", node="n2", gpus=8, deleted=True)
+    put(loop.cache, old)
+    put(loop.cache, member("decode", 1, root="one", name="successor", gates=(GATE,), gpus=8))
+    assert await loop.turn() == {}
+    assert loop.admission.decision(root_key("one")).reason == "Infeasible"
+    assert loop.writer.released == []
+    drop(loop.cache, old)
+    assert await loop.turn() == {"successor": "n2"}
+
+
+async def test_a_stranger_that_ends_under_a_gangs_label_keeps_no_pins() -> None:
+    made = tree("one", replicas=2, minimum=2)
+    loop = Loop(cache(node("n1"), node("n2"), *made[:-2]))
+    put(loop.cache, member("decode", 0, root="one", pin="n1", gpus=8))
+    put(loop.cache, member("decode", 1, root="one", name="sly", node="n2", gpus=8, deleted=True, owner=None))
+    put(loop.cache, member("decode", 1, root="one", name="mate", gates=(GATE,), gpus=8))
+    await loop.turn()
+    assert loop.writer.released == ["one-decode-0-0"]

@@ -12,7 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from covey.api import core
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.tree import Key, Unit
-from scheduler_builders import GATE, RELEASE, START, group, member, role_groups, unit
+from scheduler_builders import GATE, RELEASE, START, group, member, role_groups, root_key, unit
+
+ROOT_KEY = root_key("root")
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Shape:
     size: int
 
 
-def call(pod: core.Pod, turn: int = 0, node: str = "n1", root: Key = ("ns", "root")) -> Call:
+def call(pod: core.Pod, turn: int = 0, node: str = "n1", root: Key = ROOT_KEY) -> Call:
     return Call(pod.metadata.uid, "ns", pod.metadata.name, node, root, turn, 0.0)
 
 
@@ -138,15 +140,15 @@ def test_newer_calls_replace_older_and_late_leavers_change_nothing() -> None:
 def test_calls_are_found_under_the_unit_they_came_for() -> None:
     waiting = Waiting()
     one, other = member("decode", 0, pin="n1"), member("decode", 1, pin="n1")
-    for each in (call(one, 1), call(other, 2), call(one, 3, root=("ns", "moved"))):
+    for each in (call(one, 1), call(other, 2), call(one, 3, root=root_key("moved"))):
         waiting.arrive(each)
-    assert waiting.of(("ns", "root")) == [call(other, 2)]
-    assert waiting.of(("ns", "moved")) == [call(one, 3, root=("ns", "moved"))]
+    assert waiting.of(root_key("root")) == [call(other, 2)]
+    assert waiting.of(root_key("moved")) == [call(one, 3, root=root_key("moved"))]
     waiting.leave(call(other, 2))
-    assert len(waiting.of(("ns", "root"))) == 1  # an equal call is not the same call
+    assert len(waiting.of(root_key("root"))) == 1  # an equal call is not the same call
     for each in list(waiting.calls.values()):
         waiting.leave(each)
-    assert waiting.of(("ns", "root")) == waiting.of(("ns", "moved")) == []
+    assert waiting.of(root_key("root")) == waiting.of(root_key("moved")) == []
 
 
 shapes = st.lists(

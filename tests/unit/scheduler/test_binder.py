@@ -9,11 +9,14 @@ import pytest
 
 from covey.api import core
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, Binder
+from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, UNSEEN, Binder
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import BindArgs
+from covey.scheduler.writer import RENEW
 from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
+from unit.kube.virtual_time import now, run
 
+WAKE = "scheduling.covey.dev/wake"
 GROUPS = [
     group("root", composite=True, minimum=1, timeoutSeconds=60),
     *role_groups("decode", replicas=1, minimum=1, size=2),
@@ -365,3 +368,44 @@ async def test_a_group_that_returns_makes_its_pins_good_again() -> None:
     assert "does not exist" in await asked.bind(args(PINNED[0], "n0"))
     put(made, GROUPS[-1])
     assert await asyncio.gather(*(asked.bind(args(each, f"n{i}")) for i, each in enumerate(PINNED))) == ["", ""]
+
+
+def test_a_mark_is_renewed_while_its_call_is_held_and_no_longer() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "volume"}
+    waiting = member("decode", 0, 0, size=2, pin="n0", conditions=[said])
+
+    async def hold() -> list[float]:
+        made = cache(node("n0"), node("n1"), *GROUPS, waiting)
+        api = Api()
+        times: list[float] = []
+
+        async def wake(_pod: core.Pod, mark: str) -> bool:
+            times.append(now())
+            api.marks.append(mark)
+            put(made, member("decode", 0, 0, size=2, pin="n0", conditions=[said], annotations={WAKE: mark}))
+            return True
+
+        api.wake = wake  # type: ignore[method-assign] # it shows in the cache at once
+        found = binder(made, api)
+        call = asyncio.create_task(found.bind(args(waiting, "n0")))
+        await asyncio.sleep(2.5 * RENEW)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await asyncio.sleep(10 * RENEW)
+        assert [mark.rpartition(".")[2] for mark in api.marks] == ["arrived"] * 3 + ["left"]
+        assert not found._marked
+        return times
+
+    assert run(hold()) == [0.0, RENEW, 2 * RENEW, 2.5 * RENEW]
+
+
+def test_a_stranger_that_the_watch_never_shows_holds_its_room_for_a_while_only() -> None:
+    async def place() -> tuple[int, int]:
+        made = cache(node("n0"))
+        api: Any = Api(read=STRANGER)
+        assert await Binder(made, api, api).bind(args(STRANGER, "n0")) == ""
+        held = made.capacity.room.free("n0")["nvidia.com/gpu"]
+        await asyncio.sleep(2 * UNSEEN)
+        return held, made.capacity.room.free("n0")["nvidia.com/gpu"]
+
+    assert run(place()) == (7, 8)

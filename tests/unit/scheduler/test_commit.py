@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from covey.api import core
-from covey.kube.errors import Invalid, KubeError, NotFound, Unreachable
-from covey.scheduler.commit import Committer, Placement
+from covey.kube.errors import Forbidden, Invalid, KubeError, NotFound, Unreachable
+from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_builders import GATE, cache, node, pod, put
 
@@ -22,9 +23,13 @@ class Answers:
         self.patches = list(patches)
         self.reads = list(reads)
         self.sent: list[Sequence[Mapping[str, Any]]] = []
+        self.dry: list[bool] = []
 
-    async def json_patch(self, _resource: object, _name: str, _namespace: str, operations: Any, **_: Any) -> None:
+    async def json_patch(
+        self, _resource: object, _name: str, _namespace: str, operations: Any, *, dry_run: bool = False, **_: Any
+    ) -> None:
         self.sent.append(operations)
+        self.dry.append(dry_run)
         answer = self.patches.pop(0)
         if answer is not None:
             raise answer
@@ -34,6 +39,13 @@ class Answers:
         if isinstance(answer, KubeError):
             raise answer
         return answer
+
+
+class Unchanged(Answers):
+    """A client for which no pod changes."""
+
+    async def get(self, _resource: object, name: str, *_: object, **__: object) -> core.Pod:
+        return next(each for each in self.reads if isinstance(each, core.Pod) and each.metadata.name == name)
 
 
 def writer(client: Answers, in_flight: int = 64) -> PodWriter:
@@ -47,6 +59,14 @@ GATED = pod("p", group="g", gates=("example.com/done", GATE))
 FAILED = Invalid(422, "Invalid")
 
 
+def changed(version: int) -> core.Pod:
+    """The gated pod after somebody has changed it."""
+    found = pod("p", group="g", gates=(GATE,))
+    return msgspec.structs.replace(
+        found, metadata=msgspec.structs.replace(found.metadata, resource_version=str(version))
+    )
+
+
 @pytest.mark.parametrize(
     ("patches", "reads", "outcome", "sent"),
     [
@@ -58,22 +78,25 @@ FAILED = Invalid(422, "Invalid")
         ([FAILED], [pod("p", group="g", pin="n2")], Pinned.CONFLICT, 1),
         ([FAILED], [pod("p", group="g")], Pinned.CONFLICT, 1),
         ([FAILED], [pod("p", group="g", gates=(GATE,), deleted=True)], Pinned.CONFLICT, 1),
-        ([FAILED, None], [pod("p", group="g", gates=(GATE,))], Pinned.DONE, 2),
-        ([FAILED] * 3, [pod("p", group="g", gates=(GATE,))] * 3, Pinned.CONFLICT, 3),
+        ([FAILED, None], [changed(1)], Pinned.DONE, 2),
+        # Changed or not, what is denied again and again is not sent for ever; unchanged, it is denied for good.
+        ([FAILED] * 3, [changed(1), changed(2), changed(3)], Pinned.DENIED, 3),
+        ([FAILED], [pod("p", group="g", gates=(GATE,))], Pinned.DENIED, 1),
+        ([Forbidden(403)], [pod("p", group="g", gates=(GATE,))], Pinned.DENIED, 1),
         ([Unreachable(), None], [pod("p", group="g", gates=(GATE,))], Pinned.DONE, 2),
         ([Unreachable()], [pod("p", group="g", pin="n1")], Pinned.DONE, 1),
         ([Unreachable(), None], [Unreachable()], Pinned.DONE, 2),
-        ([Unreachable()] * 8, [Unreachable()] * 8, Pinned.CONFLICT, 8),
+        ([Unreachable()] * 8, [Unreachable()] * 8, Pinned.DENIED, 8),
     ],
 )
 async def test_a_failed_patch_is_looked_into(patches: Any, reads: Any, outcome: Pinned, sent: int) -> None:
     client = Answers(patches, reads)
-    assert await writer(client).pin(GATED, "n1", {}) is outcome
+    assert (await writer(client).pin(GATED, "n1", {})).outcome is outcome
     assert len(client.sent) == sent
 
 
 async def test_a_patch_is_built_anew_from_what_was_read() -> None:
-    client = Answers([FAILED, None], [pod("p", group="g", gates=(GATE,))])
+    client = Answers([FAILED, None], [changed(1)])
     await writer(client).pin(GATED, "n1", {})
     paths = [[each["path"] for each in operations if "Gates" in each["path"]][-1] for operations in client.sent]
     assert paths == ["/spec/schedulingGates/1", "/spec/schedulingGates/0"]
@@ -90,26 +113,60 @@ async def test_a_release_is_sent_once_and_again_after_a_failure() -> None:
     assert len(client.sent) == 2
 
 
-async def decide(patches: Sequence[KubeError | None]) -> tuple[Any, dict[Pinned, int]]:
+async def decide(
+    patches: Sequence[KubeError | None], *, rehearse: bool = False, in_flight: int = 1
+) -> tuple[Any, Committed, Answers]:
     pods = [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(len(patches))]
     made = cache(node("n1"))
     for each in pods:
         put(made, each)
-    committer = Committer(made, writer(Answers(patches), in_flight=1))
+    client = Unchanged(patches, pods)
+    committer = Committer(made, writer(client, in_flight=in_flight))
     placements = [Placement(each, "n1", {}) for each in pods]
     committer.assume(placements)
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 8 - len(pods)
-    return made, await committer.commit(placements)
+    return made, await committer.commit(placements, rehearse=rehearse), client
 
 
 async def test_a_decision_is_carried_out_whole() -> None:
-    made, outcomes = await decide([None, None, None])
-    assert outcomes == {Pinned.DONE: 3}
+    made, committed, _ = await decide([None, None, None])
+    assert committed.outcomes == {Pinned.DONE: 3}
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 5
 
 
 async def test_a_vanished_pod_drops_what_was_not_sent_and_gives_its_room_back() -> None:
-    made, outcomes = await decide([None, NotFound(404), None, None])
-    assert outcomes == {Pinned.DONE: 1, Pinned.GONE: 1, Pinned.DROPPED: 2}
+    made, committed, _ = await decide([None, NotFound(404), None, None])
+    assert committed.outcomes == {Pinned.DONE: 1, Pinned.GONE: 1, Pinned.DROPPED: 2}
     assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
     assert set(made.capacity.assumed) == {"uid-p0"}
+
+
+DENIED = Forbidden(403, "Forbidden", "policy says no")
+
+
+async def test_a_denied_pin_stops_its_mates_and_says_the_servers_words() -> None:
+    made, committed, client = await decide([None, Invalid(422, "Invalid", "policy says no"), None])
+    assert committed.outcomes == {Pinned.DONE: 1, Pinned.DENIED: 1, Pinned.DROPPED: 1}
+    assert committed.denied == "the API server denied the pin of pod p1 to node n1: policy says no"
+    assert len(client.sent) == 2
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 7
+
+
+async def test_a_rehearsal_lets_nobody_go_unless_all_may() -> None:
+    made, committed, client = await decide([None, None, DENIED, None], rehearse=True)
+    assert committed.outcomes == {Pinned.DENIED: 1, Pinned.DROPPED: 3}
+    assert "pod p2" in committed.denied
+    assert all(client.dry)
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 8
+
+
+async def test_after_a_rehearsal_the_patches_are_sent() -> None:
+    made = cache(node("n1"), *(pods := [pod(f"p{number}", group="g", gates=(GATE,)) for number in range(3)]))
+    client = Unchanged([None] * 6, pods)
+    committer = Committer(made, writer(client))
+    placements = [Placement(each, "n1", {}) for each in pods]
+    committer.assume(placements)
+    committed = await committer.commit(placements, rehearse=True)
+    assert committed.outcomes == {Pinned.DONE: 3}
+    assert client.dry == [True] * 3 + [False] * 3
+    assert made.capacity.room.free("n1")["nvidia.com/gpu"] == 5

@@ -82,7 +82,8 @@ def test_exclusions_run_out() -> None:
     nodes = [
         core.ExcludedNode(node=name, reason="x", until=times.rfc3339(until)) for name, until in (("a", 10), ("b", 20))
     ]
-    assert [each.node for each in entries.excluded_now(nodes, 15.0)] == ["b"]
+    assert [each.node for each in entries.excluded_now(nodes, 15.0, 60.0)] == ["b"]
+    assert entries.excluded_now(nodes, -100.0, 60.0) == ()  # by a clock that was set back since
 
 
 def test_siblings_occupy_their_domains_decided_ones_too() -> None:

@@ -11,9 +11,22 @@ import pytest
 from covey.api import core, times
 from covey.scheduler.binder import release_reason
 from covey.scheduler.cache import Cache
-from covey.scheduler.releases import DOUBT, Releases
+from covey.scheduler.releases import DOUBT, TRUST, Releases
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
+from scheduler_builders import (
+    GATE,
+    RELEASE,
+    cache,
+    drop,
+    group,
+    member,
+    node,
+    pin_terms,
+    pod,
+    put,
+    role_groups,
+    root_key,
+)
 
 GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=4, minimum=1, size=1)]
 
@@ -49,9 +62,11 @@ class Writes:
 
 
 @contextlib.asynccontextmanager
-async def running(made: Cache, writes: Writes, clock: Callable[[], float] = time.time) -> AsyncIterator[Releases]:
+async def running(
+    made: Cache, writes: Writes, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+) -> AsyncIterator[Releases]:
     """The watch, over what it finds and what it is told."""
-    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False, clock=clock)  # type: ignore[arg-type] # its part
+    watch = Releases(made, writes, exclude=lambda *_: None, arrived=lambda _: False, clock=clock, wall=wall)  # type: ignore[arg-type] # its part
     task = asyncio.create_task(watch.run())
     await settle()
     try:
@@ -170,10 +185,13 @@ async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_it
     root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
     made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
     writes = Writes()
-    now = (times.seconds(since) or 0.0) + 99
-    async with running(made, writes, lambda: now):
+    now, wall = 0.0, (times.seconds(since) or 0.0) + 80
+    async with running(made, writes, lambda: now, lambda: wall):
         put(made, member("decode", 0, pin="n1", labels={"touched": "yes"}))
-        now += 2
+        await settle()
+        assert writes.said == []
+        now += 21
+        put(made, member("decode", 0, pin="n1", labels={"touched": "again"}))
         await writes.wait("release", "root-decode-0-0")
     assert writes.said == [("release", "root-decode-0-0", "Timeout")]
 
@@ -224,3 +242,44 @@ async def test_nobody_doubts_a_pin_that_is_none() -> None:
         put(made, own)
         await settle()
     assert writes.said == []
+
+
+async def test_a_step_of_the_clock_releases_nothing() -> None:
+    stamp = "2026-01-01T00:00:00Z"
+    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": stamp}
+    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
+    made = cache(root, *GROUPS[1:], node("n1"), member("decode", 0, pin="n1"))
+    writes = Writes()
+    now, wall = 0.0, times.seconds(stamp) or 0.0
+    async with running(made, writes, lambda: now, lambda: wall) as watch:
+        for step in (10_000_000.0, -20_000_000.0, 10_000_050.0):
+            wall += step
+            now += 1.0
+            await watch._check_unit(root_key("root"))
+        assert writes.said == []
+        now = 101.0
+        await watch._check_unit(root_key("root"))
+    assert writes.said == [("release", "root-decode-0-0", "Timeout")]
+
+
+async def test_a_mark_that_nobody_renews_was_left_by_a_barrier_that_died() -> None:
+    now = 0.0
+
+    def pinned(mark: str) -> core.Pod:
+        marks = {"scheduling.covey.dev/wake": mark}
+        return member("decode", 0, pin="n1", conditions=[UNSCHEDULABLE], annotations=marks)
+
+    made = cache(*GROUPS, node("n1"), pinned("1.arrived"))
+    writes = Writes()
+    async with running(made, writes, lambda: now) as watch:
+        for number in range(2, 5):
+            now += TRUST - 1.0
+            put(made, pinned(f"{number}.arrived"))
+            await watch._check_pod("uid-root-decode-0-0")
+        assert writes.said == []
+        now += TRUST
+        await watch._check_pod("uid-root-decode-0-0")
+        assert [verb for verb, *_ in writes.said] == ["wake"]
+        now += DOUBT
+        await watch._check_pod("uid-root-decode-0-0")
+    assert writes.said[1] == ("release", "root-decode-0-0", "Unschedulable")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from covey.scheduler.lives import Lives
 from covey.scheduler.status import Decision
-from covey.scheduler.statuses import Passing, passing
-from scheduler_builders import GATE, START, group, member, role_groups, unit
+from covey.scheduler.statuses import Passing, StatusWriter, passing
+from scheduler_builders import GATE, START, cache, group, member, put, role_groups, root_key, unit
 
 GATED: dict[str, Any] = {"gates": (GATE,)}
 REFUSED = Decision("Infeasible", "8 GPUs are missing")
@@ -30,3 +31,24 @@ def test_what_is_expected_to_pass(replicas: list[dict[str, Any]], decision: Deci
     pods = [member("decode", number, 0, size=1, **state) for number, state in enumerate(replicas)]
     found = unit(group("root", composite=True, minimum=1), role_groups("decode", replicas=2, minimum=1, size=1), pods)
     assert passing(found, decision) is expected
+
+
+async def test_without_the_lease_no_status_is_written() -> None:
+    leads = True
+    sent: list[str] = []
+
+    class Api:
+        async def apply(self, _resource: object, body: dict[str, Any], **_: object) -> None:
+            sent.append(body["metadata"]["name"])
+
+    api: Any = Api()
+    groups = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
+    made = cache(*groups, member("decode", 0, node="n1"))
+    writer = StatusWriter(made, api, lambda _root: Decision(), Lives(), leads=lambda: leads)
+    await writer._write(root_key("root"))
+    assert sent == ["root", "root-decode"]
+    leads = False
+    put(made, member("decode", 0, gates=(GATE,)))
+    writer._written.clear()
+    await writer._write(root_key("root"))
+    assert sent == ["root", "root-decode"]

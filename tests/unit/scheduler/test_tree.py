@@ -12,7 +12,7 @@ from covey.scheduler.barrier import Call, releasable
 from covey.scheduler.entries import Want, assess
 from covey.scheduler.gangs import Surroundings
 from covey.scheduler.status import Decision
-from scheduler_builders import GATE, group, node, pod, unit
+from scheduler_builders import GATE, group, node, pod, root_key, unit
 
 
 def test_two_roles_of_one_name_are_said() -> None:
@@ -54,6 +54,6 @@ def test_pods_of_a_basic_group_alone_are_placed_and_bound_one_by_one() -> None:
     plan = plan_surplus(entry.gang, inventory)
     assert [(each.pod, each.node) for each in plan.assignments] == [("uid-a", "n1")]
     pinned = pod("a", group="lone", pin="n1")
-    call = Call("uid-a", "ns", "a", "n1", ("ns", "lone"), 1, 0.0)
+    call = Call("uid-a", "ns", "a", "n1", root_key("lone", composite=False), 1, 0.0)
     found = unit(lone, [], [pinned, pod("b", group="lone", gates=(GATE,))])
     assert releasable(found, {"uid-a": call}) == [pinned]

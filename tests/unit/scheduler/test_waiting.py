@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.observability import metrics
+from covey.scheduler.tree import Key
 from covey.scheduler.waiting import REASONS, Waiting
+from scheduler_builders import root_key
 from scrapes import Scrape
 
 NOW = 1_000_000.0
@@ -23,7 +25,7 @@ def waiting() -> Waiting:
     return Waiting(lambda: NOW)
 
 
-roots = st.tuples(st.just("ns"), st.sampled_from("abcdef"))
+roots = st.sampled_from("abcdef").map(root_key)
 reasons = st.sampled_from([None, "Infeasible", "SearchLimit", "NobodyKnows"])
 times = st.none() | st.integers(0, int(NOW)).map(float)
 
@@ -33,8 +35,8 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
     found = waiting()
     model: dict[object, tuple[str, float]] = {}
     for step in history:
-        if len(step) == 2:
-            found.drop(step)  # type: ignore[arg-type] # a root
+        if isinstance(step, Key):
+            found.drop(step)
             model.pop(step, None)
             continue
         root, reason, since = step
@@ -48,10 +50,10 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
 
 def test_the_heap_does_not_outgrow_who_waits() -> None:
     found = waiting()
-    found.put(("ns", "old"), None, 1.0)
+    found.put(root_key("old"), None, 1.0)
     for second in range(5_000):
-        found.put(("ns", "new"), "Infeasible", float(second + 2))
-        found.drop(("ns", "new"))
+        found.put(root_key("new"), "Infeasible", float(second + 2))
+        found.drop(root_key("new"))
     assert found.oldest == 1.0
     assert len(found._heap) < 100
 
@@ -62,8 +64,8 @@ def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
     text = metrics.render().decode()
     assert all(f'covey_gangs_waiting{{reason="{reason}"}} 0.0' in text for reason in REASONS)
     assert "covey_gangs_waiting_oldest_age_seconds 0.0" in text
-    found.put(("ns", "a"), None, NOW - 90)
+    found.put(root_key("a"), None, NOW - 90)
     assert "covey_gangs_waiting_oldest_age_seconds 90.0" in metrics.render().decode()
     # Clocks differ: nobody has waited less than no time.
-    found.put(("ns", "a"), None, NOW + 5)
+    found.put(root_key("a"), None, NOW + 5)
     assert found.age() == 0.0

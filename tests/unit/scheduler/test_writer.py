@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from covey.api import core
 from covey.kube.errors import Unreachable
-from covey.scheduler.writer import ATTEMPTS, FIRST_WAIT, Pinned, PodWriter
+from covey.scheduler.writer import ATTEMPTS, FIRST_WAIT, PATIENCE, Pinned, PodWriter
 from scheduler_builders import GATE, member
+from unit.kube.virtual_time import now, run
 
 
 class Silent:
@@ -31,6 +33,87 @@ async def test_a_pin_that_nobody_takes_is_given_up_after_the_last_attempt() -> N
         slept.append(seconds)
 
     api: Any = Silent()
-    assert await PodWriter(api, sleep=sleep).pin(member("decode", 0, gates=(GATE,)), "n1", {}) is Pinned.CONFLICT
+    result = await PodWriter(api, sleep=sleep).pin(member("decode", 0, gates=(GATE,)), "n1", {})
+    assert result.outcome is Pinned.DENIED
     assert api.asked == ATTEMPTS
     assert slept == [FIRST_WAIT * 2**number for number in range(ATTEMPTS - 1)]
+
+
+class Slow:
+    """An API server that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.sent: list[str] = []
+        self.answer = asyncio.Event()
+
+    async def json_patch(self, _resource: object, name: str, *_args: object, **_options: object) -> core.Pod:
+        self.sent.append(name)
+        await self.answer.wait()
+        return member("decode", 0)
+
+
+async def test_without_the_lease_nothing_is_sent() -> None:
+    leads = True
+    api: Any = Slow()
+    writer = PodWriter(api, in_flight=1).while_leading(lambda: leads)
+    first = asyncio.create_task(writer.pin(member("decode", 0, gates=(GATE,)), "n1", {}))
+    second = asyncio.create_task(writer.pin(member("decode", 1, gates=(GATE,)), "n1", {}))
+    third = asyncio.create_task(writer.release(member("decode", 2, pin="n1"), "Timeout"))
+    await asyncio.sleep(0.01)
+    leads = False
+    api.answer.set()
+    assert (await first).outcome is Pinned.DONE
+    assert (await second).outcome is Pinned.DROPPED
+    assert not await third
+    assert api.sent == ["root-decode-0-0"]
+
+
+async def test_a_failed_pin_is_not_repeated_without_the_lease() -> None:
+    leads = True
+
+    async def lose(_seconds: float) -> None:
+        nonlocal leads
+        leads = False
+
+    api: Any = Silent()
+    writer = PodWriter(api, sleep=lose).while_leading(lambda: leads)
+    assert (await writer.pin(member("decode", 0, gates=(GATE,)), "n1", {})).outcome is Pinned.DROPPED
+    assert api.asked == 1
+
+
+async def test_the_barrier_needs_no_lease() -> None:
+    api: Any = Slow()
+    api.answer.set()
+    writer = PodWriter(api)
+    writer.while_leading(lambda: False)
+    assert await writer.release(member("decode", 0, pin="n1"), "NodeLost")
+
+
+async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
+    api: Any = Slow()
+    writer = PodWriter(api)
+    deciding = writer.while_leading(lambda: True)
+    task = asyncio.create_task(deciding.pin(member("decode", 0, gates=(GATE,)), "n1", {}))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not await writer.settled(0.01)
+    asyncio.get_running_loop().call_later(0.01, api.answer.set)
+    assert await writer.settled(5.0)
+
+
+def test_a_patch_without_an_answer_ends_before_anybody_else_may_lead() -> None:
+    class Dumb:
+        async def json_patch(self, *_args: object, **_options: object) -> core.Pod:
+            return await asyncio.get_running_loop().create_future()
+
+        async def get(self, *_args: object, **_options: object) -> core.Pod:
+            return member("decode", 0, pin="n1")
+
+    async def late() -> float:
+        api: Any = Dumb()
+        result = await PodWriter(api).pin(member("decode", 0, gates=(GATE,)), "n1", {})
+        assert result.outcome is Pinned.DONE  # it had arrived all the same
+        return now()
+
+    assert run(late()) == PATIENCE

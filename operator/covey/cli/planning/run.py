@@ -21,7 +21,7 @@ from covey.placement.model import Gang, Path, Topology, Verdict
 from covey.placement.shape import shape_of, unmodelled
 from covey.scheduler import gangs, podstate
 from covey.scheduler.gangs import Surroundings, UnplannableError
-from covey.scheduler.tree import Unit
+from covey.scheduler.tree import Unit, key_of
 
 #: Priorities that every cluster has.
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -135,7 +135,7 @@ def _reserved(
 
     A unit that is planned here too is known by the gang that is planned.
     """
-    planned = {each.unit.root.metadata.key: each.gang for each in contenders}
+    planned = {each.unit.key: each.gang for each in contenders}
     found: list[tuple[Path, Gang]] = []
     for group in facts.groups:
         admitted = core.condition(group.status.conditions, ADMITTED)
@@ -144,7 +144,7 @@ def _reserved(
         meta, cls = group.metadata, classes.get(group.spec.priority_class_name or "")
         priority = group.spec.priority if group.spec.priority is not None else cls.value if cls else 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        found.append((group.status.reservation.path, planned.get(meta.key, owner)))
+        found.append((group.status.reservation.path, planned.get(key_of(group), owner)))
     return found
 
 

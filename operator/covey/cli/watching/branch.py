@@ -17,7 +17,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.compile.groups import role_template
 from covey.scheduler import podstate
 from covey.scheduler.index import Index
-from covey.scheduler.tree import Replica, Role, Unit
+from covey.scheduler.tree import Key, Replica, Role, Unit, key_of
 
 
 class State(StrEnum):
@@ -153,8 +153,8 @@ def _replica(replica: Replica, index: Index, place_of: Callable[[Sequence[str]],
     return Branch("replica", str(replica.number), state, reason, place_of(nodes), ready, replica.size, children=pods)
 
 
-def _top(replica: Replica, index: Index) -> tuple[str, str]:
-    return index.root_of(replica.group) or replica.group.metadata.key
+def _top(replica: Replica, index: Index) -> Key:
+    return index.root_of(replica.group) or key_of(replica.group)
 
 
 def _leaving(pod: core.Pod, replica: Replica) -> str:
