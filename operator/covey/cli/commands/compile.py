@@ -39,16 +39,19 @@ def compile_command(files: tuple[str, ...], backend: str | None, namespace: str,
         print_objects(objects, open_console(no_color=no_color))
 
 
-def _inferences(files: tuple[str, ...], namespace: str) -> Iterable[DisaggregatedInference]:
-    found = False
+def _inferences(files: tuple[str, ...], namespace: str) -> list[DisaggregatedInference]:
+    found: list[DisaggregatedInference] = []
+    skipped: list[str] = []
     for document in read_documents(files):
         if (document.group, document.kind) == (INFERENCE_GROUP, "DisaggregatedInference"):
-            found = True
-            yield read_inference(document, namespace)
+            found.append(read_inference(document, namespace))
         else:
-            click.echo(f"warning: {document.place}: skipped {document.kind} {document.name}", err=True)
+            skipped.append(f"warning: {document.place}: skipped {document.kind} {document.name}")
     if not found:
         raise InputError(Place(files[-1]), "holds no DisaggregatedInference", "give one")
+    for warning in skipped:
+        click.echo(warning, err=True)
+    return found
 
 
 def _expanded(inference: DisaggregatedInference, backend: str | None) -> Iterable[Object]:
