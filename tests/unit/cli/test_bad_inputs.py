@@ -181,7 +181,12 @@ def test_topologies_that_are_none(tmp_path: Path, spec: dict[str, Any], words: s
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
-    for file, words in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory"), (binary, "not UTF-8")):
+    (tmp_path / "empty").mkdir()
+    for file, words in (
+        (tmp_path / "none", "no such file"),
+        (tmp_path / "empty", "is a directory without a .json, .yaml, .yml file"),
+        (binary, "not UTF-8"),
+    ):
         assert words in refused("-f", file, "--nodes", NODES)
         assert words in refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
 

@@ -21,13 +21,25 @@ Object = dict[str, Any]
 
 @click.command("compile")
 @options.files()
+@options.recursive
 @click.option("--backend", type=click.Choice([each.value for each in Backend]), help="Instead of the spec's own.")
 @click.option("-n", "--namespace", metavar="NS", default="default", help="Of resources that name none.")
 @options.output(("yaml", "json", "tree"), "yaml")
 @options.no_color
-def compile_command(files: tuple[str, ...], backend: str | None, namespace: str, form: str, no_color: bool) -> None:  # noqa: FBT001 - a flag
+def compile_command(
+    files: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
+    backend: str | None,
+    namespace: str,
+    form: str,
+    no_color: bool,  # noqa: FBT001 - a flag
+) -> None:
     """The objects that a DisaggregatedInference expands to, in creation order."""
-    objects = [body for inference in _inferences(files, namespace) for body in _expanded(inference, backend)]
+    objects = [
+        body
+        for inference in _inferences(files, namespace, recursive=recursive)
+        for body in _expanded(inference, backend)
+    ]
     if form == "json":
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
     elif form == "yaml":
@@ -39,10 +51,10 @@ def compile_command(files: tuple[str, ...], backend: str | None, namespace: str,
         print_objects(objects, open_console(no_color=no_color))
 
 
-def _inferences(files: tuple[str, ...], namespace: str) -> list[DisaggregatedInference]:
+def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> list[DisaggregatedInference]:
     found: list[DisaggregatedInference] = []
     skipped: list[str] = []
-    for document in read_documents(files):
+    for document in read_documents(files, recursive=recursive):
         if (document.group, document.kind) == (INFERENCE_GROUP, "DisaggregatedInference"):
             found.append(read_inference(document, namespace))
         else:

@@ -25,12 +25,14 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "svg")
 @click.command()
 @options.files()
 @options.facts
+@options.recursive
 @click.option("--cluster", is_flag=True, help="Read nodes and pods from the current context instead.")
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_color
 def plan(
     files: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
     nodes: tuple[str, ...],
     pods: tuple[str, ...],
     topologies: tuple[str, ...],
@@ -52,12 +54,12 @@ def plan(
         raise InputError("--cluster", "reads nodes and pods itself", "leave out --nodes and --pods, or --cluster")
     if not cluster:
         options.refuse_cluster(context, kubeconfig, "use --cluster instead of --nodes, or leave it out")
-    facts = read_facts(nodes, pods, topologies)
+    facts = read_facts(nodes, pods, topologies, recursive=recursive)
     fallback = "default"
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
-    manifests = read_manifests(files, namespace, fallback)
+    manifests = read_manifests(files, namespace, fallback, recursive=recursive)
     planned = _plan(manifests, facts)
     _show(planned, form, no_color=no_color)
     sys.exit(_status(planned))

@@ -19,6 +19,7 @@ from covey.placement.inventory import Inventory
 
 @click.command()
 @options.facts
+@options.recursive
 @click.option("--level", "levels", metavar="LEVEL", multiple=True, help="Only these levels. Repeatable.")
 @click.option("--resource", metavar="NAME", help="What to count. Default: the commonest device.")
 @options.cluster
@@ -28,6 +29,7 @@ def top(
     nodes: tuple[str, ...],
     pods: tuple[str, ...],
     topologies: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
     levels: tuple[str, ...],
     resource: str | None,
     namespace: str | None,  # noqa: ARG001 - nodes have none; taken from everybody
@@ -45,7 +47,7 @@ def top(
         raise InputError("--pods", "are given without their nodes", "give --nodes too, or leave out both for a cluster")
     if nodes:
         options.refuse_cluster(context, kubeconfig, "leave it out, or --nodes and --pods")
-    facts = read_facts(nodes, pods, topologies)
+    facts = read_facts(nodes, pods, topologies, recursive=recursive)
     if not nodes:
         live = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
