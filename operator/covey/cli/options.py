@@ -36,6 +36,12 @@ def output(forms: Sequence[str], default: str) -> Callable[[F], F]:
     return click.option("-o", "--output", "form", type=kind, metavar="FORM", default=default, help=text)
 
 
+def no_headers(command: F) -> F:
+    """``--no-headers``."""
+    text = "Rows alone on standard output; reasons go to standard error. For tables."
+    return click.option("--no-headers", is_flag=True, help=text)(command)
+
+
 def cluster(command: F) -> F:
     """``-n``, ``--context`` and ``--kubeconfig``."""
     for option in (

@@ -11,7 +11,7 @@ from covey.api.constants import INFERENCE_GROUP
 from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import backend_of
 from covey.cli import options
-from covey.cli.data import echo_json, echo_yaml
+from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.documents import read_documents
 from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
@@ -24,7 +24,7 @@ Object = dict[str, Any]
 @options.recursive
 @click.option("--backend", type=click.Choice([each.value for each in Backend]), help="Instead of the spec's own.")
 @click.option("-n", "--namespace", metavar="NS", default="default", help="Of resources that name none.")
-@options.output(("yaml", "json", "tree"), "yaml")
+@options.output(("yaml", "json", "name", "tree"), "yaml")
 @options.no_color
 def compile_command(
     files: tuple[str, ...],
@@ -44,6 +44,8 @@ def compile_command(
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
     elif form == "yaml":
         echo_yaml(objects)
+    elif form == "name":
+        echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in objects)
     else:
         from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.objects import print_objects  # noqa: PLC0415 - the same

@@ -24,6 +24,7 @@ from covey.placement.inventory import Inventory
 @click.option("--resource", metavar="NAME", help="What to count. Default: the commonest device.")
 @options.cluster
 @options.output(("table", "json", "yaml"), "table")
+@options.no_headers
 @options.no_color
 def top(
     nodes: tuple[str, ...],
@@ -36,6 +37,7 @@ def top(
     context: str | None,
     kubeconfig: str | None,
     form: str,
+    no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """GPUs used, free and stranded by topology level.
@@ -71,7 +73,7 @@ def top(
         from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.usage import print_usage  # noqa: PLC0415 - the same
 
-        print_usage(report, open_console(no_color=no_color))
+        print_usage(report, open_console(no_color=no_color), heads=not no_headers)
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:

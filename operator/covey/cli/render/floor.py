@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from covey.cli.render.names import natural, path_order
 from covey.placement.model import Path, Topology
 
 #: More cells than this on one node are drawn to a scale.
@@ -207,17 +208,6 @@ def build_floor(
     boxes = _nest(levels, nodes, judge) if nodes else ()
     subtitle = " · ".join([f"topology {topology.name}", *constant, f"{len(nodes)} nodes"])
     return Floor(title, subtitle, resource, scale, boxes, tuple(owners.values()))
-
-
-def natural(text: str) -> tuple[tuple[int, int | str], ...]:
-    """A sort key that puts ``rack-2`` before ``rack-10``."""
-    parts = ("".join(chars) for _, chars in groupby(text, str.isdigit))
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
-
-
-def path_order(path: Path) -> tuple[tuple[bool, tuple[tuple[int, int | str], ...]], ...]:
-    """A sort key of domain paths, by :func:`natural` order at each level, nodes without a level last."""
-    return tuple((value is None, natural(value or "")) for value in path)
 
 
 def _owners(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
