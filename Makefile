@@ -45,7 +45,7 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
-	@rm -rf .venv/crds && $(BIN)/covey crds --output .venv/crds && diff -r crds .venv/crds \
+	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		|| { echo "crds/ is out of date: run 'make crds'" >&2; exit 1; }
 
 bench: $(READY) ## How fast the planner is (nothing is asserted)
@@ -113,7 +113,7 @@ fmt: $(READY) ## Format, and mend what the linter can
 	$(BIN)/ruff check --fix .
 
 crds: $(READY) ## Generate crds/ from the models
-	@$(BIN)/covey crds --output crds
+	@$(BIN)/covey crds --output-dir crds
 
 requirements: $(READY) ## Compile the hashed requirement files
 	@$(BIN)/python dev/requirements.py

@@ -74,7 +74,7 @@ def test_without_a_cluster_one_sentence_says_so(image: Image, command: list[str]
 
 def test_the_tree_cannot_be_written(image: Image) -> None:
     target = image.prefix / "crds"
-    done = confinement.run(image, "crds", "--output", str(target))
+    done = confinement.run(image, "crds", "--output-dir", str(target))
     assert done.returncode != 0
     assert "read-only" in done.stderr or "permission denied" in done.stderr
     assert not target.exists()

@@ -1,4 +1,4 @@
-"""Data for programs on standard output: JSON and YAML."""
+"""Data for programs on standard output: JSON, YAML, and names as kubectl prints them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,15 @@ def echo_yaml(values: Iterable[Any]) -> None:
     plain = (msgspec.to_builtins(value) for value in values)
     text = yaml.dump_all(plain, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
     click.echo(text, nl=False)
+
+
+def full_name(api_version: str, kind: str, name: str) -> str:
+    """``pod/p``, or ``disaggregatedinference.inference.covey.dev/llama``: what kubectl prints with ``-o name``."""
+    group = api_version.rpartition("/")[0]
+    return f"{kind.lower()}{'.' if group else ''}{group}/{name}"
+
+
+def echo_names(names: Iterable[str]) -> None:
+    """A name a line; nothing at all where there are none."""
+    for name in names:
+        click.echo(name)

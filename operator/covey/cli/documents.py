@@ -18,6 +18,7 @@ import msgspec
 import yaml
 
 from covey.cli.errors import InputError, Place
+from covey.cli.sources import STDIN, files_of
 
 T = TypeVar("T")
 
@@ -104,22 +105,23 @@ def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
     return where.rstrip("`").removeprefix("$").removeprefix("."), problem[:1].lower() + problem[1:]
 
 
-def read_documents(files: Iterable[str], *, may_be_empty: bool = False) -> Iterator[Document]:
-    """All objects of some files, in order; the items of Lists one by one.
+def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursive: bool = False) -> Iterator[Document]:
+    """All objects of some files and directories, in order; the items of Lists one by one.
 
     Raises:
         InputError: a file cannot be read, is neither YAML nor JSON, holds something that is no object, or (unless
-            ``may_be_empty``) holds nothing.
+            ``may_be_empty``) a path holds nothing.
     """
-    for file in files:
+    for path in paths:
         found = False
-        for number, content in enumerate(_parse(file, _text(file)), 1):
-            if content is None:
-                continue  # an empty document, as `---` at the end of a file makes it
-            found = True
-            yield from _objects(Place(file, number), content)
+        for file in files_of(path, recursive=recursive):
+            for number, content in enumerate(_parse(file, _text(file)), 1):
+                if content is None:
+                    continue  # an empty document, as `---` at the end of a file makes it
+                found = True
+                yield from _objects(Place(file, number), content)
         if not found and not may_be_empty:
-            raise InputError(Place(file), "holds no document", "give a file with at least one Kubernetes object")
+            raise InputError(Place(path), "holds no document", "give a file with at least one Kubernetes object")
 
 
 def read_plain(file: str) -> dict[str, Any]:
@@ -135,13 +137,13 @@ def read_plain(file: str) -> dict[str, Any]:
 
 
 def _text(file: str) -> str:
-    if file == "-":
+    if file == STDIN:
         data = sys.stdin.buffer.read()
     else:
         try:
             data = Path(file).read_bytes()
         except IsADirectoryError:
-            raise InputError(Place(file), "is a directory", "name the files in it") from None
+            raise InputError(Place(file), "is a directory", "name one file in it") from None
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise InputError(Place(file), f"cannot be read: {reason}", "check the path") from None

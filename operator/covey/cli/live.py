@@ -87,6 +87,6 @@ def in_words(error: KubeError) -> str:
         case Unauthorized() | Forbidden():
             return f"not allowed: {error.message}; ask for the rights, or use another context"
         case ApiError():
-            return f"the API server refused: {error.message or error}"
+            return f"the API server refused: {error.message or error}; try again, or ask who runs it"
         case _:
-            return f"the API server's answer is not understood: {error}"
+            return f"the API server's answer is not understood: {error}; does the context name an API server?"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from covey import __version__
 from covey.cli.errors import FAILED
+from covey.cli.misuse import one_form
 
 #: Command → module, the command's object in it, one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -32,6 +33,16 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 
 class _Commands(click.Group):
     """Commands by name, loaded when they are used."""
+
+    def make_context(self, *arguments: Any, **named: Any) -> click.Context:
+        """Parse the options before the command's name."""
+        with one_form():
+            return super().make_context(*arguments, **named)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Parse the command's own arguments, and run it."""
+        with one_form():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         """In the order in which they are most used."""

@@ -8,14 +8,25 @@ from typing import Any, TypeVar
 import click
 
 from covey.cli.errors import InputError
+from covey.cli.sources import split
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def files(*, required: bool = True) -> Callable[[F], F]:
-    """``-f FILE…``."""
-    text = "Manifests, YAML or JSON; - reads standard input. Repeatable."
-    return click.option("-f", "--filename", "files", metavar="FILE", multiple=True, required=required, help=text)
+    """``-f PATH…``."""
+    text = "Manifests, YAML or JSON: files, directories, - for standard input. Repeatable, or with commas."
+    return _paths("-f", "--filename", "files", required=required, help=text)
+
+
+def recursive(command: F) -> F:
+    """``-R``."""
+    text = "Look into directories in directories too."
+    return click.option("-R", "--recursive", is_flag=True, help=text)(command)
+
+
+def _paths(*names: str, **more: Any) -> Callable[[F], F]:
+    return click.option(*names, metavar="PATH", multiple=True, callback=split, **more)
 
 
 def output(forms: Sequence[str], default: str) -> Callable[[F], F]:
@@ -23,6 +34,12 @@ def output(forms: Sequence[str], default: str) -> Callable[[F], F]:
     text = f"{', '.join(forms)}. Default: {default}."
     kind = click.Choice(forms)
     return click.option("-o", "--output", "form", type=kind, metavar="FORM", default=default, help=text)
+
+
+def no_headers(command: F) -> F:
+    """``--no-headers``."""
+    text = "Rows alone on standard output; reasons go to standard error. For tables."
+    return click.option("--no-headers", is_flag=True, help=text)(command)
 
 
 def cluster(command: F) -> F:
@@ -53,17 +70,11 @@ def no_color(command: F) -> F:
 
 
 def facts(command: F) -> F:
-    """``--nodes``, ``--pods`` and ``--topology``."""
+    """``--nodes``, ``--pods`` and ``--topology``; each takes what ``-f`` takes."""
     for option in (
-        click.option(
-            "--topology",
-            "topologies",
-            metavar="FILE",
-            multiple=True,
-            help="A ClusterTopology; detected from the nodes' labels when left out. Repeatable.",
-        ),
-        click.option("--pods", metavar="FILE", multiple=True, help="What `kubectl get pods -A -o json` prints."),
-        click.option("--nodes", metavar="FILE", multiple=True, help="What `kubectl get nodes -o json` prints."),
+        _paths("--topology", "topologies", help="A ClusterTopology; detected from the nodes' labels when left out."),
+        _paths("--pods", help="What `kubectl get pods -A -o json` prints."),
+        _paths("--nodes", help="What `kubectl get nodes -o json` prints."),
     ):
         command = option(command)
     return command

@@ -181,7 +181,12 @@ def test_topologies_that_are_none(tmp_path: Path, spec: dict[str, Any], words: s
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe")
-    for file, words in ((tmp_path / "none", "no such file"), (tmp_path, "is a directory"), (binary, "not UTF-8")):
+    (tmp_path / "empty").mkdir()
+    for file, words in (
+        (tmp_path / "none", "no such file"),
+        (tmp_path / "empty", "is a directory without a .json, .yaml, .yml file"),
+        (binary, "not UTF-8"),
+    ):
         assert words in refused("-f", file, "--nodes", NODES)
         assert words in refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
 
@@ -189,14 +194,14 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ([], "Missing option '-f'"),
+        ([], "-f/--filename: is missing"),
         (["-f", EXAMPLES / "router.yaml"], "--nodes: is missing"),
         (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--cluster"], "leave out"),
-        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "-o", "poem"], "'poem' is not one of"),
+        (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "-o", "poem"], "-o/--output: 'poem' is not one of"),
         (["-f", EXAMPLES / "router.yaml", "-f", EXAMPLES / "router.yaml", "--nodes", NODES], "two DisaggregatedInf"),
         (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--context", "c"], "--context: names a cluster"),
         (["-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--kubeconfig", "c"], "--kubeconfig: names a cluster"),
-        (["--nods", NODES], "No such option"),
+        (["--nods", NODES], "--nods: is no option of this command; try --nodes"),
     ],
 )
 def test_options_that_do_not_go_together(arguments: list[object], words: str) -> None:

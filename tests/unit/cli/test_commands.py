@@ -104,12 +104,15 @@ def test_a_cluster_that_is_not_there_is_said_in_a_sentence(command: list[object]
 def test_crds_are_printed_or_written(tmp_path: Path) -> None:
     printed = list(yaml.safe_load_all(covey("crds").stdout))
     assert all(each["kind"] == "CustomResourceDefinition" for each in printed)
-    assert covey("crds", "-o", tmp_path / "out").exit_code == 0
+    assert json.loads(covey("crds", "-o", "json").stdout)["items"] == printed
+    names = covey("crds", "-o", "name").stdout.splitlines()
+    assert names == [f"customresourcedefinition.apiextensions.k8s.io/{each['metadata']['name']}" for each in printed]
+    assert covey("crds", "--output-dir", tmp_path / "out").exit_code == 0
     written = [yaml.safe_load(path.read_text()) for path in sorted((tmp_path / "out").iterdir())]
     assert sorted(map(json.dumps, written)) == sorted(map(json.dumps, printed))
     blocked = tmp_path / "file"
     blocked.write_text("")
-    assert "cannot be written" in covey("crds", "-o", blocked).stderr
+    assert "cannot be written" in covey("crds", "--output-dir", blocked).stderr
 
 
 def test_compile_prints_objects_in_creation_order() -> None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from cli_inputs import EXAMPLES, covey
-from covey.cli.render.floor import Floor, Ground, Spot, build_floor, device_word, main_resource, natural
+from cli_inputs import EXAMPLES, covey, plan
+from covey.cli.render.floor import Floor, Ground, Mark, Spot, build_floor, device_word, main_resource
 from covey.cli.render.picture import print_picture
 from covey.cli.render.svg import render_svg
 from covey.placement.model import Level, Topology
@@ -118,7 +118,7 @@ def test_what_takes_no_part_is_summed_up() -> None:
 
 
 def test_the_best_domain_of_a_refusal_is_drawn_whole() -> None:
-    floor = build_floor(TOPOLOGY, grounds(18, 16, 18), [], title="t", focus=[("z", "b7", "r4")])
+    floor = build_floor(TOPOLOGY, grounds(18, 16, 18), [], title="t", marks={("z", "b7", "r4"): Mark.NEAREST})
     text = draw(floor)
     assert "n7-4-17" in text
     assert "n7-5-1" not in text
@@ -145,10 +145,6 @@ def test_the_resource_is_what_is_asked_for_most() -> None:
         "CPU",
         "mig-1g.10gb",
     ]
-
-
-def test_names_are_ordered_as_people_do() -> None:
-    assert sorted(["rack-10", "rack-9", "rack-1", "a"], key=natural) == ["a", "rack-1", "rack-9", "rack-10"]
 
 
 def test_no_nodes_are_no_error() -> None:
@@ -195,6 +191,84 @@ def test_the_svg_stands_alone_and_reads_in_the_dark() -> None:
     assert not re.search(r"(href|url\(http|<script|<image|@import)", text)
     assert (svg[0].text or "").startswith("<ns>/llm & more")
     assert "n0-0-0" in text
+
+
+def size(text: str) -> tuple[float, float]:
+    svg = ET.fromstring(text)
+    return float(svg.attrib["width"]), float(svg.attrib["height"])
+
+
+def test_the_svg_grows_with_its_racks_in_both_directions() -> None:
+    sizes = []
+    for racks in (1, 6, 24, 64):
+        spots = [spot(f"n{block}-{rack}-0") for block in range(2) for rack in range(racks)]
+        sizes.append(size(render_svg(build_floor(TOPOLOGY, grounds(2, racks, 6), spots, title="t"))))
+    assert sizes == sorted(sizes)
+    assert [height for _, height in sizes] == sorted(height for _, height in sizes)
+    for width, height in sizes[1:]:
+        assert 0.4 < height / width < 1.6
+    assert sizes[0][0] < 500
+    assert sizes[-1][0] > 1500
+
+
+def marked(text: str, mark: Mark) -> list[str]:
+    """The domains whose frame has a mark; a frame's name is the text that follows it."""
+    parts = list(ET.fromstring(text))
+    frames = [number for number, part in enumerate(parts) if mark.value in part.attrib.get("class", "").split()]
+    return [parts[number + 1].text or "" for number in frames if "swatch" not in parts[number].attrib["class"]]
+
+
+@pytest.mark.parametrize("racks", [3, 32])
+def test_the_domain_that_a_refusal_names_is_marked(racks: int) -> None:
+    marks = {("z", "b1", "r2"): Mark.NEAREST}
+    floor = build_floor(TOPOLOGY, grounds(2, racks, 4), [], title="t", marks=marks)
+    text = render_svg(floor)
+    assert marked(text, Mark.NEAREST) == ["rack r2"]
+    assert marked(text, Mark.CHOSEN) == []
+    assert "nearest: the best there is" in text
+    assert "chosen: " not in text
+    assert "rack r2 ◀ nearest" in draw(floor)
+
+
+def test_the_domain_that_holds_a_unit_is_marked_but_its_idle_racks_stay_small() -> None:
+    marks = {("z", "b1"): Mark.CHOSEN}
+    floor = build_floor(TOPOLOGY, grounds(2, 32, 4), [spot("n1-0-0"), spot("n1-1-0")], title="t", marks=marks)
+    text = render_svg(floor)
+    assert marked(text, Mark.CHOSEN) == ["block b1"]
+    assert [box.focus for box in floor.boxes[1].boxes] == [True, True, *[False] * 30]
+    assert "GPU left ◀ chosen" in draw(floor)
+
+
+def test_a_host_that_is_named_marks_its_rack_and_a_level_that_all_share_marks_nothing() -> None:
+    host = build_floor(TOPOLOGY, grounds(2, 2, 2), [], title="t", marks={("z", "b1", "r1", "n1-1-0"): Mark.NEAREST})
+    assert marked(render_svg(host), Mark.NEAREST) == ["rack r1"]
+    shared = build_floor(TOPOLOGY, grounds(1, 2, 2), [], title="t", marks={("z", "b0"): Mark.CHOSEN, (): Mark.NEAREST})
+    text = render_svg(shared)
+    assert marked(text, Mark.CHOSEN) == marked(text, Mark.NEAREST) == []
+    assert "block b0" in text
+
+
+def test_a_plan_marks_what_its_verdict_names() -> None:
+    fits = covey("plan", "-f", EXAMPLES / "router.yaml", *OFFLINE, "-o", "svg").stdout
+    assert marked(fits, Mark.CHOSEN) == ["rack-1-2"]
+    large = covey("plan", "-f", EXAMPLES / "too-big.yaml", *OFFLINE, "-o", "svg").stdout
+    (reason,) = plan("-f", EXAMPLES / "too-big.yaml", *OFFLINE)["workloads"][0]["reasons"]
+    assert marked(large, Mark.NEAREST) == reason["bestDomain"][-1:]
+
+
+def test_long_names_in_pictures_can_be_told_apart() -> None:
+    def long(rack: int, number: int) -> Ground:
+        name = f"ip-10-0-{rack}-{number}.us-west-2.compute.internal"
+        return Ground(name, ("z", "b", f"a-long-prefix-of-all-racks-r{rack}", name), {GPU: 8}, {})
+
+    nodes = [long(rack, number) for rack in range(3) for number in range(3)]
+    floor = build_floor(TOPOLOGY, nodes, [spot(nodes[0].name)], title="t")
+    for text in (draw(floor), render_svg(floor)):
+        for rack in range(3):
+            assert len(re.findall(rf"ip-10-0-{rack}-\d…", text)) == 3
+            assert f"-r{rack}" in text
+    lines = [line for line in draw(floor, 70).splitlines() if line.startswith(("╭", "│", "╰"))]
+    assert max(map(len, lines)) <= 70
 
 
 def test_a_large_floor_stays_a_small_file() -> None:

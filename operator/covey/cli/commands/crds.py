@@ -5,19 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+import yaml
 
 from covey.api.crds import render, write
-from covey.cli.errors import CommandError
+from covey.cli import options
+from covey.cli.data import echo_json, echo_names, full_name
+from covey.cli.errors import CommandError, InputError
 
 
 @click.command()
-@click.option("-o", "--output", "directory", metavar="DIR", help="Write a file for each into this directory.")
-def crds(directory: str | None) -> None:
+@options.output(("yaml", "json", "name"), "yaml")
+@click.option("--output-dir", "directory", metavar="DIR", help="Write a YAML file for each into this directory.")
+def crds(form: str, directory: str | None) -> None:
     """Print the CustomResourceDefinitions, for `kubectl apply --server-side -f -`."""
-    if directory is None:
+    if directory is not None:
+        _write(directory, form)
+    elif form == "yaml":
         click.echo("---\n".join(render().values()), nl=False)
-        return
+    else:
+        found = [yaml.safe_load(text) for text in render().values()]
+        if form == "json":
+            echo_json({"apiVersion": "v1", "kind": "List", "items": found})
+        else:
+            echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in found)
+
+
+def _write(directory: str, form: str) -> None:
+    if form != "yaml":
+        raise InputError("--output-dir", f"writes YAML, but -o says {form}", "leave out one of them")
     try:
         write(Path(directory))
     except OSError as error:
-        raise CommandError(f"{directory}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        what = (error.strerror or str(error)).lower()
+        raise CommandError(f"{directory}: cannot be written: {what}; give a directory that can") from None

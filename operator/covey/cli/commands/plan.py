@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from covey.cli import options
-from covey.cli.data import echo_json, echo_yaml
+from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import INFEASIBLE, OK, UNKNOWN, InputError
 from covey.cli.planning.facts import Facts, read_facts
 from covey.cli.planning.request import Manifests, read_manifests, with_manifests, workloads_of
@@ -19,18 +19,21 @@ from covey.cli.planning.run import Planned, plan_all
 if TYPE_CHECKING:
     from covey.cli.render.floor import Floor
 
-_FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "svg")
+_FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 
 
 @click.command()
 @options.files()
 @options.facts
+@options.recursive
 @click.option("--cluster", is_flag=True, help="Read nodes and pods from the current context instead.")
 @options.cluster
 @options.output(_FORMS, "table")
+@options.no_headers
 @options.no_color
 def plan(
     files: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
     nodes: tuple[str, ...],
     pods: tuple[str, ...],
     topologies: tuple[str, ...],
@@ -39,6 +42,7 @@ def plan(
     context: str | None,
     kubeconfig: str | None,
     form: str,
+    no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """Where everything would land, or why not. Nothing is written anywhere.
@@ -52,14 +56,14 @@ def plan(
         raise InputError("--cluster", "reads nodes and pods itself", "leave out --nodes and --pods, or --cluster")
     if not cluster:
         options.refuse_cluster(context, kubeconfig, "use --cluster instead of --nodes, or leave it out")
-    facts = read_facts(nodes, pods, topologies)
+    facts = read_facts(nodes, pods, topologies, recursive=recursive)
     fallback = "default"
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
-    manifests = read_manifests(files, namespace, fallback)
+    manifests = read_manifests(files, namespace, fallback, recursive=recursive)
     planned = _plan(manifests, facts)
-    _show(planned, form, no_color=no_color)
+    _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(_status(planned))
 
 
@@ -81,7 +85,7 @@ def _plan(manifests: Manifests, facts: Facts) -> Planned:
     return plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
 
 
-def _show(planned: Planned, form: str, *, no_color: bool) -> None:
+def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
     report = planned.report
     if form == "json":
         echo_json(report)
@@ -91,6 +95,9 @@ def _show(planned: Planned, form: str, *, no_color: bool) -> None:
         return
     for warning in report.warnings:
         click.echo(f"warning: {warning}", err=True)
+    if form == "name":
+        echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
+        return
     if form == "svg":
         from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
 
@@ -110,9 +117,10 @@ def _show(planned: Planned, form: str, *, no_color: bool) -> None:
 
         print_tree(report, console)
     else:
-        from covey.cli.render.table import print_table, print_wide  # noqa: PLC0415 - needs rich
+        from covey.cli.render.table import print_reasons, print_table  # noqa: PLC0415 - needs rich
 
-        (print_wide if form == "wide" else print_table)(report, console)
+        print_table(report, console, wide=form == "wide", heads=not no_headers)
+        print_reasons(report.workloads, consoles.open_console(no_color=no_color, err=no_headers))
 
 
 def _floor(planned: Planned) -> Floor:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import click
 
 from covey.cli import options
-from covey.cli.data import echo_json, echo_yaml
+from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError, InputError
 from covey.cli.render.floor import Floor
 from covey.cli.watching.look import View, look
 from covey.cli.watching.places import floor_now
+from covey.kube.resources import DISAGGREGATED_INFERENCES
 
 
 @click.command()
 @click.argument("name", required=False)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All there are, in every namespace.")
 @options.cluster
-@options.output(("tree", "picture", "json", "yaml", "svg"), "tree")
+@options.output(("tree", "table", "picture", "json", "yaml", "name", "svg"), "tree")
+@options.no_headers
 @options.no_color
 def status(
     name: str | None,
@@ -25,6 +27,7 @@ def status(
     context: str | None,
     kubeconfig: str | None,
     form: str,
+    no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """The live tree of one DisaggregatedInference, or of all: what is ready, where it lies, what it waits for."""
@@ -36,23 +39,29 @@ def status(
         echo_json(trees[0] if name is not None else {"items": trees})
     elif form == "yaml":
         echo_yaml(trees)
+    elif form == "name":
+        kind = DISAGGREGATED_INFERENCES
+        echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
     elif form == "svg":
         from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
 
         click.echo(render_svg(_floor(view)), nl=False)
     else:
         from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.live import print_branch  # noqa: PLC0415 - the same
+        from covey.cli.render.live import print_branch, print_branches  # noqa: PLC0415 - the same
         from covey.cli.render.picture import print_picture  # noqa: PLC0415 - the same
 
         console = open_console(no_color=no_color)
         if form == "picture":
             print_picture(_floor(view), console)
             return
-        for tree in trees:
-            print_branch(tree, console, whole=True)
         if not trees:
             click.echo("No DisaggregatedInference found.", err=True)
+        elif form == "table":
+            print_branches(trees, console, heads=not no_headers)
+        else:
+            for tree in trees:
+                print_branch(tree, console, whole=True)
 
 
 def _floor(view: View) -> Floor:

@@ -19,21 +19,25 @@ from covey.placement.inventory import Inventory
 
 @click.command()
 @options.facts
+@options.recursive
 @click.option("--level", "levels", metavar="LEVEL", multiple=True, help="Only these levels. Repeatable.")
 @click.option("--resource", metavar="NAME", help="What to count. Default: the commonest device.")
 @options.cluster
 @options.output(("table", "json", "yaml"), "table")
+@options.no_headers
 @options.no_color
 def top(
     nodes: tuple[str, ...],
     pods: tuple[str, ...],
     topologies: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
     levels: tuple[str, ...],
     resource: str | None,
     namespace: str | None,  # noqa: ARG001 - nodes have none; taken from everybody
     context: str | None,
     kubeconfig: str | None,
     form: str,
+    no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """GPUs used, free and stranded by topology level.
@@ -45,7 +49,7 @@ def top(
         raise InputError("--pods", "are given without their nodes", "give --nodes too, or leave out both for a cluster")
     if nodes:
         options.refuse_cluster(context, kubeconfig, "leave it out, or --nodes and --pods")
-    facts = read_facts(nodes, pods, topologies)
+    facts = read_facts(nodes, pods, topologies, recursive=recursive)
     if not nodes:
         live = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
@@ -69,7 +73,7 @@ def top(
         from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.usage import print_usage  # noqa: PLC0415 - the same
 
-        print_usage(report, open_console(no_color=no_color))
+        print_usage(report, open_console(no_color=no_color), heads=not no_headers)
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from covey.cli.planning.grounds import survey
+from covey.cli.planning.report import Report
 from covey.cli.planning.run import Planned
-from covey.cli.render.floor import Floor, Spot, build_floor
+from covey.cli.render.floor import Floor, Mark, Spot, build_floor
 from covey.placement import resources
+from covey.placement.model import Path
 
 
 def floor_of(planned: Planned) -> Floor:
@@ -44,5 +46,17 @@ def floor_of(planned: Planned) -> Floor:
         title=", ".join(f"{workload.namespace}/{workload.name}" for workload in report.workloads),
         wanted=[resources.pod_requests(pod) for pod in ours.values()],
         roles=roles,
-        focus=[reason.best_domain for workload in report.workloads for reason in workload.reasons],
+        marks=_marks(report),
     )
+
+
+def _marks(report: Report) -> dict[Path, Mark]:
+    """The finest domain that holds each unit, and the best one of each refusal."""
+    found = {}
+    for workload in report.workloads:
+        for unit in workload.units:
+            for finest in [each for each in unit.placement if each.level != "host"][-1:]:
+                found[finest.path] = Mark.CHOSEN
+    for workload in report.workloads:
+        found |= {reason.best_domain: Mark.NEAREST for reason in workload.reasons}
+    return found

@@ -46,18 +46,28 @@ class Facts:
         return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
 
 
-def read_facts(nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str]) -> Facts:
-    """Read files of nodes, of pods and of ClusterTopologies.
+def read_facts(
+    nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str], *, recursive: bool = False
+) -> Facts:
+    """Read files and directories of nodes, of pods and of ClusterTopologies.
+
+    Args:
+        nodes: paths, or ``-``.
+        pods: the same.
+        topologies: the same.
+        recursive: look into directories in directories too.
 
     Raises:
-        InputError: a file is malformed, or holds nothing of what it was given for.
+        InputError: a file is malformed, or a path holds nothing of what it was given for.
     """
     warnings: list[str] = []
-    found_nodes = [_node(document) for document in _of_kind("Node", "--nodes", nodes, warnings)]
-    found_pods = [_pod(document) for document in _of_kind("Pod", "--pods", pods, warnings, may_be_empty=True)]
-    found_topologies = [
-        read_topology(document) for document in _of_kind("ClusterTopology", "--topology", topologies, warnings)
-    ]
+
+    def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
+        return _of_kind(kind, option, paths, warnings, may_be_empty=may_be_empty, recursive=recursive)
+
+    found_nodes = [_node(document) for document in of_kind("Node", "--nodes", nodes)]
+    found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
+    found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
     return Facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
@@ -120,13 +130,13 @@ def _pod(document: Document) -> core.Pod:
 
 
 def _of_kind(
-    kind: str, option: str, files: Sequence[str], warnings: list[str], *, may_be_empty: bool = False
+    kind: str, option: str, paths: Sequence[str], warnings: list[str], *, may_be_empty: bool, recursive: bool
 ) -> Iterable[Document]:
     """Documents of one kind; others are skipped with a warning."""
     skipped: dict[str, int] = {}
-    for file in files:
+    for path in paths:
         count = 0
-        for document in read_documents((file,), may_be_empty=True):
+        for document in read_documents((path,), may_be_empty=True, recursive=recursive):
             ours = document.group == (SCHEDULING_GROUP if kind == "ClusterTopology" else "")
             if document.kind == kind and ours:
                 count += 1
@@ -135,7 +145,7 @@ def _of_kind(
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:
             what = f"kubectl get {kind.lower()}s -o json" if kind != "ClusterTopology" else "a ClusterTopology"
-            raise InputError(Place(file), f"holds no {kind}", f"give {option} what `{what}` prints")
+            raise InputError(Place(path), f"holds no {kind}", f"give {option} what `{what}` prints")
     warnings.extend(f"{option}: skipped {count} {name}" for name, count in sorted(skipped.items()))
 
 

@@ -30,20 +30,23 @@ class Manifests:
     warnings: list[str] = field(default_factory=list)
 
 
-def read_manifests(files: Sequence[str], namespace: str | None, fallback: str = "default") -> Manifests:
+def read_manifests(
+    files: Sequence[str], namespace: str | None, fallback: str = "default", *, recursive: bool = False
+) -> Manifests:
     """Read the workloads to be planned.
 
     Args:
-        files: paths, or ``-``.
+        files: paths of files and directories, or ``-``.
         namespace: what ``-n`` says; an object that names another one is refused, as by kubectl.
         fallback: the namespace of objects that name none, when ``-n`` says nothing.
+        recursive: look into directories in directories too.
 
     Raises:
         InputError: something is malformed, or nothing that can be planned is in it.
     """
     found = Manifests()
     skipped: dict[str, int] = {}
-    for number, document in enumerate(read_documents(files)):
+    for number, document in enumerate(read_documents(files, recursive=recursive)):
         kind = (document.group, document.kind)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):
             _check_namespace(document, namespace)

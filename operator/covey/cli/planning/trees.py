@@ -200,6 +200,7 @@ def _workload(
         tuple(mention for group in groups for mention in _mentions(parts, group)),
         root.spec.priority_class_name,
         root.spec.priority,
+        resource=(str(document.body["apiVersion"]), root.kind),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from covey.api import core
+from covey.api.constants import INFERENCE_API
 from covey.cli.errors import Place
 from covey.scheduler.tree import Unit, build_unit
 
@@ -39,6 +40,8 @@ class Workload:
     priority_class: str | None = None
     priority: int | None = None
     warnings: tuple[str, ...] = ()
+    #: What the API server knows it as: API version and kind.
+    resource: tuple[str, str] = (INFERENCE_API, "DisaggregatedInference")
 
     @property
     def title(self) -> str:

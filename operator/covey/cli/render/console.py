@@ -15,8 +15,8 @@ _ENDLESS = 100_000
 _PAGE = 160
 
 
-def open_console(*, no_color: bool) -> Console:
-    """A console on standard output. Colours only on a terminal, and not with ``--no-color`` or ``NO_COLOR``.
+def open_console(*, no_color: bool, err: bool = False) -> Console:
+    """A console on standard output, or on standard error. Colours only on a terminal, and not with ``--no-color`` or ``NO_COLOR``.
 
     Raises:
         CommandError: rich is not installed; the image does not have it.
@@ -28,7 +28,7 @@ def open_console(*, no_color: bool) -> Console:
             "this form of output needs rich; install it with `pip install 'covey[cli]'`, or use -o json, yaml or svg"
         ) from None
     plain = no_color or bool(os.environ.get("NO_COLOR"))
-    console = Console(highlight=False, markup=False, emoji=False, no_color=plain)
+    console = Console(highlight=False, markup=False, emoji=False, no_color=plain, stderr=err)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _ENDLESS
     return console

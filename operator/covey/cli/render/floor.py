@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import groupby
 
+from covey.cli.render.names import natural, path_order
 from covey.placement.model import Path, Topology
 
 #: More cells than this on one node are drawn to a scale.
@@ -18,6 +20,13 @@ MOST_CELLS = 16
 #: So many nodes at most are drawn one by one whether they matter or not.
 SMALL_FLOOR = 48
 _CPU = "cpu"
+
+
+class Mark(StrEnum):
+    """What a verdict says of a domain that it names."""
+
+    CHOSEN = "chosen"
+    NEAREST = "nearest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +99,10 @@ class NodeBox:
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A domain: nested domains or, at the last level, nodes. ``focus``: it takes part, draw it whole."""
+    """A domain: nested domains or, at the last level, nodes. ``focus``: it takes part, draw it whole.
+
+    ``mark``: what the verdict says of it, if it names it.
+    """
 
     level: str
     name: str
@@ -98,6 +110,7 @@ class Box:
     boxes: tuple[Box, ...]
     nodes: tuple[NodeBox, ...]
     focus: bool
+    mark: Mark | None = None
 
     @property
     def title(self) -> str:
@@ -173,7 +186,7 @@ def build_floor(
     title: str,
     wanted: Iterable[Mapping[str, int]] = (),
     roles: Iterable[tuple[str, str]] = (),
-    focus: Iterable[Path] = (),
+    marks: Mapping[Path, Mark] | None = None,
 ) -> Floor:
     """Lay the floor out.
 
@@ -184,7 +197,7 @@ def build_floor(
         title: what the picture is of.
         wanted: requests of the workloads' pods, to know the resource that matters, even when nothing is placed.
         roles: (workload, role) pairs in the order of the legend; those of the spots are added.
-        focus: paths of domains to draw whole although nothing is placed there (the best domain of a refusal).
+        marks: domains that the verdicts name, by path; the nearest ones are drawn whole although nothing is placed there.
     """
     resource = main_resource(wanted, grounds)
     largest = max((ground.capacity.get(resource, 0) for ground in grounds), default=0)
@@ -203,21 +216,10 @@ def build_floor(
         for ground in sorted(grounds, key=lambda each: (path_order(each.path), natural(each.name)))
     ]
     levels, constant = _levels(topology, [path for path, _ in nodes])
-    judge = _Judge(len(nodes) <= SMALL_FLOOR, tuple(path for path in focus if path))
-    boxes = _nest(levels, nodes, judge) if nodes else ()
+    named = {path: mark for path, mark in (marks or {}).items() if path}
+    boxes = _nest(levels, nodes, _Judge(len(nodes) <= SMALL_FLOOR, named)) if nodes else ()
     subtitle = " · ".join([f"topology {topology.name}", *constant, f"{len(nodes)} nodes"])
     return Floor(title, subtitle, resource, scale, boxes, tuple(owners.values()))
-
-
-def natural(text: str) -> tuple[tuple[int, int | str], ...]:
-    """A sort key that puts ``rack-2`` before ``rack-10``."""
-    parts = ("".join(chars) for _, chars in groupby(text, str.isdigit))
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in parts)
-
-
-def path_order(path: Path) -> tuple[tuple[bool, tuple[tuple[int, int | str], ...]], ...]:
-    """A sort key of domain paths, by :func:`natural` order at each level, nodes without a level last."""
-    return tuple((value is None, natural(value or "")) for value in path)
 
 
 def _owners(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
@@ -270,18 +272,26 @@ def _nest(levels: Sequence[tuple[int, str]], nodes: Sequence[tuple[Path, NodeBox
         below = tuple(node for _, node in members)
         inner = _nest(finer, members, judge) if finer else ()
         name = (path[-1] if len(path) > depth else None) or f"no {level}"
-        boxes.append(Box(level, name, path, inner, () if finer else below, judge(path, below)))
+        mark = judge.mark(path, leaf=not finer)
+        boxes.append(Box(level, name, path, inner, () if finer else below, judge(path, below), mark))
     return tuple(boxes)
 
 
 @dataclass(frozen=True, slots=True)
 class _Judge:
-    """Says whether a domain is drawn whole: something of ours lies in it, or the reader is pointed to it."""
+    """Says whether a domain is drawn whole: something of ours lies in it, or a refusal names it."""
 
     everything: bool
-    focus: tuple[Path, ...]
+    named: Mapping[Path, Mark]
 
     def __call__(self, path: Path, nodes: Sequence[NodeBox]) -> bool:
         if self.everything or any(node.runs for node in nodes):
             return True
-        return any(path == other[: len(path)] or other == path[: len(other)] for other in self.focus)
+        near = (other for other, mark in self.named.items() if mark is Mark.NEAREST)  # in a chosen one lies something
+        return any(path == other[: len(path)] or other == path[: len(other)] for other in near)
+
+    def mark(self, path: Path, *, leaf: bool) -> Mark | None:
+        """The mark of a domain; on a box that holds no others also that of a domain in it, such as a host."""
+        if path in self.named or not leaf:
+            return self.named.get(path)
+        return next((mark for other, mark in self.named.items() if other[: len(path)] == path), None)

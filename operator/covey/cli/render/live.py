@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from covey.cli.render.table import columns, show
 from covey.cli.render.words import BAD, DIM, GOOD
 from covey.cli.watching.branch import Branch, State, troubled
 
@@ -27,6 +28,17 @@ def print_branch(branch: Branch, console: Console, *, whole: bool) -> None:
     tree = Tree(_label(branch), guide_style=DIM)
     _grow(tree, branch, whole=whole)
     console.print(tree)
+
+
+def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:
+    """A line for each resource, with the first thing that there is to say about it."""
+    table = columns("NAMESPACE", "NAME", "READY", "STATE", "REASON")
+    for branch in branches:
+        namespace, _, name = branch.name.partition("/")
+        state = Text(branch.state.value, _MARKS[branch.state][1])
+        reason = next((each.reason for each in troubled(branch)), "")
+        table.add_row(namespace, name, f"{branch.ready}/{branch.total}", state, reason)
+    show(table, console, heads=heads)
 
 
 def _grow(tree: Tree, branch: Branch, *, whole: bool) -> None:

@@ -6,7 +6,7 @@ replica has its shade; without them its role's letter stands in every cell, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, zip_longest
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from covey.cli.render.console import page_width
 from covey.cli.render.floor import Box, Floor, NodeBox, Run
+from covey.cli.render.names import short_names
 from covey.cli.render.palette import bright
 
 _BARS = "·▁▂▃▄▅▆▇█"
@@ -29,10 +30,16 @@ _PARTS = 48
 
 def print_picture(floor: Floor, console: Console) -> None:
     """Print the floor, as wide as the console allows."""
-    pen = _Pen(floor, colour=console.color_system is not None and not console.no_color)
+    leaves = _leaves(floor.boxes)
+    pen = _Pen(
+        floor,
+        console.color_system is not None and not console.no_color,
+        short_names((node.name for leaf in leaves if leaf.focus for node in leaf.nodes), _NAME),
+        short_names((leaf.title for leaf in leaves), _NAME),
+    )
     console.print(Text(floor.title, "bold"), Text(f"  {floor.subtitle}", _DIM), sep="", soft_wrap=True)
     width = page_width(console)
-    drawn = sum(len(box.nodes) for box in _leaves(floor.boxes) if box.focus)
+    drawn = sum(len(box.nodes) for box in leaves if box.focus)
     small = drawn > _MANY or width < pen.rack_width()
     for line in _domains(pen, floor.boxes, width, small=small):
         console.print(line, soft_wrap=True)
@@ -46,10 +53,12 @@ def _leaves(boxes: Iterable[Box]) -> list[Box]:
 
 @dataclass(frozen=True, slots=True)
 class _Pen:
-    """How cells look in this picture."""
+    """How cells look in this picture; the names of nodes and the titles of racks as they are drawn."""
 
     floor: Floor
     colour: bool
+    names: Mapping[str, str]
+    titles: Mapping[str, str]
 
     def run(self, run: Run, cells: int) -> Text:
         mark = _MARK if self.colour else run.owner.letter
@@ -76,19 +85,27 @@ class _Pen:
         return Text(_bar(node.others, node.cells), _DIM)
 
     def name_width(self) -> int:
-        nodes = [node for leaf in _leaves(self.floor.boxes) if leaf.focus for node in leaf.nodes]
-        return min(_NAME, max((len(node.name) for node in nodes), default=1))
+        return max(map(len, self.names.values()), default=1)
+
+    def edge(self, rack: Box) -> tuple[str, str]:
+        """What stands on the upper edge of a rack: its title, and what is free there."""
+        return f"{self.titles[rack.title]}{_marked(rack)}", f" {rack.free * self.floor.scale:,} free ╮"
 
     def rack_width(self) -> int:
-        nodes = [node for leaf in _leaves(self.floor.boxes) if leaf.focus for node in leaf.nodes]
+        drawn = [leaf for leaf in _leaves(self.floor.boxes) if leaf.focus]
+        nodes = [node for leaf in drawn for node in leaf.nodes]
         cells = max((node.cells for node in nodes), default=0)
         tags = max((self.tags(node).cell_len for node in nodes), default=0)
-        heads = (min(len(leaf.title), _NAME) for leaf in _leaves(self.floor.boxes) if leaf.focus)
-        return max(self.name_width() + cells + tags + 6, max(heads, default=0) + 15)
+        heads = max((sum(map(len, self.edge(leaf))) for leaf in drawn), default=0)
+        return max(self.name_width() + cells + tags + 6, heads + 5)
 
 
 def _bar(used: int, cells: int) -> str:
     return _BARS[-(-used * (len(_BARS) - 1) // cells)] if cells else " "
+
+
+def _marked(box: Box) -> str:
+    return f" ◀ {box.mark}" if box.mark else ""
 
 
 def _free_of(pen: _Pen, box: Box) -> str:
@@ -107,7 +124,7 @@ def _domains(pen: _Pen, boxes: Sequence[Box], width: int, *, small: bool) -> lis
             lines += [Text(), *_summaries(pen, list(group))]
             continue
         for box in group:
-            heading = Text().append(box.title, "bold").append(f"  {_free_of(pen, box)}", _DIM)
+            heading = Text().append(box.title, "bold").append(f"  {_free_of(pen, box)}{_marked(box)}", _DIM)
             lines += [Text(), heading, *_domains(pen, box.boxes, width, small=small)]
     return lines
 
@@ -127,13 +144,12 @@ def _row(pen: _Pen, racks: Sequence[Box], width: int, *, small: bool) -> list[Te
 
 
 def _rack(pen: _Pen, rack: Box, width: int) -> list[Text]:
-    left, right = "╭ ", f" {rack.free * pen.floor.scale:,} free ╮"
-    name = _shorten(rack.title, max(3, width - len(left) - len(right) - 1))
-    edge = "─" * max(0, width - len(left) - len(name) - len(right) - 1)
-    lines = [Text(left, _DIM).append(name, "bold").append(f" {edge}{right}", _DIM)]
+    name, right = pen.edge(rack)
+    edge = "─" * (width - len(name) - len(right) - 3)
+    lines = [Text("╭ ", _DIM).append(name, "bold").append(f" {edge}{right}", _DIM)]
     names = pen.name_width()
     for node in rack.nodes:
-        line = Text("│ ", _DIM).append(_shorten(node.name, names).ljust(names), "" if node.runs else _DIM).append(" ")
+        line = Text("│ ", _DIM).append(pen.names[node.name].ljust(names), "" if node.runs else _DIM).append(" ")
         line.append_text(pen.cells(node)).append(" ").append_text(pen.tags(node))
         line.append(" " * (width - 1 - line.cell_len)).append("│", _DIM)
         lines.append(line)
@@ -146,13 +162,13 @@ def _padding(width: int) -> Text:
 
 def _small_racks(pen: _Pen, racks: Sequence[Box]) -> list[Text]:
     """A line for each rack, a character for each node."""
-    wide = max((len(_shorten(rack.name, _NAME)) for rack in racks), default=0)
+    wide = max((len(pen.titles[rack.title]) for rack in racks), default=0)
     lines = []
     for rack in racks:
-        line = Text().append(f"  {_shorten(rack.name, _NAME).ljust(wide)} ", "bold" if rack.ours else _DIM)
+        line = Text().append(f"  {pen.titles[rack.title].ljust(wide)} ", "bold" if rack.ours else _DIM)
         for node in rack.nodes:
             line.append_text(pen.one_cell(node))
-        lines.append(line.append(f"  {_free_of(pen, rack)}", _DIM))
+        lines.append(line.append(f"  {_free_of(pen, rack)}{_marked(rack)}", _DIM))
     return lines
 
 
@@ -179,8 +195,3 @@ def _legend(pen: _Pen) -> Text:
     line.append(f"{_OTHER} others   {_FREE} free   {_CLOSED} closed", _DIM)
     unit = f"{pen.floor.scale} {pen.floor.resource}" if pen.floor.scale > 1 else pen.floor.device
     return line.append(f"   a cell is one {unit}" if pen.floor.scale == 1 else f"   a cell is {unit}", _DIM)
-
-
-def _shorten(name: str, width: int) -> str:
-    """The end of a name tells nodes apart; so the beginning goes."""
-    return name if len(name) <= width else f"…{name[-width + 1 :]}"

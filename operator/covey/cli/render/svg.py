@@ -9,15 +9,16 @@ frame around such a layout; so there is no second pass and no absolute position 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from html import escape
 from textwrap import wrap
 from typing import Final
 
-from covey.cli.render.floor import Box, Floor, NodeBox, Run
+from covey.cli.render.floor import Box, Floor, Mark, NodeBox, Run
+from covey.cli.render.names import short_names
 from covey.cli.render.palette import hue, shade
+from covey.cli.render.tiles import GAP, Sheet, Tile, flow, side_by_side, stack
 
 _STYLE: Final = """
 text{font-family:ui-sans-serif,system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",Helvetica,Arial,sans-serif;
@@ -28,70 +29,43 @@ font-size:11px;fill:#1f2733}
 .dim{fill:#66717f}.node{font-size:9.5px;fill:#7b8694}.node.mine{fill:#1f2733}
 .free{fill:none;stroke:#c6cdd6}.other{fill:#b9c1cb}.closed{fill:url(#closed);stroke:#c6cdd6}.hatch{stroke:#b9c1cb}
 .label{font-size:9.5px;font-weight:600;fill:#ffffff;text-anchor:middle}.right{text-anchor:end}.bad{fill:#b42318}
-.notch{stroke:#ffffff;stroke-opacity:.35}
+.notch{stroke:#ffffff;stroke-opacity:.35}.swatch{fill:none}
+.chosen{stroke:#0f7a3d;stroke-width:2.5}.nearest{stroke:#b42318;stroke-width:2.5;stroke-dasharray:7 4}
 @media (prefers-color-scheme:dark){
 text{fill:#e6e9ee}.page{fill:#14181e;stroke:#2b323b}.domain{fill:#1c2128;stroke:#2e353f}.rack{fill:#14181e;stroke:#38414c}
 .rack.mine{stroke:#7d8997}.dim,.node{fill:#98a3b1}.node.mine{fill:#e6e9ee}.free{stroke:#414b57}.other{fill:#56616e}
-.closed{stroke:#414b57}.hatch{stroke:#56616e}.label{fill:#ffffff}.bad{fill:#ff8a80}}
+.closed{stroke:#414b57}.hatch{stroke:#56616e}.label{fill:#ffffff}.bad{fill:#ff8a80}
+.chosen{stroke:#4ccb82}.nearest{stroke:#ff8a80}}
 """.replace("\n", "")
 
-_WIDTH: Final = 1160
+#: Widths that a page may have, and the height that it should have at most, as a share of its width.
+_WIDTHS: Final = (480, 600, 750, 940, 1160, 1450, 1820, 2270)
+_SHAPE: Final = 0.8
+#: What a mark means, in the legend.
+_MEANING: Final = {
+    Mark.CHOSEN: "chosen: holds a whole unit",
+    Mark.NEAREST: "nearest: the best there is, but short of room",
+}
 _PAD: Final = 12
-_GAP: Final = 10
 _INSET: Final = 8
 _CELL: Final = 14
 _LINE: Final = 19
 _HEAD: Final = 27
 _CHAR: Final = 5.7  # of a node's name, on average
-_NOTE: Final = 170  # characters of a line
+_NOTE: Final = 6.1  # a character of a note
+_NAME: Final = 24  # characters of a node's name, and of a rack's that takes no part
+_TITLE: Final = 16
 _BAR: Final = 46
 _BAR_LINE: Final = 6
 _SQUARE: Final = 13
 _MOST_SQUARES: Final = 40
 
 
-class _Sheet:
-    """Collects SVG elements."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-
-    def rect(
-        self, x: float, y: float, size: tuple[float, float], look: str, *, radius: float = 3, tip: str = ""
-    ) -> None:
-        ink = f'fill="{look}"' if look.startswith("#") else f'class="{look}"'
-        body = f'<rect x="{x:g}" y="{y:g}" width="{size[0]:g}" height="{size[1]:g}" rx="{radius:g}" {ink}'
-        self.parts.append(f"{body}><title>{escape(tip)}</title></rect>" if tip else f"{body}/>")
-
-    def text(self, x: float, y: float, words: str, look: str = "") -> None:
-        self.parts.append(f'<text x="{x:g}" y="{y:g}" class="{look}">{escape(words)}</text>')
-
-    def path(self, strokes: Sequence[str], look: str) -> None:
-        if strokes:
-            self.parts.append(f'<path d="{"".join(strokes)}" class="{look}"/>')
-
-
-@dataclass(frozen=True, slots=True)
-class _Tile:
-    """Something of a known size that can be drawn anywhere."""
-
-    width: float
-    height: float
-    draw: Callable[[_Sheet, float, float], None]
-
-
 def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
     """The whole picture; ``notes`` (why something has no place) stand under the title."""
-    pen = _Pen(floor)
-    tiles = [
-        _heading(floor),
-        *(_note(line) for note in notes for line in wrap(note, _NOTE)),
-        _legend(floor),
-        *_domains(pen, floor.boxes, _WIDTH),
-    ]
-    page = _stack(tiles)
+    page = _page(floor, notes)
     width, height = max(page.width, 420) + 2 * _PAD, page.height + 2 * _PAD
-    sheet = _Sheet()
+    sheet = Sheet()
     sheet.rect(0.5, 0.5, (width - 1, height - 1), "page", radius=8)
     page.draw(sheet, _PAD, _PAD)
     title = f"{floor.title}: {floor.subtitle}"
@@ -105,6 +79,25 @@ def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
     )
 
 
+def _page(floor: Floor, notes: Sequence[str]) -> Tile:
+    """As narrow as it may be without getting tall, so that its size follows the number of racks."""
+    pen = _Pen(floor)
+    page = stack(())
+    for width in _WIDTHS:
+        lines = [_note(line) for note in notes for line in wrap(note, int(width / _NOTE))]
+        page = stack(
+            [
+                _heading(floor),
+                *[stack(lines, 2)] * bool(lines),
+                _legend(floor, width),
+                *_domains(pen, floor.boxes, width),
+            ]
+        )
+        if page.height <= page.width * _SHAPE:
+            break
+    return page
+
+
 class _Pen:
     """The measures of this picture: how wide a name and a node's cells are."""
 
@@ -112,7 +105,9 @@ class _Pen:
         self.floor = floor
         drawn = [node for leaf in _leaves(floor.boxes) if leaf.focus for node in leaf.nodes]
         self.cells = max([node.cells for node in drawn] + [1])
-        self.name = min(150.0, max([len(node.name) for node in drawn] + [4]) * _CHAR + 8)
+        self.names = short_names((node.name for node in drawn), _NAME)
+        self.titles = short_names((leaf.title for leaf in _leaves(floor.boxes)), _TITLE)
+        self.name = max([len(name) for name in self.names.values()] + [4]) * _CHAR + 8
         chips = max([sum(_chip(run) + 3 for run in node.runs if not run.cells) for node in drawn] + [0])
         self.rack = 2 * 8 + self.name + self.cells * _CELL + (chips + 3 if chips else 0)
 
@@ -125,52 +120,24 @@ def _leaves(boxes: Sequence[Box]) -> list[Box]:
     return [leaf for box in boxes for leaf in (_leaves(box.boxes) if box.boxes else [box])]
 
 
-# Layout
+def _all(boxes: Sequence[Box]) -> list[Box]:
+    return [each for box in boxes for each in (box, *_all(box.boxes))]
 
 
-def _stack(tiles: Sequence[_Tile], gap: float = _GAP) -> _Tile:
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
-        for tile in tiles:
-            tile.draw(sheet, x, y)
-            y += tile.height + gap
-
-    height = sum(tile.height for tile in tiles) + gap * max(0, len(tiles) - 1)
-    return _Tile(max((tile.width for tile in tiles), default=0), height, draw)
+# Frames
 
 
-def _side_by_side(tiles: Sequence[_Tile], gap: float = _GAP) -> _Tile:
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
-        for tile in tiles:
-            tile.draw(sheet, x, y)
-            x += tile.width + gap
-
-    width = sum(tile.width for tile in tiles) + gap * max(0, len(tiles) - 1)
-    return _Tile(width, max((tile.height for tile in tiles), default=0), draw)
-
-
-def _flow(tiles: Sequence[_Tile], width: float, gap: float = _GAP) -> _Tile:
-    rows: list[list[_Tile]] = []
-    left = -1.0
-    for tile in tiles:
-        left -= tile.width + gap
-        if left < 0:
-            rows.append([])
-            left = width - tile.width
-        rows[-1].append(tile)
-    return _stack([_side_by_side(row, gap) for row in rows], gap)
-
-
-def _framed(inner: _Tile, name: str, note: str, look: str, tip: str = "") -> _Tile:
+def _framed(inner: Tile, name: str, note: str, look: str, tip: str = "") -> Tile:
     """A frame with the domain's name above on the left, what is free on the right."""
     width = max(inner.width + 2 * _INSET, _header(name, note))
 
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
+    def draw(sheet: Sheet, x: float, y: float) -> None:
         sheet.rect(x, y, (width, inner.height + _HEAD + 8), look, radius=6, tip=tip)
         sheet.text(x + 9, y + 18, name, "h3" if look.startswith("rack") else "h2")
         sheet.text(x + width - 9, y + 18, note, "dim right")
         inner.draw(sheet, x + 8, y + _HEAD)
 
-    return _Tile(width, inner.height + _HEAD + 8, draw)
+    return Tile(width, inner.height + _HEAD + 8, draw)
 
 
 def _header(name: str, note: str) -> float:
@@ -181,42 +148,56 @@ def _header(name: str, note: str) -> float:
 # Domains
 
 
-def _domains(pen: _Pen, boxes: Sequence[Box], width: float) -> list[_Tile]:
+def _domains(pen: _Pen, boxes: Sequence[Box], width: float) -> list[Tile]:
     """Domains of one level: those that take part drawn whole, the others small."""
     whole, idle = [box for box in boxes if box.focus], [box for box in boxes if not box.focus]
     if boxes and not boxes[0].boxes:
         return _racks(pen, whole, idle, width)
     framed = [
-        _framed(_stack(_domains(pen, box.boxes, width - 2 * _INSET)), box.title, pen.free(box), "domain")
+        _framed(
+            stack(_domains(pen, box.boxes, width - 2 * _INSET)),
+            box.title,
+            _marked(box, pen.free(box)),
+            f"domain {_look(box)}",
+        )
         for box in whole
     ]
     wide = max([len(box.title) for box in idle] + [0])
-    return [_flow(framed, width)] * bool(framed) + [_stack([_idle(pen, box, wide) for box in idle], 4)] * bool(idle)
+    return [flow(framed, width)] * bool(framed) + [stack([_idle(pen, box, wide) for box in idle], 4)] * bool(idle)
 
 
-def _racks(pen: _Pen, whole: Sequence[Box], idle: Sequence[Box], width: float) -> list[_Tile]:
+def _racks(pen: _Pen, whole: Sequence[Box], idle: Sequence[Box], width: float) -> list[Tile]:
     """Small racks stand beside the whole ones where there is room for some, else below them."""
-    drawn = _flow([_rack(pen, box) for box in whole], width)
+    drawn = flow([_rack(pen, box) for box in whole], width)
     notes = [f"{box.free * pen.floor.scale:,}" for box in idle]
     inner = max(
-        [_BAR, *(_header(_shorten(box.title, 16), note) - 2 * _INSET for box, note in zip(idle, notes, strict=True))]
+        [_BAR, *(_header(pen.titles[box.title], note) - 2 * _INSET for box, note in zip(idle, notes, strict=True))]
     )
     small = [_small_rack(pen, box, note, inner) for box, note in zip(idle, notes, strict=True)]
-    left = width - drawn.width - _GAP
-    if whole and small and left >= 3 * (small[0].width + _GAP):
-        return [_side_by_side([drawn, _flow(small, left)])]
-    return [tile for tile in (drawn, _flow(small, width)) if tile.width]
+    left = width - drawn.width - GAP
+    if whole and small and left >= 3 * (small[0].width + GAP):
+        return [side_by_side([drawn, flow(small, left)])]
+    return [tile for tile in (drawn, flow(small, width)) if tile.width]
 
 
-def _rack(pen: _Pen, box: Box) -> _Tile:
-    nodes = _stack([_Tile(pen.rack - 16, _LINE - 4, partial(_draw_node, pen, node)) for node in box.nodes], 4)
+def _rack(pen: _Pen, box: Box) -> Tile:
+    nodes = stack([Tile(pen.rack - 16, _LINE - 4, partial(_draw_node, pen, node)) for node in box.nodes], 4)
     note = f"{box.free * pen.floor.scale:,} {'left' if box.ours else 'free'}"
-    return _framed(nodes, box.title, note, "rack mine" if box.ours or any(n.runs for n in box.nodes) else "rack")
+    mine = " mine" if box.ours or any(node.runs for node in box.nodes) else ""
+    return _framed(nodes, box.title, _marked(box, note), f"rack{mine} {_look(box)}")
 
 
-def _draw_node(pen: _Pen, node: NodeBox, sheet: _Sheet, x: float, y: float) -> None:
-    name = _shorten(node.name, int(pen.name / _CHAR))
-    sheet.text(x, y + 11, name, "node mine" if node.runs else "node")
+def _marked(box: Box, note: str) -> str:
+    """What is free in a domain, after what the verdict says of it."""
+    return f"{box.mark} · {note}" if box.mark else note
+
+
+def _look(box: Box) -> str:
+    return box.mark.value if box.mark else ""
+
+
+def _draw_node(pen: _Pen, node: NodeBox, sheet: Sheet, x: float, y: float) -> None:
+    sheet.text(x, y + 11, pen.names[node.name], "node mine" if node.runs else "node")
     x += pen.name
     for run in node.runs:
         if run.cells:
@@ -242,7 +223,7 @@ def _chip(run: Run) -> float:
     return len(run.tag) * 6.2 + 10
 
 
-def _draw_run(sheet: _Sheet, x: float, y: float, run: Run) -> None:
+def _draw_run(sheet: Sheet, x: float, y: float, run: Run) -> None:
     """One pod: a bar over its devices, notched between them."""
     width = run.cells * _CELL - 2
     sheet.rect(x + 1, y, (width, _CELL + 1), shade(run.owner.ink, run.spot.replica), tip=_tip(run))
@@ -260,10 +241,10 @@ def _tip(run: Run) -> str:
     return f"{spot.pod} on {spot.node}\n{spot.workload} unit {spot.unit}, {spot.role} replica {spot.replica}, pod {spot.index}"
 
 
-def _small_rack(pen: _Pen, box: Box, note: str, width: float) -> _Tile:
+def _small_rack(pen: _Pen, box: Box, note: str, width: float) -> Tile:
     """A rack that takes no part: a slim bar for each node, filled as far as it is used."""
 
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
+    def draw(sheet: Sheet, x: float, y: float) -> None:
         for number, node in enumerate(box.nodes):
             top = y + number * _BAR_LINE
             tip = f"{node.name}: {node.closed or f'{node.free} of {node.cells} free'}"
@@ -274,18 +255,18 @@ def _small_rack(pen: _Pen, box: Box, note: str, width: float) -> _Tile:
             if used:
                 sheet.rect(x, top, (used, _BAR_LINE - 1), "other", radius=1)
 
-    bars = _Tile(width, len(box.nodes) * _BAR_LINE, draw)
-    return _framed(bars, _shorten(box.title, 16), note, "rack", f"{box.title}: {pen.free(box)}")
+    bars = Tile(width, len(box.nodes) * _BAR_LINE, draw)
+    return _framed(bars, pen.titles[box.title], note, "rack", f"{box.title}: {pen.free(box)}")
 
 
-def _idle(pen: _Pen, box: Box, wide: int) -> _Tile:
+def _idle(pen: _Pen, box: Box, wide: int) -> Tile:
     """A domain that takes no part: one line, a square for each domain in it, filled as far as it is used."""
     parts = _leaves(box.boxes)
     shown = parts[:_MOST_SQUARES]
     start = wide * 7.0 + 14
     end = start + len(shown) * _SQUARE + 8
 
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
+    def draw(sheet: Sheet, x: float, y: float) -> None:
         sheet.text(x + 9, y + 11, box.title, "h3")
         for number, part in enumerate(shown):
             left = x + start + number * _SQUARE
@@ -297,25 +278,25 @@ def _idle(pen: _Pen, box: Box, wide: int) -> _Tile:
         many = f" · {len(parts):,} {parts[0].level}s · {len(box.all_nodes()):,} nodes"
         sheet.text(x + end, y + 11, f"{more}{pen.free(box)}{many}", "dim")
 
-    return _Tile(end + 260, 16, draw)
+    return Tile(end + 260, 16, draw)
 
 
 # Title, notes, legend
 
 
-def _heading(floor: Floor) -> _Tile:
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
+def _heading(floor: Floor) -> Tile:
+    def draw(sheet: Sheet, x: float, y: float) -> None:
         sheet.text(x + 2, y + 16, floor.title, "h1")
         sheet.text(x + 2, y + 33, floor.subtitle, "dim")
 
-    return _Tile(max(len(floor.title) * 10.0, len(floor.subtitle) * 6.2), 36, draw)
+    return Tile(max(len(floor.title) * 10.0, len(floor.subtitle) * 6.2), 36, draw)
 
 
-def _note(note: str) -> _Tile:
-    return _Tile(len(note) * 6.1, 14, lambda sheet, x, y: sheet.text(x + 2, y + 11, note, "bad"))
+def _note(note: str) -> Tile:
+    return Tile(len(note) * _NOTE, 14, lambda sheet, x, y: sheet.text(x + 2, y + 11, note, "bad"))
 
 
-def _legend(floor: Floor) -> _Tile:
+def _legend(floor: Floor, width: float) -> Tile:
     several = len({owner.workload for owner in floor.owners}) > 1
     tiles = [
         _entry(hue(owner.ink), f"{f'{owner.workload} ' if several else ''}{owner.role} {owner.letter}")
@@ -323,21 +304,18 @@ def _legend(floor: Floor) -> _Tile:
     ]
     amount = f"{floor.scale} {floor.resource}" if floor.scale > 1 else f"one {floor.device}"
     tiles += [_entry("other", "other pods"), _entry("free", "free"), _entry("closed", "closed")]
+    marks = {box.mark for box in _all(floor.boxes) if box.mark}
+    tiles += [_entry(f"swatch {mark.value}", _MEANING[mark]) for mark in Mark if mark in marks]
     several_units = any("." in run.tag for run in floor.runs)
     key = f" · labels: role{' unit.' if several_units else ' '}replica · pod" if floor.runs else ""
     words = f"a cell is {amount}{key}"
-    tiles.append(_Tile(len(words) * 5.9, 14, lambda sheet, x, y: sheet.text(x, y + 11, words, "dim")))
-    return _flow(tiles, _WIDTH, 14)
+    tiles.append(Tile(len(words) * 5.9, 14, lambda sheet, x, y: sheet.text(x, y + 11, words, "dim")))
+    return flow(tiles, width, 14)
 
 
-def _entry(look: str, words: str) -> _Tile:
-    def draw(sheet: _Sheet, x: float, y: float) -> None:
+def _entry(look: str, words: str) -> Tile:
+    def draw(sheet: Sheet, x: float, y: float) -> None:
         sheet.rect(x + 2, y + 1, (12, 12), look, radius=2)
         sheet.text(x + 19, y + 11, words)
 
-    return _Tile(22 + len(words) * 6.0, 14, draw)
-
-
-def _shorten(name: str, width: int) -> str:
-    """The end of a name tells nodes apart; so the beginning goes."""
-    return name if len(name) <= width else f"…{name[-max(1, width - 1) :]}"
+    return Tile(22 + len(words) * 6.0, 14, draw)

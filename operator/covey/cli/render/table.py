@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from covey.cli.planning.report import Report, WorkloadReport
 from covey.cli.render import words
 
+_GAP: Final = 3
+#: Columns whose words may wrap, and the width that they keep for it.
+_PROSE: Final = frozenset({"PLACEMENT", "REASON"})
+_LEAST_PROSE: Final = 24
 
-def print_table(report: Report, console: Console) -> None:
-    """A line for each role of each unit; under it why a unit has no place."""
-    _head(report, console)
+
+def print_table(report: Report, console: Console, *, wide: bool, heads: bool = True) -> None:
+    """A line for each role of each unit, or (``wide``) for each placed pod; rows alone without ``heads``."""
+    if heads:
+        console.print(Text(words.topology_words(report.topology), words.DIM), soft_wrap=True)
+    show(_pods(report) if wide else _roles(report), console, heads=heads)
+
+
+def _roles(report: Report) -> Table:
     table = columns("WORKLOAD", "UNIT", "ROLE", "ADMITTED", "MINIMUM", "VERDICT", "PLACEMENT")
     for workload in report.workloads:
         for unit in workload.units:
@@ -30,13 +42,10 @@ def print_table(report: Report, console: Console) -> None:
                     Text(verdict, words.verdict_style(verdict)),
                     ", ".join(filter(None, wheres)),
                 )
-    console.print(table)
-    print_reasons(report.workloads, console)
+    return table
 
 
-def print_wide(report: Report, console: Console) -> None:
-    """A line for each placed pod."""
-    _head(report, console)
+def _pods(report: Report) -> Table:
     levels = [level.name for level in report.topology.levels if level.name != "host"]
     table = columns("WORKLOAD", "UNIT", "ROLE", "REPLICA", "INDEX", "MINIMUM", "POD", "NODE", *map(str.upper, levels))
     for workload in report.workloads:
@@ -56,8 +65,7 @@ def print_wide(report: Report, console: Console) -> None:
                             pod.node,
                             *(at.get(level, "") for level in levels),
                         )
-    console.print(table)
-    print_reasons(report.workloads, console)
+    return table
 
 
 def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None:
@@ -70,15 +78,40 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
 
 
 def columns(*names: str) -> Table:
-    """A table as kubectl prints them: no lines, upper-case heads."""
-    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    """A table as kubectl prints them: no lines, upper-case heads. Only words of a last PLACEMENT or REASON wrap."""
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for name in names:
-        table.add_column(name, no_wrap=name != "PLACEMENT", overflow="fold")
+        table.add_column(name, no_wrap=name not in _PROSE, overflow="fold")
     return table
 
 
-def _head(report: Report, console: Console) -> None:
-    console.print(Text(words.topology_words(report.topology), words.DIM), soft_wrap=True)
+def show(table: Table, console: Console, *, heads: bool = True) -> None:
+    """Print a table with every name whole: one that is too wide overflows the terminal, as kubectl's does."""
+    table.show_header = heads
+    width = console.width if least_width(table) <= console.width else _width(table, _whole)
+    for line in console.render_lines(table, console.options.update_width(width), pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()  # blanks that overflow would be empty lines
+        console.print(text, soft_wrap=True)
+
+
+def least_width(table: Table) -> int:
+    """The columns of a terminal that show the table without cutting a name."""
+    return _width(table, _least)
+
+
+def _width(table: Table, measure: Callable[[Column], int]) -> int:
+    return sum(map(measure, table.columns)) + _GAP * (len(table.columns) - 1)
+
+
+def _whole(column: Column) -> int:
+    return max(cell_len(str(text)) for text in (column.header, *column.cells))
+
+
+def _least(column: Column) -> int:
+    words = [word for text in (column.header, *column.cells) for word in str(text).split()]
+    longest = max(map(cell_len, words), default=0)
+    return _whole(column) if column.no_wrap else max(longest, min(_LEAST_PROSE, _whole(column)))
 
 
 def _refused(workload: WorkloadReport) -> str:

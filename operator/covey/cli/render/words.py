@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from covey.cli.planning.report import DomainReport, InstanceReport, TopologyReport, WorkloadReport
+from covey.cli.render.names import path_order
+from covey.placement.model import Path
 
 GOOD: Final = "green"
 BAD: Final = "red"
@@ -35,13 +37,13 @@ def named(level: str, domain: str | None) -> str:
 
 
 def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -> str:
-    """Where the replicas of a role lie beyond what is ``known`` of the unit: their finest domains."""
-    found: dict[str, None] = {}
+    """Where the replicas of a role lie beyond what is ``known`` of the unit: their finest domains, in natural order."""
+    found: dict[Path, str] = {}
     for instance in instances:
         shown = [each for each in instance.placement if each.level != "host" and each not in known]
         if shown:
-            found[named(shown[-1].level, shown[-1].domain)] = None
-    return ", ".join(found)
+            found[shown[-1].path] = named(shown[-1].level, shown[-1].domain)
+    return ", ".join(dict.fromkeys(found[path] for path in sorted(found, key=path_order)))
 
 
 def headline(workload: WorkloadReport) -> str:

@@ -80,4 +80,5 @@ def _understood(body: dict[str, object]) -> DisaggregatedInference:
         return DisaggregatedInference.model_validate(body)
     except ValidationError as error:
         first = error.errors()[0]
-        raise CommandError(f"a resource is not understood by this release: {first['loc']}: {first['msg']}") from None
+        what = f"a resource is not understood by this release: {first['loc']}: {first['msg']}"
+        raise CommandError(f"{what}; use a covey as new as the operator") from None

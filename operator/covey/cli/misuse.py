@@ -1,0 +1,50 @@
+"""Mistakes on the command line itself, in the one form that all errors have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from covey.cli.errors import InputError
+
+
+@contextmanager
+def one_form() -> Iterator[None]:
+    """Say in one sentence what click would say in three lines.
+
+    Raises:
+        InputError: in place of every click.UsageError; a command group without a command still prints its help.
+    """
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise _in_words(error) from None
+
+
+def _in_words(error: click.UsageError) -> InputError:
+    program = error.ctx.command_path if error.ctx else "covey"
+    see = f"see `{program} --help`"
+    match error:
+        case click.NoSuchOption():
+            meant = ", ".join(error.possibilities or ())
+            return InputError(error.option_name, "is no option of this command", f"try {meant}" if meant else see)
+        case click.MissingParameter() if error.param is not None:
+            return InputError(_name(error.param), "is missing", see)
+        case click.BadParameter() if error.param is not None:
+            return InputError(_name(error.param), _sentence(error.message), see)
+    return InputError(program, _sentence(error.format_message()), see)
+
+
+def _name(parameter: click.Parameter) -> str:
+    """``-f/--filename``, ``NAME``."""
+    return "/".join(parameter.opts) if isinstance(parameter, click.Option) else parameter.human_readable_name
+
+
+def _sentence(message: str) -> str:
+    """Click's sentence as a part of ours: no capital, no full stop."""
+    text = " ".join(message.split()).rstrip(".")
+    return text[:1].lower() + text[1:]
