@@ -3,7 +3,7 @@
 As there, everything exists before the scheduler starts, and the clock runs from that start to the last pod bound; it
 includes the start of the processes.  Covey: 128 DisaggregatedInferences, expanded by the operator while no scheduler
 runs.  Native: the same trees as Workload, CompositePodGroup and PodGroups with all gates on, which cannot say that decode
-prefers a block.  A case ends when nothing was bound for a while, because a scheduler may leave GPUs stranded.
+prefers a block; once as it comes, once told to pack nodes by GPUs (``MostAllocated``).  A case ends when nothing was bound for a while, because a scheduler may leave GPUs stranded.
 """
 
 from __future__ import annotations
@@ -34,8 +34,18 @@ from covey.kube.client import Client
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
 from localcluster import NATIVE_GROUPS, Cluster
 
+SYSTEMS: Final = ("covey", "native", "native-packing")
 PODS_IN_ALL: Final = DEPLOYMENTS * deployment_tree(0).size
 GPUS_IN_ALL: Final = len(FLOOR) * FLOOR.gpus
+#: kube-scheduler as it comes spreads pods over nodes; this is what it has against broken nodes.
+PACKING: Final = """
+clientConnection: {qps: 5000, burst: 5000}
+profiles:
+- schedulerName: default-scheduler
+  pluginConfig:
+  - name: NodeResourcesFit
+    args: {scoringStrategy: {type: MostAllocated, resources: [{name: nvidia.com/gpu, weight: 1}]}}
+"""
 #: Seconds to wait for the operator to expand the resources.
 EXPANSION: Final = 180
 
@@ -77,7 +87,7 @@ def plan_alone(deployments: int) -> dict[str, Any]:
 
 def run(system: str, patience: float, idle: float) -> dict[str, Any]:
     """One system on a fresh control plane."""
-    gates = NATIVE_GROUPS if system == "native" else None
+    gates = NATIVE_GROUPS if system != "covey" else None
     with Cluster(gates=gates, kwok=False, max_inflight=2000) as cluster:
         cluster.add_nodes(FLOOR)
         return asyncio.run(measure(cluster, system, patience, idle))
@@ -87,14 +97,15 @@ async def measure(cluster: Cluster, system: str, patience: float, idle: float) -
     """Make everything, start the scheduler, and follow the pods until all are bound or nothing more is."""
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
         began = time.monotonic()
-        await (make_trees(client) if system == "native" else make_resources(cluster, client))
+        await (make_resources(cluster, client) if system == "covey" else make_trees(client))
         made = time.monotonic() - began
         bound = Bound(client, PODS_IN_ALL)
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
         await quiet(cluster)
         before, started = cpu_seconds(cluster), time.monotonic()
-        await asyncio.to_thread(start_scheduler, cluster, system)
+        await asyncio.to_thread(start, cluster, system)
+        ready = time.monotonic() - started
         await settled(bound, patience, idle)
         cpu = {name: value - before.get(name, 0.0) for name, value in cpu_seconds(cluster).items()}
         watching.cancel()
@@ -104,10 +115,20 @@ async def measure(cluster: Cluster, system: str, patience: float, idle: float) -
         "case": system,
         "madeSeconds": round(made, 1),
         "seconds": round(times[-1], 2) if times else None,
+        "readySeconds": round(ready, 2),
         "firstBoundSeconds": round(times[0], 2) if times else None,
         "cpuSeconds": {name: round(value, 1) for name, value in cpu.items()},
+        "cpuMillisecondsPerPod": {name: round(1000 * value / max(1, len(times)), 1) for name, value in cpu.items()},
         **Placement(Floor(), tuple(spots_of(pods))).report(),
     }
+
+
+def start(cluster: Cluster, system: str) -> None:
+    """The scheduler of a system."""
+    if system == "native-packing":
+        cluster.start_scheduler(PACKING)
+    else:
+        start_scheduler(cluster, system)
 
 
 async def make_trees(client: Client) -> None:
@@ -165,10 +186,12 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
             f"{row['case']:<30}{row['seconds'] or '-':>9}{row.get('firstBoundSeconds') or '-':>8}"
             f"{row['deployments']:>9}/{DEPLOYMENTS}{row['pods']:>7}/{PODS_IN_ALL}{row['gpus']:>7}/{GPUS_IN_ALL}"
             f"  {', '.join(f'{name} {value}' for name, value in blocks.items())}"
-            f" ({row['decodeInOneBlock']} in one) {'; '.join(row['problems'])}"
+            f" ({row['decodeInOneBlock']} in one), {row['stillFit']} more would fit {'; '.join(row['problems'])}"
         )
         details = {
-            key: row[key] for key in ("planSeconds", "planMilliseconds", "madeSeconds", "cpuSeconds") if key in row
+            key: row[key]
+            for key in ("planSeconds", "planMilliseconds", "madeSeconds", "readySeconds", "cpuMillisecondsPerPod")
+            if key in row
         }
         print("    " + ", ".join(f"{key} {value}" for key, value in details.items()))
         for refusal in row.get("refused", ()):
@@ -178,16 +201,16 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
 def main() -> int:
     """Run the cases and print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--case", choices=["plan", "covey", "native"], action="append")
+    parser.add_argument("--case", choices=["plan", *SYSTEMS], action="append")
     parser.add_argument("--rounds", type=int, default=2, help="how often each case on a control plane is run")
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds without a pod bound after which a case ends")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    chosen = options.case or ["plan", "covey", "native"]
+    chosen = options.case or ["plan", *SYSTEMS]
     rows = [plan_alone(DEPLOYMENTS)] if "plan" in chosen else []
     for _ in range(options.rounds):
-        for system in ("covey", "native"):
+        for system in SYSTEMS:
             if system in chosen:
                 print(f"running: {system}", file=sys.stderr, flush=True)
                 rows.append(run(system, options.timeout, options.idle))

@@ -75,6 +75,14 @@ class Floor:
         labels = {node["metadata"]["name"]: node["metadata"]["labels"] for node in manifests}
         self._paths = {name: tuple(own[KEYS[level]] for level in LEVELS) for name, own in labels.items()}
 
+    def nodes(self, level: str) -> Mapping[tuple[str, ...], list[str]]:
+        """The nodes of each domain of a level."""
+        depth = LEVELS.index(level) + 1
+        found: dict[tuple[str, ...], list[str]] = {}
+        for name, path in self._paths.items():
+            found.setdefault(path[:depth], []).append(name)
+        return found
+
     def domains(self, spots: Iterable[Spot], level: str) -> int:
         """Over how many domains of a level pods lie."""
         depth = LEVELS.index(level) + 1
@@ -111,6 +119,29 @@ class Placement:
         """Blocks that decode lies in, for each deployment."""
         return sorted(self.floor.domains(_of(spots, DECODE), "block") for spots in self.whole.values())
 
+    @property
+    def still_fit(self) -> int:
+        """More deployments that the free GPUs would take: each needs a free rack, and room for decode in its zone."""
+        used = self._used
+        fit = 0
+        for zone, names in self.floor.nodes("zone").items():
+            places = sum((FLOOR.gpus - used[name]) // DECODE.gpus for name in names)
+            racks = sum(
+                not any(used[name] for name in rack)
+                for path, rack in self.floor.nodes("rack").items()
+                if path[:1] == zone
+            )
+            a_rack = FLOOR.nodes * FLOOR.gpus // DECODE.gpus
+            fit += min(racks, places // (a_rack + DECODE.pods))
+        return fit
+
+    @cached_property
+    def _used(self) -> Counter[str]:
+        used: Counter[str] = Counter()
+        for spot in self.spots:
+            used[spot.node] += _GPUS[spot.role]
+        return used
+
     def report(self) -> dict[str, Any]:
         """The figures."""
         blocks = self.decode_blocks
@@ -118,6 +149,7 @@ class Placement:
             "pods": len(self.spots),
             "deployments": len(self.whole),
             "gpus": self.gpus,
+            "stillFit": self.still_fit,
             "decodeBlocks": {"min": min(blocks), "median": statistics.median(blocks), "max": max(blocks)}
             if blocks
             else None,
@@ -127,11 +159,8 @@ class Placement:
 
     def problems(self) -> list[str]:
         """What must not be: a gang in part, a required level broken, a node with more GPUs in use than it has."""
-        used: Counter[str] = Counter()
-        for spot in self.spots:
-            used[spot.node] += _GPUS[spot.role]
         found = {
-            "nodes over-committed": sum(gpus > FLOOR.gpus for gpus in used.values()),
+            "nodes over-committed": sum(gpus > FLOOR.gpus for gpus in self._used.values()),
             "deployments bound in part": len(self._trees) - len(self.whole),
             "deployments in several zones": sum(self.floor.domains(each, "zone") > 1 for each in self._trees.values()),
             "prefills in several racks": sum(
