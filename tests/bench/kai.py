@@ -13,23 +13,18 @@ import asyncio
 import contextlib
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
+from bench.kai_plan import plan_alone
 from bench.kai_shape import DEPLOYMENTS, FLOOR, Floor, Placement, Spot, deployment_resource, deployment_tree
 from bench.machine import describe_machine
 from bench.native import Bound, cpu_seconds, quiet, start_scheduler
 from bench.trees import NAMESPACE, NATIVE, TREE_LABEL, Objects, create_all, create_pods, make_owner
 from covey.api import core
 from covey.api.constants import LABEL_ROLE
-from covey.cli.planning.facts import read_facts
-from covey.cli.planning.request import read_manifests, with_manifests, workloads_of
-from covey.cli.planning.run import plan_all
 from covey.kube.client import Client
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
 from localcluster import NATIVE_GROUPS, Cluster
@@ -48,41 +43,6 @@ profiles:
 """
 #: Seconds to wait for the operator to expand the resources.
 EXPANSION: Final = 180
-
-
-def plan_alone(deployments: int) -> dict[str, Any]:
-    """What ``covey plan -f deployments.yaml --nodes nodes.yaml`` does, once, in this process."""
-    with tempfile.TemporaryDirectory() as directory:
-        nodes, resources = Path(directory, "nodes.json"), Path(directory, "deployments.yaml")
-        nodes.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": FLOOR.manifests(ready=True)}))
-        resources.write_text(yaml.safe_dump_all(map(deployment_resource, range(deployments))))
-        started = time.perf_counter()
-        manifests = read_manifests([str(resources)], None)
-        facts = with_manifests(read_facts([str(nodes)], [], []), manifests)
-    workloads, _ = workloads_of(manifests, facts)
-    read = time.perf_counter()
-    report = plan_all(workloads, facts, time.perf_counter).report
-    ended = time.perf_counter()
-    spots = [
-        Spot(workload.name, role.name, pod.node)
-        for workload in report.workloads
-        for unit in workload.units
-        for role in unit.roles
-        for instance in role.instances
-        for pod in instance.pods
-    ]
-    times = sorted(workload.elapsed_ms for workload in report.workloads)
-    return {
-        "case": "covey plan, no control plane",
-        "seconds": round(ended - read, 2),
-        "readSeconds": round(read - started, 2),
-        "planSeconds": round(sum(times) / 1000, 2),
-        "planMilliseconds": {"median": times[len(times) // 2], "max": times[-1]},
-        "refused": [
-            f"{workload.name}: {reason.message}" for workload in report.workloads for reason in workload.reasons
-        ],
-        **Placement(Floor(), tuple(spots)).report(),
-    }
 
 
 def run(system: str, patience: float, idle: float) -> dict[str, Any]:
@@ -202,7 +162,7 @@ def main() -> int:
     """Run the cases and print a table and JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--case", choices=["plan", *SYSTEMS], action="append")
-    parser.add_argument("--rounds", type=int, default=2, help="how often each case on a control plane is run")
+    parser.add_argument("--rounds", type=int, default=1, help="how often each case on a control plane is run")
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
     parser.add_argument("--idle", type=float, default=60.0, help="seconds without a pod bound after which a case ends")
     parser.add_argument("--json", type=Path)
