@@ -174,6 +174,7 @@ def main() -> int:
             if system in chosen:
                 print(f"running: {system}", file=sys.stderr, flush=True)
                 rows.append(run(system, options.timeout, options.idle))
+                print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     print(describe_machine())
     print(f"{len(FLOOR)} nodes of {FLOOR.gpus} GPUs, {DEPLOYMENTS} deployments of {deployment_tree(0).size} pods\n")
     print_table(rows)
