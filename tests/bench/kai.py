@@ -21,26 +21,29 @@ from typing import Any, Final
 from bench.kai_plan import plan_alone
 from bench.kai_shape import DEPLOYMENTS, FLOOR, Floor, Placement, Spot, deployment_resource, deployment_tree
 from bench.machine import describe_machine
-from bench.native import Bound, cpu_seconds, quiet, start_scheduler
+from bench.native import Bound, cpu_seconds, quiet
 from bench.trees import NAMESPACE, NATIVE, TREE_LABEL, Objects, create_all, create_pods, make_owner
 from covey.api import core
 from covey.api.constants import LABEL_ROLE
 from covey.kube.client import Client
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
-from localcluster import NATIVE_GROUPS, Cluster
+from localcluster import NATIVE_GROUPS, Cluster, programs
 
-SYSTEMS: Final = ("covey", "native", "native-packing")
 PODS_IN_ALL: Final = DEPLOYMENTS * deployment_tree(0).size
 GPUS_IN_ALL: Final = len(FLOOR) * FLOOR.gpus
-#: kube-scheduler as it comes spreads pods over nodes; this is what it has against broken nodes.
-PACKING: Final = """
+#: kube-scheduler as it comes, which spreads pods over nodes, and told to fill broken nodes first.
+CONFIGS: Final = {
+    "native": "clientConnection: {qps: 5000, burst: 5000}",
+    "native-packing": """
 clientConnection: {qps: 5000, burst: 5000}
 profiles:
 - schedulerName: default-scheduler
   pluginConfig:
   - name: NodeResourcesFit
     args: {scoringStrategy: {type: MostAllocated, resources: [{name: nvidia.com/gpu, weight: 1}]}}
-"""
+""",
+}
+SYSTEMS: Final = ("covey", *CONFIGS)
 #: Seconds to wait for the operator to expand the resources.
 EXPANSION: Final = 180
 
@@ -65,7 +68,6 @@ async def measure(cluster: Cluster, system: str, patience: float, idle: float) -
         await quiet(cluster)
         before, started = cpu_seconds(cluster), time.monotonic()
         await asyncio.to_thread(start, cluster, system)
-        ready = time.monotonic() - started
         await settled(bound, patience, idle)
         cpu = {name: value - before.get(name, 0.0) for name, value in cpu_seconds(cluster).items()}
         watching.cancel()
@@ -75,7 +77,6 @@ async def measure(cluster: Cluster, system: str, patience: float, idle: float) -
         "case": system,
         "madeSeconds": round(made, 1),
         "seconds": round(times[-1], 2) if times else None,
-        "readySeconds": round(ready, 2),
         "firstBoundSeconds": round(times[0], 2) if times else None,
         "cpuSeconds": {name: round(value, 1) for name, value in cpu.items()},
         "cpuMillisecondsPerPod": {name: round(1000 * value / max(1, len(times)), 1) for name, value in cpu.items()},
@@ -84,11 +85,12 @@ async def measure(cluster: Cluster, system: str, patience: float, idle: float) -
 
 
 def start(cluster: Cluster, system: str) -> None:
-    """The scheduler of a system."""
-    if system == "native-packing":
-        cluster.start_scheduler(PACKING)
+    """The scheduler of a system; Covey's two processes at once, as the containers of one pod."""
+    if system == "covey":
+        config = programs.scheduler_config(cluster.start_covey("scheduler", wait=False), leader_elect=False)
     else:
-        start_scheduler(cluster, system)
+        config = CONFIGS[system]
+    cluster.start_scheduler(config, wait=False)
 
 
 async def make_trees(client: Client) -> None:
@@ -117,10 +119,10 @@ async def make_resources(cluster: Cluster, client: Client) -> None:
 
 
 async def settled(bound: Bound, patience: float, idle: float) -> None:
-    """Until all pods are bound, nothing was bound for ``idle`` seconds, or ``patience`` is up."""
+    """Until all pods are bound, nothing more was bound for ``idle`` seconds, or ``patience`` is up."""
     deadline = time.monotonic() + patience
     quiet_since, seen = time.monotonic(), 0
-    while (now := time.monotonic()) < deadline and now - quiet_since < idle:
+    while (now := time.monotonic()) < deadline and (not seen or now - quiet_since < idle):
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(bound.complete.wait(), 1.0)
             return
@@ -150,7 +152,7 @@ def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
         )
         details = {
             key: row[key]
-            for key in ("planSeconds", "planMilliseconds", "madeSeconds", "readySeconds", "cpuMillisecondsPerPod")
+            for key in ("planSeconds", "planMilliseconds", "madeSeconds", "cpuMillisecondsPerPod")
             if key in row
         }
         print("    " + ", ".join(f"{key} {value}" for key, value in details.items()))
