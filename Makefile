@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-slow check bench bench-harm bench-native bench-image cluster fmt crds \
+.PHONY: help demo test test-install test-slow check bench bench-harm bench-kai bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint clean
 
 help: ## This list
@@ -54,6 +54,9 @@ bench: $(READY) ## How fast the planner is (nothing is asserted)
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/quality.py
+
+bench-kai: $(READY) binaries ## The shape of KAI's own scale test, 1,024 pods on all GPUs of 512 nodes, beside native
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/kai.py $(ARGS)
 
 bench-harm: $(READY) binaries ## Ordinary pods with and without Covey's extender, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/harm.py $(ARGS)

@@ -95,7 +95,7 @@ class ControlPlane:
             self.client.close()
 
     def start_scheduler(
-        self, config: str = "", *, kubeconfig: Path | None = None, name: str = "kube-scheduler"
+        self, config: str = "", *, kubeconfig: Path | None = None, name: str = "kube-scheduler", wait: bool = True
     ) -> Process:
         """Start kube-scheduler, or start it again, with a KubeSchedulerConfiguration.
 
@@ -104,10 +104,12 @@ class ControlPlane:
                 text asks for it.
             kubeconfig: Whose rights it has; ``system:kube-scheduler``'s by default.
             name: Of the process, for a second replica.
+            wait: Wait until it is ready.
         """
         if name in self.processes:
             self.processes[name].stop()
-        return self.launch(self._scheduler(config, kubeconfig or self.files.scheduler, name))[0]
+        build = self._scheduler(config, kubeconfig or self.files.scheduler, name)
+        return self.launch(build)[0] if wait else self._begin(build)
 
     def forget(self, *names: str) -> None:
         """Stop programs and drop them; a name that is not there is passed over."""

@@ -19,7 +19,11 @@ from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, PODS, WORKLOADS, Resource
 
 NAMESPACE: Final = "default"
-KEYS: Final = {"rack": "cloud.provider.com/topology-rack", "block": "cloud.provider.com/topology-block"}
+KEYS: Final = {
+    "rack": "cloud.provider.com/topology-rack",
+    "block": "cloud.provider.com/topology-block",
+    "zone": "topology.kubernetes.io/zone",
+}
 TREE_LABEL: Final = "tree"
 _NATIVE: Final = "scheduling.k8s.io"
 _CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap")
@@ -57,6 +61,11 @@ class GroupSpec:
     @property
     def min_count(self) -> int:
         return self.pods if self.minimum is None else self.minimum
+
+    @property
+    def limits(self) -> dict[str, str]:
+        """What one pod asks for: its GPUs, or without any what a front end needs."""
+        return {"nvidia.com/gpu": str(self.gpus)} if self.gpus else {"cpu": "2", "memory": "4Gi"}
 
 
 @dataclass(frozen=True)
@@ -145,8 +154,7 @@ class Objects:
 
     def _pod(self, tree: Tree, group: GroupSpec, index: int) -> dict[str, Any]:
         name = f"{tree.name}-{group.name}"
-        limits = {"nvidia.com/gpu": str(group.gpus)}
-        container = {"name": "main", "image": "example.com/none:1", "resources": {"limits": limits}}
+        container = {"name": "main", "image": "example.com/none:1", "resources": {"limits": group.limits}}
         spec: dict[str, Any] = {"containers": [container], "terminationGracePeriodSeconds": 0}
         labels = {LABEL_ROLE: group.name, LABEL_REPLICA: str(index)}
         if self._dialect.native:
