@@ -27,12 +27,12 @@ from covey.placement.tables import Budget, Table, Tables, Vector, project
 class View:
     """What one gang changes about the inventory. Paths are those of the structure's topology.
 
-    ``closed`` says which streams (bits) a domain is closed to; ``mandatory`` which pods (by stream) must be placed
+    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods (by stream) must be placed
     inside a domain before anything else; ``anchors`` which domain a group lies in already.
     """
 
     closed: Mapping[Path, int] = field(default_factory=dict)
-    closed_nodes: Mapping[str, Path] = field(default_factory=dict)
+    closed_nodes: Mapping[str, tuple[Path, int]] = field(default_factory=dict)
     mandatory: Mapping[Path, Vector] = field(default_factory=dict)
     anchors: Mapping[int, Path] = field(default_factory=dict)
     touched: frozenset[Path] = field(init=False)
@@ -41,7 +41,8 @@ class View:
     totals: dict[Path, Entry | None] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        paths = (*self.closed, *self.closed_nodes.values(), *self.mandatory, *self.anchors.values())
+        nodes = (path for path, _ in self.closed_nodes.values())
+        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values())
         touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
         object.__setattr__(self, "touched", touched)
         object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
@@ -235,11 +236,8 @@ class Engine:
 
     def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
         """What one node offers."""
-        return (
-            self.frames[self.structure.bottom + 1].zero
-            if node.name in view.closed_nodes
-            else self.nodes.entry(node, off, self.budget)
-        )
+        closed = view.closed_nodes.get(node.name)
+        return self.nodes.entry(node, off if closed is None else off | closed[1], self.budget)
 
     def takes(self, depth: int) -> Any:
         """Row j: what one of dimension j of a depth takes of the dimensions one deeper."""

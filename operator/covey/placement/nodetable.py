@@ -35,6 +35,7 @@ class NodeTables:
         self._requests = [[request.get(name, 0) for name in self._resources] for request in requests]
         self._caps = [1 if exclusive(s.shape) else s.cap for s in self._streams]
         count = len(self._shapes)
+        self._terms = any(shape.anti_affinity for shape in self._shapes)
         self._clashes = [(i, j) for i in range(count) for j in range(i) if conflict(self._shapes[i], self._shapes[j])]
         self._known: dict[str, tuple[NodeState, int, int, Entry]] = {}
         self._by_key: dict[tuple[tuple[int, ...], int], Entry] = {}
@@ -61,7 +62,7 @@ class NodeTables:
     def _offer(self, node: NodeState, usable: int, budget: Budget) -> Entry:
         if not usable:
             return self._frame.zero
-        if node.guards:
+        if node.guards or self._terms:
             for bit, shape in zip(self._bits, self._shapes, strict=True):
                 if usable & bit and node.conflict(shape):
                     usable &= ~bit

@@ -29,6 +29,7 @@ from covey.placement.request import (
     together,
 )
 from covey.placement.search import Search
+from covey.placement.shape import with_terms
 from covey.placement.solve import Choice, Solution
 from covey.placement.tables import Budget, SearchLimit
 
@@ -57,14 +58,14 @@ def plan_minimum(
     refusal = unready(gang, inventory)
     if refusal is not None:
         return refusal
-    return _Planner(gang, inventory, limit, forbidden).minimum()
+    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).minimum()
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
     """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
     if unready(gang, inventory) is not None:
         return finished(gang, inventory, {})
-    return _Planner(gang, inventory, limit, forbidden).surplus()
+    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).surplus()
 
 
 class _Planner:

@@ -34,7 +34,7 @@ class Capacity:
         self._reserved_at: dict[str, str] = {}
         self._planning = Inventory()
         self._queued: list[_Change] | None = None
-        self._held: dict[str, tuple[str, Shape]] = {}
+        self._held: dict[str, tuple[str, Shape, core.Meta]] = {}
         self._shapes: dict[str, tuple[core.PodSpec, Shape]] = {}
 
     def set_node(self, node: core.Node) -> None:
@@ -108,10 +108,14 @@ class Capacity:
         for uid in aside:
             self.room.release(uid)
         try:
-            return self.room.fits(self.shape(pod), node)
+            return self.refusal(pod, node)
         finally:
             for uid in aside:
                 self.room.hold(uid, *self._held[uid])
+
+    def refusal(self, pod: core.Pod, node: str) -> str | None:
+        """Why a pod could not go to a node now, or None."""
+        return self.room.fits(self.shape(pod), node, pod.metadata)
 
     def reserved_away(
         self, pod: core.Pod, node: str, shape: Shape | None = None, without: Iterable[str] = ()
@@ -152,10 +156,11 @@ class Capacity:
     def _hold(self, uid: str, node: str, pod: core.Pod) -> str | None:
         shape = self.shape(pod)
         before = self._held.get(uid)
-        if before is not None and before[0] == node and before[1] == shape:
+        meta = pod.metadata
+        if before is not None and before[:2] == (node, shape) and before[2].labels == meta.labels:
             return None
-        self._held[uid] = (node, shape)
-        self._apply(lambda inventory: inventory.hold(uid, node, shape))
+        self._held[uid] = (node, shape, meta)
+        self._apply(lambda inventory: inventory.hold(uid, node, shape, meta))
         return before[0] if before else None
 
     def _release(self, uid: str) -> str | None:

@@ -142,6 +142,7 @@ def _replica(replica: Replica, shape: Callable[[core.Pod], Shape], assumed: Mapp
             number(pod.metadata.label(LABEL_INDEX), position),
             shape(pod),
             place_of(pod, assumed),
+            pod.metadata,
         )
         for position, pod in enumerate(replica.pods)
     )
