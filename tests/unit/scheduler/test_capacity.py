@@ -265,3 +265,19 @@ def test_a_decision_whose_group_goes_before_its_pin_is_seen_holds_nothing() -> N
     drop(made, LEAF)
     put(made, pod("p", group="g", pin="n1", gpus=8))
     assert (free(made.capacity), made.capacity.assumed, made.capacity.reserved) == (8, {}, {})
+
+
+def keeps_off(**labels: str) -> dict[str, object]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_anti_affinity_is_seen_from_both_sides_and_as_labels_are_now() -> None:
+    made = cache(node("n1"), LEAF)
+    put(made, pod("hermit", node="n1", labels={"app": "db"}, spec=keeps_off(app="web")))
+    assert made.capacity.refusal(pod("p", labels={"app": "web"}), "n1") == "pod anti-affinity"
+    assert made.capacity.refusal(pod("p", labels={"app": "api"}), "n1") is None
+    shy = pod("shy", spec=keeps_off(app="db"))
+    assert made.capacity.refusal(shy, "n1") == "pod anti-affinity"
+    put(made, pod("hermit", node="n1", labels={"app": "cache"}, spec=keeps_off(app="web")))
+    assert made.capacity.refusal(shy, "n1") is None
