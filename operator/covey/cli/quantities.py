@@ -44,7 +44,11 @@ def _above(path: str, requests: Mapping[str, Quantity], limits: Mapping[str, Qua
         if asked > most:
             yield field, f"{requests[resource]} is above the limit {limits[resource]}", "ask for no more than the limit"
         elif asked < most and _extended(resource):
-            yield field, f"{requests[resource]} is not the limit {limits[resource]}", "devices are not shared: set both alike"
+            yield (
+                field,
+                f"{requests[resource]} is not the limit {limits[resource]}",
+                "devices are not shared: set both alike",
+            )
 
 
 def _wrong(resource: str, quantity: Quantity) -> tuple[str, str] | None:

@@ -267,7 +267,7 @@ class Inventory:
                 domain.version = version
                 domain.broken += bool(state.in_use)
                 for resource, value in state.free.items():
-                    domain.free[resource] = domain.free.get(resource, 0) + value
+                    domain.free[resource] = domain.free.get(resource, 0) + max(value, 0)
 
     def _leave(self, state: NodeState) -> None:
         version = self.facts = next(self._versions)
@@ -278,7 +278,7 @@ class Inventory:
                 domain.version = version
                 domain.broken -= bool(state.in_use)
                 for resource, value in state.free.items():
-                    domain.free[resource] -= value
+                    domain.free[resource] -= max(value, 0)
             self.trees[name].drop_empty(leaf)
 
     def _note_terms(self, node: str, shape: Shape, sign: int) -> None:
@@ -300,18 +300,20 @@ class Inventory:
         if state is None:
             return
         used_before, full_before = bool(state.in_use), state.full
+        before = [max(state.free.get(name, 0), 0) for name, _ in shape.requests]
         state._count(key, shape, sign)  # noqa: SLF001 - the node's sums and its domains' change together
         flipped = bool(state.in_use) - used_before
         self.full += state.full - full_before
         version = state.version = next(self._versions)
+        more = [(name, max(state.free[name], 0) - had) for (name, _), had in zip(shape.requests, before, strict=True)]
         for leaf in state.leaves.values():
             domain: DomainNode | None = leaf
             while domain is not None:
                 domain.version = version
                 domain.broken += flipped
                 free = domain.free
-                for name, value in shape.requests:
-                    free[name] = free.get(name, 0) - sign * value
+                for name, value in more:
+                    free[name] = free.get(name, 0) + value
                 domain = domain.parent
 
 

@@ -301,9 +301,7 @@ class _Builder:
         tree = self._inventory.trees[self._gang.topology]
         depth = tree.topology.depth(spread.level)
         bits = sum(1 << i for i, stream in enumerate(structure.streams) if stream.follows)
-        present = {
-            path[: depth + 1] for path in placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
-        }
+        present = {path[: depth + 1] for path in placed_paths(self._gang, self._inventory, followers(self._gang))}
         for domain in tree.root.descend(depth + 1):
             full = spread.occupied.get(domain.path, 0) >= spread.max_per_domain
             if (full or not domain.real) and domain.path not in present:

@@ -94,9 +94,7 @@ NAMESPACES = [
 
 
 @pytest.mark.parametrize(("more", "namespace", "meant"), NAMESPACES)
-def test_namespaces_are_those_that_kube_scheduler_takes(
-    more: dict[str, Any], namespace: str, *, meant: bool
-) -> None:
+def test_namespaces_are_those_that_kube_scheduler_takes(more: dict[str, Any], namespace: str, *, meant: bool) -> None:
     assert apart(pod("a", term(more=more, app="b")), pod("b", namespace=namespace, app="b")) is meant
 
 
