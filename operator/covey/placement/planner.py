@@ -97,21 +97,14 @@ class _Planner:
         if not needed:
             return finished(gang, self._inventory, {})
         everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
-        budget = self._budget(needed)
         try:
-            nodes = None if self._wishes() else self._at_once(everything)
-            if isinstance(nodes, Solution):
-                return explain(gang, self._inventory, nodes, needed, self._forbidden)
-            if nodes is None:
-                least = self._solution(needed, self._required, self._required, budget)
-                if not least.feasible():
-                    return explain(gang, self._inventory, least, needed, self._forbidden)
-                nodes = self._placed(needed, everything, self._preferred(needed))
+            nodes = self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
         except SearchLimit:
-            found = self._search().minimum()
-            if not isinstance(found, dict):
-                return found or unknown_refusal(gang, self._inventory)
-            nodes = found
+            nodes = self._search().minimum() or unknown_refusal(gang, self._inventory)
+        if isinstance(nodes, Solution):
+            return explain(gang, self._inventory, nodes, needed, self._forbidden)
+        if isinstance(nodes, Refusal):
+            return nodes
         missing = {pod.key for demand in needed for pod in demand.missing}
         placed = {pod: node for pod, node in nodes.items() if pod in missing and node in self._inventory.nodes}
         if len(placed) < len(missing):  # never an admission that lacks anything
@@ -148,8 +141,29 @@ class _Planner:
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
 
+    def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+        """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.
+
+        None when there is no wish, or when this look does not settle it: what follows asks for no wish, and so has all
+        that a gang without any has to find its places.
+        """
+        if not self._wishes():
+            return None
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything)
+        return None
+
+    def _at_least(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution:
+        """The nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
+
+        Raises:
+            SearchLimit: neither was found.
+        """
+        least = self._solution(needed, self._required, self._required, self._budget(needed))
+        return self._placed(needed, everything, self._preferred(needed)) if least.feasible() else least
+
     def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
-        """The nodes of a gang without wishes, minimum and surplus in one look.
+        """The nodes of minimum and surplus in one look, whatever is wished.
 
         Or the solution that shows that not even the minimum fits; or None when this look does not settle it. A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
         """
