@@ -81,7 +81,7 @@ def _grow(before: Case, case: Case, known: cpsat.Best, found: Judgement) -> None
 
 def exact(case: Case) -> bool:
     """The planner promises the best answer."""
-    return len(facts.shapes_of(case.gang)) <= EXACT_SHAPES
+    return len(facts.kinds_of(case)) <= EXACT_SHAPES
 
 
 def _refused(case: Case, answer: Refusal, known: cpsat.Best) -> Iterator[str]:
