@@ -215,6 +215,8 @@ class Engine:
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
         self.points_size = 0
+        #: How much work it is to share a target out in a candidate domain, and for what.
+        self.worked: dict[Path, tuple[Hashable, int]] = {}
         #: What the fullest surplus of a table is, by how roles may grow.
         self.fullest: dict[Hashable, dict[int, Any]] = {}
         #: The last price worked out in a candidate domain, and for what.

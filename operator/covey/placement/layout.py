@@ -65,13 +65,21 @@ class Layout:
         """What it costs to share a target out when every vector of a domain may have a price of its own."""
         if scope.depth == self._bottom:
             return 0
+        alone = scope.path not in self.view.touched
+        key = (scope.version, target, self.prices.words)
+        known = self.engine.worked.get(scope.path)
+        if alone and known is not None and known[0] == key:
+            return known[1]
         need = self._below(scope, target)
         boxes = (
             prod(min(most, wanted) + 1 for most, wanted in zip(table.extent, need, strict=True))
             for _, entry in self.engine.children(scope, self.view)
             for table in entry.tables.values()
         )
-        return sum(boxes) * prod(n + 1 for n in need) * self.prices.words
+        work = sum(boxes) * prod(n + 1 for n in need) * self.prices.words
+        if alone:
+            self.engine.worked[scope.path] = (key, work)
+        return work
 
     def price(self, scope: DomainNode, target: Vector) -> Price:
         """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
@@ -246,11 +254,10 @@ class Layout:
             for number, table in steps:
                 for point in clip(table.points, need):
                     taken.setdefault(point, number)
-            found = (Points(list(taken), need), list(taken.values()))
+            found = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
             self._remember(key, found, found[0])
         points, numbers = found
-        prices = np.array([self.prices.hosts(number) for number in numbers], dtype=np.int64)
-        return points, prices.reshape(len(numbers), self.prices.words).T
+        return points, np.array(self.prices.one_host, dtype=np.int64)[:, None] * numbers
 
     def _flat(self, child: Place, table: Table, need: Vector) -> Points:
         """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""

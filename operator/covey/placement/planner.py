@@ -97,10 +97,7 @@ class _Planner:
         if not needed:
             return finished(gang, self._inventory, {})
         everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
-        try:
-            nodes = self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
-        except SearchLimit:
-            nodes = self._search().minimum() or unknown_refusal(gang, self._inventory)
+        nodes = self._looked_for(needed, everything)
         if isinstance(nodes, Solution):
             return explain(gang, self._inventory, nodes, needed, self._forbidden)
         if isinstance(nodes, Refusal):
@@ -140,6 +137,15 @@ class _Planner:
         gang = self._gang
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
+
+    def _looked_for(
+        self, needed: Sequence[Demand], everything: Sequence[Demand]
+    ) -> dict[str, str] | Solution | Refusal:
+        """The nodes of the minimum (and of surplus beside it), or what shows that it has none."""
+        try:
+            return self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
+        except SearchLimit:
+            return self._search().minimum() or unknown_refusal(self._gang, self._inventory)
 
     def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
         """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.

@@ -68,12 +68,16 @@ class Prices:
         free = self.free(root)
         self._domains = Packing([*number, *number, pods, *free])
         self._nodes = Packing([pods, *free])
+        self._whole_node = self._nodes.pack([1, *(0,) * len(free)])
         self._cut = self._domains.places[len(number) - 1] if number else None
         #: Prices are comparable only when they are packed alike.
         self.packing = (self._scarce, tuple(self._depths), tuple(self._domains.places))
         self.words = self._domains.words
         self.node_words = self._nodes.words
         self.zero = self._domains.zero
+        #: What does not change from domain to domain: by depth, and whether it is wholly free.
+        self._known: dict[tuple[int, bool], Price] = {}
+        self.one_host = self.hosts(1)
 
     def free(self, place: Place) -> tuple[int, ...]:
         """What is free of the gang's scarce resources (its devices, else cpu), the scarcest first."""
@@ -83,11 +87,14 @@ class Prices:
         """The price of putting anything into a domain."""
         if domain.path in self.used:
             return self.zero
-        here = [int(depth == domain.depth) for depth in self._depths]
-        broken = here if domain.broken == 0 else [0] * len(here)
+        key = (domain.depth, domain.broken == 0)
+        found = self._known.get(key)
+        if found is None:
+            here = [int(depth == domain.depth) for depth in self._depths]
+            broken = here if domain.broken == 0 else [0] * len(here)
+            found = self._known[key] = self._domains.pack([*here, *broken, 0, *(0,) * len(self._scarce)])
         # Tightness is that of the finest domains alone.
-        free = self.free(domain) if domain.depth == self._finest else (0,) * len(self._scarce)
-        return self._domains.pack([*here, *broken, 0, *free])
+        return self._with_free(found, self._domains, domain) if domain.depth == self._finest else found
 
     def hosts(self, number: int) -> Price:
         """The price of breaking into so many wholly free hosts."""
@@ -96,7 +103,14 @@ class Prices:
 
     def node(self, node: NodeState) -> Price:
         """The price of putting anything onto a node, among nodes."""
-        return self._nodes.pack([int(node.in_use == 0), *self.free(node)])
+        return self._with_free(self._whole_node if node.in_use == 0 else self._nodes.zero, self._nodes, node)
+
+    def _with_free(self, price: Price, packing: Packing, place: Place) -> Price:
+        """A price with what is free in a place; those counts are a packing's last."""
+        words = list(price)
+        for name, (word, shift, coarse) in zip(self._scarce, packing.places[-len(self._scarce) :], strict=True):
+            words[word] += max(0, place.free.get(name, 0)) >> coarse << shift
+        return tuple(words)
 
     def split(self, price: Price) -> tuple[Price, Price]:
         """The part of a price that counts domains used, and the rest."""
