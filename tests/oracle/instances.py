@@ -407,10 +407,10 @@ def _spread(draw: Draw, case: Case, gang: Gang) -> Gang:
 
 
 def _sets(draw: Draw, roles: Sequence[RoleRequest]) -> tuple[RoleRequest, ...]:
-    """The last replica of every role that has surplus shares one mark."""
+    """The last replica of roles that have surplus shares one mark."""
 
     def marked(role: RoleRequest) -> RoleRequest:
-        if role.minimum in {0, len(role.replicas)}:
+        if role.minimum in {0, len(role.replicas)} or draw.chance(25):
             return role
         return replace(role, replicas=(*role.replicas[:-1], replace(role.replicas[-1], together="new")))
 

@@ -134,10 +134,13 @@ class Capacity:
         for name, amount in shape.requests:
             if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
                 return f"{name} is reserved for admitted gangs"
-        if not shape.host_ports:
-            return None
-        if any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
+        if shape.host_ports and any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
             return "a host port is reserved for admitted gangs"
+        for uid, each in kept.items():
+            # kube-scheduler would refuse the pin: to it a pod that is not bound yet has no neighbours.
+            theirs = any(term.matches(pod.metadata) for term in each.anti_affinity)
+            if theirs or any(term.matches(self._held[uid][2]) for term in shape.anti_affinity):
+                return "anti-affinity keeps it apart from a pod of an admitted gang"
         return None
 
     @contextmanager
