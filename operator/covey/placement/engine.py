@@ -81,8 +81,15 @@ class Entry:
         self.number = number
 
 
-#: Numbers of wholly free nodes broken into, ascending, and what a domain offers with at most so many.
-Steps = tuple[tuple[int, Entry], ...]
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Numbers of wholly free nodes broken into, ascending, and what a domain offers with at most so many.
+
+    ``number`` is the same for equal steps.
+    """
+
+    offers: tuple[tuple[int, Entry], ...]
+    number: int
 
 
 class Frame:
@@ -211,6 +218,7 @@ class Engine:
         self._tables: dict[Path, tuple[int, Table]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
         self._breaking: dict[Path, tuple[int, Steps]] = {}
+        self._different: dict[Hashable, Steps] = {}
         self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
@@ -226,7 +234,7 @@ class Engine:
     def size(self) -> int:
         """How much is remembered, in entries."""
         return (
-            sum(frame.size for frame in self.frames.values()) + len(self._steps) + len(self._broken) + self.nodes.size
+            sum(frame.size for frame in self.frames.values()) + len(self._steps) + len(self._broken) + len(self._different) + self.nodes.size
         )
 
     def candidates(self) -> Iterable[DomainNode]:
@@ -321,7 +329,11 @@ class Engine:
                 entry = self._anchored(entry, domain, view)
             if not found or entry.number != found[-1][1].number:
                 found.append((number, entry))
-        return tuple(found)
+        key = (domain.depth, tuple((number, entry.number) for number, entry in found))
+        steps = self._different.get(key)
+        if steps is None:
+            steps = self._different[key] = Steps(tuple(found), len(self._different))
+        return steps
 
     def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
         """What the nodes that are in use hold, and beside them one, two … of the wholly free ones."""

@@ -71,12 +71,16 @@ class Layout:
         if alone and known is not None and known[0] == key:
             return known[1]
         need = self._below(scope, target)
+        cells = prod(n + 1 for n in need)
+        work = cells * cells * len(scope.children) * self.prices.words
+        if work <= _HOST_CELLS:  # whatever the domains hold
+            return work
         boxes = (
             prod(min(most, wanted) + 1 for most, wanted in zip(table.extent, need, strict=True))
             for _, entry in self.engine.children(scope, self.view)
             for table in entry.tables.values()
         )
-        work = sum(boxes) * prod(n + 1 for n in need) * self.prices.words
+        work = sum(boxes) * cells * self.prices.words
         if alone:
             self.engine.worked[scope.path] = (key, work)
         return work
@@ -103,7 +107,7 @@ class Layout:
     def _at_bottom(self, scope: DomainNode, target: Vector) -> Price:
         """Of a candidate without domains inside only the wholly free hosts broken into count."""
         steps = self.engine.breaking(scope, self.view)
-        number = next((n for n, entry in steps if any(t.holds(target) for t in entry.tables.values())), 0)
+        number = next((n for n, entry in steps.offers if any(t.holds(target) for t in entry.tables.values())), 0)
         return self.prices.hosts(number)
 
     def place(
@@ -192,35 +196,35 @@ class Layout:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
-            children = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
-            children = self._cheapest(children, sum(need))
+            offered = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
+            children = self._cheapest(offered, sum(need))
             words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
             cells = prod(n + 1 for n in need) * words
-            if sum(_points(entry) for _, entry in children) * cells > _COVER_CELLS:
+            if sum(_points(entry) for _, _, entry in children) * cells > _COVER_CELLS:
                 frame = self.engine.frames[domain.depth + 1]
-                found = Chain(need, children, frame, self.engine.budget)
+                found = Chain(need, [(child, entry) for _, child, entry in children], frame, self.engine.budget)
             else:
-                offers = [self._offer(child, entry, need) for child, entry in children]
+                offers = [self._offer(child, entry, need, own) for own, child, entry in children]
                 found = Cover(need, offers, self.engine.budget, words)
             self._covers[key] = found
         return found
 
-    def _steps(self, child: Place) -> list[Entry]:
-        """What a bottom domain offers, the fewer wholly free nodes are broken into the earlier; nothing of others."""
-        if not self._hosts or not isinstance(child, DomainNode) or child.depth != self._bottom:
-            return []
-        return [entry for _, entry in self.engine.breaking(child, self.view)]
-
-    def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Place, Entry]]:
-        """Of children that offer the same the cheapest, no more than could be used; cheap ones first."""
-        priced = sorted(children, key=lambda pair: (self._own(pair[0]), order(pair[0])))
-        if self._deep(priced) or any(
-            isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in priced
+    def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
+        """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
+        priced = [(self._own(child), child, entry) for child, entry in children]
+        priced.sort(key=lambda each: (each[0], order(each[1])))
+        if self._deep(children) or any(
+            isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
         ):
             return priced
         seen: dict[Hashable, count[int]] = {}
-        alike = [(entry.number, *(each.number for each in self._steps(child))) for child, entry in priced]
-        return [pair for pair, key in zip(priced, alike, strict=True) if next(seen.setdefault(key, count())) < most]
+        return [each for each in priced if next(seen.setdefault(self._alike(*each[1:]), count())) < most]
+
+    def _alike(self, child: Place, entry: Entry) -> Hashable:
+        """The same for children that can take each other's place, but for their own prices."""
+        if self._hosts and isinstance(child, DomainNode) and child.depth == self._bottom:
+            return (entry.number, self.engine.breaking(child, self.view).number)
+        return entry.number
 
     def _deep(self, children: list[tuple[Place, Entry]]) -> bool:
         """Whether the children have domains inside."""
@@ -229,8 +233,8 @@ class Layout:
     def _own(self, place: Place) -> Price:
         return self.prices.domain(place) if isinstance(place, DomainNode) else self.prices.node(place)
 
-    def _offer(self, child: Place, entry: Entry, need: Vector) -> Offer[Place]:
-        own = np.array(self._own(child), dtype=np.int64)[:, None]
+    def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> Offer[Place]:
+        own = np.array(price, dtype=np.int64)[:, None]
         points: dict[int, tuple[Points, Any]] = {}
         for mask, table in entry.tables.items():
             priced = None
@@ -240,19 +244,20 @@ class Layout:
                 priced = self._by_steps(child, mask, need)
             if priced is None:
                 flat = self._flat(child, table, need)
-                priced = (flat, np.zeros((len(own), len(flat.rows)), dtype=np.int64))
-            points[mask] = (priced[0], priced[1] + own)
+                points[mask] = (flat, own.repeat(len(flat.rows), axis=1))
+            else:
+                points[mask] = (priced[0], priced[1] + own)
         return Offer(child, points)
 
     def _by_steps(self, child: DomainNode, mask: int, need: Vector) -> tuple[Points, Any]:
         """The largest vectors that a bottom domain takes with 0, 1, 2 … wholly free hosts broken into, so priced."""
-        steps = [(n, entry.tables[mask]) for n, entry in self.engine.breaking(child, self.view) if mask in entry.tables]
-        key = (child.depth, tuple((n, table.number) for n, table in steps), need)
+        steps = self.engine.breaking(child, self.view)
+        key = (child.depth, steps.number, mask, need)
         found = self.engine.points.get(key)
         if found is None:
             taken: dict[Vector, int] = {}
-            for number, table in steps:
-                for point in clip(table.points, need):
+            for number, entry in steps.offers:
+                for point in clip(entry.tables[mask].points, need) if mask in entry.tables else ():
                     taken.setdefault(point, number)
             found = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
             self._remember(key, found, found[0])
