@@ -149,14 +149,15 @@ def test_the_largest_quantities_of_strangers_break_nothing(
     for number, (node, gpus, memory, cpu) in enumerate(held):
         requests = {GPU: gpus, "memory": memory, "cpu": 1000 * cpu, "example.com/dev": memory, "pods": 1}
         inventory.hold(f"s{number}", names[node], make_shape(0, extra={k: v for k, v in requests.items() if v}))
-    burdened = {names[node] for node, gpus, *_ in held if gpus}
-    fits = any(not burdened & {f"{block}-r1-n0", f"{block}-r1-n1"} for block in ("b1", "b2"))
-    one_left = any(len(burdened & {f"{block}-r1-n0", f"{block}-r1-n1"}) < 2 for block in ("b1", "b2"))
-    answer = plan_minimum(gang, inventory)
-    if fits:
-        assert isinstance(answer, Plan)
-    if not one_left:
-        assert not isinstance(answer, Plan)
+    left = {name: 8 - sum(gpus for node, gpus, *_ in held if names[node] == name) for name in names}
+    fits = any(
+        4 * a + 2 * b <= left[f"{block}-r1-n0"] and 4 * (2 - a) + 2 * (2 - b) <= left[f"{block}-r1-n1"]
+        for block in ("b1", "b2")
+        for a in range(3)
+        for b in range(3)
+        if min(left[f"{block}-r1-n0"], left[f"{block}-r1-n1"]) >= 0
+    )
+    assert isinstance(plan_minimum(gang, inventory), Plan) is fits
     for tree in inventory.trees.values():
         for domain in tree.by_path.values():
             assert all(value >= 0 for value in domain.free.values())
