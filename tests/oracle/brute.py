@@ -19,7 +19,7 @@ def layouts(case: Case, *, surplus: bool) -> Iterator[Mapping[str, str]]:
     for number in range(len(others) + 1 if surplus else 1):
         for extra in combinations(others, number):
             pods = [pod for replica in (*needed, *extra) for pod in replica.pods if pod.node is None]
-            choices = [[name for name in case.node if facts.room(case, name, pod.shape)] for pod in pods]
+            choices = [[name for name in case.node if facts.room(case, name, case.body(pod))] for pod in pods]
             for nodes in product(*choices):
                 layout = {pod.key: node for pod, node in zip(pods, nodes, strict=True)}
                 if not violations(case, layout, "surplus" if surplus else "minimum"):

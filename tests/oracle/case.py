@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from covey.api import core
 from covey.placement.inventory import Inventory
 from covey.placement.model import Assignment, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape, Topology
+
+
+@dataclass(frozen=True)
+class Body:
+    """What a pod is: its shape as the planner sees it, and the pod itself where the case started from one."""
+
+    shape: Shape
+    pod: core.Pod | None = None
 
 
 @dataclass(frozen=True)
@@ -18,20 +26,45 @@ class Hold:
     key: str
     node: str
     shape: Shape
+    pod: core.Pod | None = None
+
+    @property
+    def body(self) -> Body:
+        return Body(self.shape, self.pod)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One gang in one cluster. Bound members of the gang appear in ``holds`` too."""
+    """One gang in one cluster. Bound members of the gang appear in ``holds`` too.
+
+    ``pods`` are the members as they were written, by key; cases built by hand from shapes have none.
+    """
 
     gang: Gang
     topology: Topology
     nodes: tuple[core.Node, ...]
     holds: tuple[Hold, ...] = ()
+    pods: Mapping[str, core.Pod] = field(default_factory=dict)
+
+    def body(self, pod: PodRequest) -> Body:
+        """What a member is."""
+        return Body(pod.shape, self.pods.get(pod.key))
 
     @cached_property
     def node(self) -> Mapping[str, core.Node]:
         return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def asked_for(self) -> frozenset[str]:
+        """The label keys that some pod's anti-affinity asks for."""
+        found: set[str] = set()
+        for pod in (*self.pods.values(), *(hold.pod for hold in self.holds if hold.pod)):
+            anti = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
+            for term in (anti.required or ()) if anti else ():
+                selector = term.label_selector or core.LabelSelector()
+                found |= set(selector.match_labels or ()) | {each.key for each in selector.match_expressions or ()}
+                found |= {*(term.match_label_keys or ()), *(term.mismatch_label_keys or ())}
+        return frozenset(found)
 
     @cached_property
     def held(self) -> Mapping[str, tuple[Hold, ...]]:
@@ -48,7 +81,7 @@ class Case:
     def placed(self, nodes: Mapping[str, str]) -> Case:
         """The same case when these pods (by key) are bound to these nodes."""
         holds = tuple(
-            Hold(pod.key, nodes[pod.key], pod.shape)
+            Hold(pod.key, nodes[pod.key], pod.shape, self.pods.get(pod.key))
             for role in self.gang.roles
             for replica in role.replicas
             for pod in replica.pods
@@ -62,7 +95,7 @@ class Case:
         for node in self.nodes:
             inventory.set_node(node)
         for hold in self.holds:
-            inventory.hold(hold.key, hold.node, hold.shape)
+            inventory.hold(hold.key, hold.node, hold.shape, hold.pod.metadata if hold.pod else None)
         return inventory
 
 

@@ -52,6 +52,9 @@ def _known(case: Case, nodes: Mapping[str, str]) -> Iterator[str]:
             yield f"{key} is placed already and must not be moved"
         if node not in case.node:
             yield f"node {node} does not exist"
+    for key, raw in case.pods.items():
+        if key in nodes and key in pods and dict(pods[key].shape.requests) != facts.requests(raw):
+            yield f"{key} asks for {facts.requests(raw)}, the planner counts {dict(pods[key].shape.requests)}"
 
 
 def _capacity(case: Case, nodes: Mapping[str, str]) -> Iterator[str]:
@@ -73,11 +76,14 @@ def _capacity(case: Case, nodes: Mapping[str, str]) -> Iterator[str]:
             if amount > 0 and amount > left.get(name, 0):
                 yield f"{node} has {left.get(name, 0)} {name} free, asked {amount}"
         for index, pod in enumerate(newcomers):
-            others = [hold.shape for hold in case.held.get(node, ())] + [
-                later.shape for later in newcomers[index + 1 :]
+            body = case.body(pod)
+            others = [hold.body for hold in case.held.get(node, ())] + [
+                case.body(later) for later in newcomers[index + 1 :]
             ]
-            if any(facts.clash(pod.shape, other) for other in others):
+            if any(facts.clash(body, other) for other in others):
                 yield f"{pod.key} clashes with another pod on {node}"
+            if facts.kept_away(case, node, body):
+                yield f"{pod.key} is kept off the domain of {node}"
 
 
 def _whole(case: Case, after: Case, nodes: Mapping[str, str], phase: Phase) -> Iterator[str]:

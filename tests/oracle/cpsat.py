@@ -17,7 +17,7 @@ from math import prod
 
 from ortools.sat.python import cp_model
 
-from covey.placement.model import Path, PodRequest, RoleRequest, Shape
+from covey.placement.model import Path, PodRequest, RoleRequest
 from oracle import facts
 from oracle.case import Case
 from oracle.checker import Score, crowded, fill_of, scopes
@@ -39,7 +39,7 @@ class Batch:
     """``count`` replicas alike, each with these unplaced pods. ``bound``: what one that is placed in part has."""
 
     role: RoleRequest
-    #: Index of a shape (among those of the gang), and how many pods of a replica have it.
+    #: Index of a kind (among those of the gang), and how many pods of a replica are of it.
     pods: tuple[tuple[int, int], ...]
     count: int
     compulsory: bool
@@ -71,8 +71,9 @@ class _Programme:
         self.case = case
         self.model = cp_model.CpModel()
         self.paths = {name: facts.path_of(case.topology, node) for name, node in case.node.items()}
-        self.shapes = facts.shapes_of(case.gang)
-        self.batches = [batch for batch in batches(case, self.shapes) if surplus or batch.compulsory]
+        kinds = facts.kinds_of(case)
+        self.bodies = list(kinds.values())
+        self.batches = [batch for batch in batches(case, list(kinds)) if surplus or batch.compulsory]
         self.surplus = surplus
         #: Pods of a batch's shape on a node.
         self.pods: dict[tuple[Batch, int, str], cp_model.IntVar] = {}
@@ -88,8 +89,8 @@ class _Programme:
     def _unknowns(self) -> None:
         marks: dict[str, cp_model.IntVar] = {}
         room = {
-            (index, node): facts.room(self.case, node, shape)
-            for index, shape in enumerate(self.shapes)
+            (index, node): facts.room(self.case, node, body)
+            for index, body in enumerate(self.bodies)
             for node in self.case.node
         }
         for batch in self.batches:
@@ -178,13 +179,14 @@ class _Programme:
             on_node[node].append((shape, count))
         for node, counts in on_node.items():
             left = facts.free(self.case, node)
-            for name in sorted({name for shape, _ in counts for name, _ in self.shapes[shape].requests}):
-                asked = sum(dict(self.shapes[shape].requests).get(name, 0) * count for shape, count in counts)
+            requests = [(dict(self.bodies[shape].shape.requests), count) for shape, count in counts]
+            for name in sorted({name for wanted, _ in requests for name in wanted}):
+                asked = sum(wanted.get(name, 0) * count for wanted, count in requests)
                 self.model.add(asked <= max(left.get(name, 0), 0))
             self._clashes(counts)
 
     def _clash(self, one: int, other: int) -> bool:
-        return facts.clash(self.shapes[one], self.shapes[other])
+        return facts.clash(self.bodies[one], self.bodies[other])
 
     def _clashes(self, counts: Sequence[tuple[int, cp_model.IntVar]]) -> None:
         shapes = {shape for shape, _ in counts}
@@ -338,7 +340,7 @@ def stages(terms: Sequence[Term]) -> list[list[Term]]:
     return found
 
 
-def batches(case: Case, shapes: Sequence[Shape]) -> list[Batch]:
+def batches(case: Case, kinds: Sequence[str]) -> list[Batch]:
     """Everything that is not whole, replicas that nobody could tell apart counted together."""
     must = facts.compulsory(case.gang)
     alike: dict[str, list[Batch]] = defaultdict(list)
@@ -348,7 +350,9 @@ def batches(case: Case, shapes: Sequence[Shape]) -> list[Batch]:
             if replica.placed:
                 continue
             bound = tuple(pod for pod in replica.pods if pod.node is not None)
-            pods = sorted(Counter(shapes.index(pod.shape) for pod in replica.pods if pod.node is None).items())
+            pods = sorted(
+                Counter(kinds.index(facts.kind_of(case, pod)) for pod in replica.pods if pod.node is None).items()
+            )
             compulsory = (role.name, replica.replica) in must
             mark = None if compulsory else replica.together
             batch = Batch(role, tuple(pods), 1, compulsory, replica.replica in minimum, mark, bound)

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 from covey.api import core
 from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest, Shape, Topology
-from oracle.case import Case
+from oracle.case import Body, Case
 
 SUFFIX = (
     {"n": Fraction(1, 10**9), "u": Fraction(1, 10**6), "m": Fraction(1, 1000), "": Fraction(1)}
@@ -41,6 +41,26 @@ def path_of(topology: Topology, node: core.Node) -> Path:
 def domain(path: Path, depth: int) -> Path | None:
     """The domain of a level that a path lies in: the path down to it; None where the level is lacking."""
     return None if path[depth] is None else path[: depth + 1]
+
+
+# --- what does a pod ask for?
+
+
+def asks(container: core.Container) -> Counter[str]:
+    """A container's requests; a limit alone is a request."""
+    found = container.resources or core.Resources()
+    wanted = {**(found.limits or {}), **(found.requests or {})}
+    return Counter({name: quantity(name, text) for name, text in wanted.items()})
+
+
+def requests(pod: core.Pod) -> dict[str, int]:
+    """All containers together, or one of the init containers where that is more; and the pod itself."""
+    total: Counter[str] = Counter()
+    for container in pod.spec.containers:
+        total += asks(container)
+    for container in pod.spec.init_containers or ():
+        total |= asks(container)
+    return {**total, "pods": 1}
 
 
 # --- may a pod of this shape be on this node at all?
@@ -116,14 +136,46 @@ def selects(selector: core.LabelSelector | None, labels: Mapping[str, str]) -> b
     )
 
 
-def repels(one: Shape, other: Shape) -> bool:
-    """A required hostname anti-affinity term of the one matches the other."""
+def terms(pod: core.Pod | None) -> Sequence[core.PodAffinityTerm]:
+    """The required anti-affinity terms of a pod."""
+    affinity = pod.spec.affinity if pod else None
+    return (affinity.pod_anti_affinity.required or ()) if affinity and affinity.pod_anti_affinity else ()
+
+
+def speaks_of(term: core.PodAffinityTerm, owner: core.Pod, other: core.Pod) -> bool:
+    """A term of the owner is about the other: its labels, its namespace, and the owner's own labels that it names."""
+    mine, theirs = owner.metadata, other.metadata
+    spaces, selector = term.namespaces or (), term.namespace_selector
+    names = {"kubernetes.io/metadata.name": theirs.namespace}
+    inside = theirs.namespace in spaces or (selector is not None and selects(selector, names))
+    if not spaces and selector is None:
+        inside = theirs.namespace == mine.namespace
+    have, labels = mine.labels or {}, theirs.labels or {}
+    same = all(labels.get(key) == have[key] for key in term.match_label_keys or () if key in have)
+    unlike = all(labels.get(key) != have[key] for key in term.mismatch_label_keys or () if key in have)
+    return inside and same and unlike and selects(term.label_selector, labels)
+
+
+def repels(one: core.Pod | None, other: core.Pod | None, key: str = "kubernetes.io/hostname") -> bool:
+    """A required anti-affinity term of the one over this node label is about the other."""
     return any(
-        term.topology_key == "kubernetes.io/hostname"
-        and other.namespace in (term.namespaces or (one.namespace,))
-        and selects(term.label_selector, dict(other.labels))
-        for term in one.anti_affinity
+        one is not None and other is not None and term.topology_key == key and speaks_of(term, one, other)
+        for term in terms(one)
     )
+
+
+def kept_away(case: Case, node: str, body: Body) -> bool:
+    """A pod that is there keeps the other off its whole domain of some node label broader than the host."""
+    labels = case.node[node].metadata.labels or {}
+    for hold in case.holds:
+        there = case.node.get(hold.node)
+        for term in terms(hold.pod) if there else ():
+            key = term.topology_key
+            if key == "kubernetes.io/hostname" or key not in labels or there is None:
+                continue
+            if (there.metadata.labels or {}).get(key) == labels[key] and repels(hold.pod, body.pod, key):
+                return True
+    return False
 
 
 def same_port(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
@@ -131,10 +183,10 @@ def same_port(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
     return one[1:] == other[1:] and (one[0] == other[0] or one[0] in wild or other[0] in wild)
 
 
-def clash(one: Shape, other: Shape) -> bool:
-    """Two pods of these shapes can never share a node, whatever its capacity."""
-    ports = any(same_port(mine, theirs) for mine in one.host_ports for theirs in other.host_ports)
-    return ports or repels(one, other) or repels(other, one)
+def clash(one: Body, other: Body) -> bool:
+    """Two such pods can never share a node, whatever its capacity."""
+    ports = any(same_port(mine, theirs) for mine in one.shape.host_ports for theirs in other.shape.host_ports)
+    return ports or repels(one.pod, other.pod) or repels(other.pod, one.pod)
 
 
 # --- capacity
@@ -148,15 +200,15 @@ def free(case: Case, node: str) -> dict[str, int]:
     return dict(left)
 
 
-def room(case: Case, node: str, shape: Shape) -> int:
-    """How many pods of one shape the node could take now, if nothing else came."""
-    if not may_use(shape, case.node[node]) or node in case.gang.excluded_nodes:
+def room(case: Case, node: str, body: Body) -> int:
+    """How many such pods the node could take now, if nothing else came."""
+    if not may_use(body.shape, case.node[node]) or node in case.gang.excluded_nodes:
         return 0
-    if any(clash(shape, hold.shape) for hold in case.held.get(node, ())):
+    if any(clash(body, hold.body) for hold in case.held.get(node, ())) or kept_away(case, node, body):
         return 0
     left = free(case, node)
-    most = min(max(left.get(name, 0), 0) // amount for name, amount in shape.requests if amount)
-    return min(most, 1) if clash(shape, shape) else most
+    most = min(max(left.get(name, 0), 0) // amount for name, amount in body.shape.requests if amount)
+    return min(most, 1) if clash(body, body) else most
 
 
 # --- the gang
@@ -203,6 +255,15 @@ def replica_depth(case: Case, role: RoleRequest) -> int | None:
     return None if role.follow_unit and unit is not None and depth <= case.topology.depth(unit) else depth
 
 
-def shapes_of(gang: Gang) -> list[Shape]:
-    """The distinct shapes of all pods of the gang (shapes compare, but need not hash)."""
-    return list({repr(pod.shape): pod.shape for pod in pods_of(gang.roles)}.values())
+def kind_of(case: Case, pod: PodRequest) -> str:
+    """Members of one kind are interchangeable: the same shape, the same terms, the same labels as far as terms ask."""
+    body = case.body(pod)
+    if body.pod is None:
+        return repr(body.shape)
+    labels = {key: value for key, value in (body.pod.metadata.labels or {}).items() if key in case.asked_for}
+    return repr((body.shape, body.pod.metadata.namespace, sorted(labels.items()), body.pod.spec.affinity))
+
+
+def kinds_of(case: Case) -> dict[str, Body]:
+    """One member of each kind that the gang has."""
+    return {kind_of(case, pod): case.body(pod) for pod in pods_of(case.gang.roles)}

@@ -43,7 +43,7 @@ def _replica(
         for pod in replica.pods:
             if grown is not None and pod.node is None:
                 now = case.placed(grown)
-                node = next((name for name in domain if facts.room(now, name, pod.shape)), None)
+                node = next((name for name in domain if facts.room(now, name, now.body(pod))), None)
                 grown = None if node is None else {**grown, pod.key: node}
         if grown is not None:
             return grown

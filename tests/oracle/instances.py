@@ -9,8 +9,9 @@ import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+import msgspec
 from hypothesis import strategies as st
 
 from covey.api import core
@@ -26,8 +27,9 @@ from covey.placement.model import (
     Spread,
     Topology,
 )
+from covey.placement.shape import shape_of
 from oracle import facts
-from oracle.case import Case, Hold, bound
+from oracle.case import Body, Case, Hold, bound
 from oracle.checker import violations
 
 T = TypeVar("T")
@@ -209,13 +211,6 @@ def shape(gpus: int = 0, cpu: int = 1, memory: int = 1, **rules: object) -> Shap
     return replace(Shape(tuple(sorted((name, amount) for name, amount in requests.items() if amount))), **rules)  # type: ignore[arg-type]
 
 
-def alone(app: str) -> dict[str, object]:
-    """The rules of a shape whose pods keep away from each other, and from all others of the app, on a host."""
-    selector = core.LabelSelector(match_expressions=(core.Requirement("app", "In", (app,)),))
-    term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
-    return {"anti_affinity": (term,), "labels": (("app", app),), "namespace": "default"}
-
-
 def _affinity(draw: Draw) -> core.NodeSelector:
     kind = f"k{draw.integer(0, 2)}"
     requirement = draw.pick(
@@ -235,47 +230,123 @@ def _affinity(draw: Draw) -> core.NodeSelector:
     return core.NodeSelector(tuple(terms))
 
 
-def _shape(draw: Draw, *, masks: bool, extras: bool) -> Shape:
+# --- pods, as people write them
+
+HOSTNAME = "kubernetes.io/hostname"
+#: A node label that every node has, and that several share.
+KIND = "example.com/kind"
+APPS = ("a", "b", "c")
+
+
+def _amounts(draw: Draw, gpus: int, cpu: int, memory: int) -> tuple[core.Container, ...]:
+    """Containers that ask for so many devices, cores and GiB together, in one of the ways people write it."""
+    cores: str | int = draw.pick((str(cpu), f"{1000 * cpu}m", cpu))
+    size: str | int = draw.pick((f"{memory}Gi", f"{1024 * memory}Mi", memory * GIB))
+    wanted: dict[str, str | int | float] = {"cpu": cores, "memory": size}
+    devices: dict[str, str | int | float] = {GPU: draw.pick((str(gpus), gpus))} if gpus else {}
+    match draw.integer(0, 2):
+        case 0:
+            return (core.Container(name="main", resources=core.Resources(requests=wanted | devices, limits=devices)),)
+        case 1:  # limits alone
+            return (core.Container(name="main", resources=core.Resources(limits=wanted | devices)),)
+        case _:
+            main = core.Resources(requests={"cpu": f"{999 * cpu}m", "memory": size}, limits=devices)
+            beside = core.Resources(requests={"cpu": f"{cpu}m"})
+            return (core.Container(name="main", resources=main), core.Container(name="beside", resources=beside))
+
+
+def away(draw: Draw, *, wide: bool = False) -> core.Affinity:
+    """Required anti-affinity, on the host or (``wide``) on all nodes of a kind."""
+    app = draw.pick(APPS)
+    selector = draw.pick(
+        (
+            core.LabelSelector(match_labels={"app": app}),
+            core.LabelSelector(match_expressions=(core.Requirement("app", "In", (app, "x")),)),
+            core.LabelSelector(match_expressions=(core.Requirement("app", "NotIn", ("a", "b")),)),
+            core.LabelSelector(match_labels={"app": app}, match_expressions=(core.Requirement("tier", "Exists"),)),
+            core.LabelSelector(match_labels={"index": "1"}),
+        )
+    )
+    name = core.LabelSelector(match_labels={"kubernetes.io/metadata.name": "other"})
+    term = core.PodAffinityTerm(
+        topology_key=KIND if wide else HOSTNAME,
+        label_selector=selector,
+        namespaces=draw.pick((None, None, None, ("other",), ("default", "other"))),
+        namespace_selector=draw.pick((None, None, None, core.LabelSelector(), name)),
+        match_label_keys=draw.pick((None, None, None, ("revision",))),
+        mismatch_label_keys=draw.pick((None, None, None, None, ("revision",))),
+    )
+    return core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))
+
+
+def _labels(draw: Draw) -> dict[str, str]:
+    found = {"app": draw.pick(APPS), "revision": draw.pick(("1", "2"))}
+    return found | ({"tier": "gpu"} if draw.chance(50) else {})
+
+
+def _template(draw: Draw, *, masks: bool, extras: bool) -> core.Pod:
+    """A pod that some replicas have in common; each gets its own name and index."""
     gpus = draw.pick((1, 2, 4, 8, 3, 0, 5))
     cpu = draw.pick((1, 4, 8, 16, 31)) if gpus else draw.pick((1, 8, 30, 60))
-    rules: dict[str, object] = {}
+    containers = _amounts(draw, gpus, cpu, draw.pick((1, 16, 64, 100)))
+    spec: dict[str, Any] = {"containers": containers}
+    affinity = core.Affinity()
     if masks and draw.chance(40):
-        rules["tolerations"] = tuple({draw.pick(TOLERATIONS): None, draw.pick(TOLERATIONS): None})
+        spec["tolerations"] = (draw.pick(TOLERATIONS), draw.pick(TOLERATIONS))
     if masks and draw.chance(25):
-        rules["node_selector"] = (("example.com/kind", f"k{draw.integer(0, 1)}"),)
+        spec["node_selector"] = {"example.com/kind": f"k{draw.integer(0, 1)}"}
     if masks and draw.chance(25):
-        rules["node_affinity"] = _affinity(draw)
+        affinity = core.Affinity(node_affinity=core.NodeAffinity(required=_affinity(draw)))
     if extras and draw.chance(25):
-        rules |= alone(draw.pick(("a", "b")))
+        affinity = core.Affinity(affinity.node_affinity, None, away(draw).pod_anti_affinity)
     elif extras and draw.chance(20):
-        rules["host_ports"] = ((draw.pick(("0.0.0.0", "10.0.0.1", "10.0.0.2")), "TCP", draw.integer(80, 81)),)
-    return shape(gpus, cpu, draw.pick((1, 16, 64, 100)), **rules)
+        port = core.ContainerPort(80, draw.integer(80, 81), draw.pick(("", "0.0.0.0", "10.0.0.1", "10.0.0.2")))
+        spec["containers"] = (msgspec.structs.replace(containers[0], ports=(port,)), *containers[1:])
+    if extras and draw.chance(15):
+        spec["init_containers"] = (core.Container(resources=core.Resources(requests={"cpu": "2", "memory": "2Gi"})),)
+    labels = _labels(draw) if extras else None
+    return core.Pod(
+        metadata=core.Meta(namespace="default", labels=labels), spec=core.PodSpec(affinity=affinity, **spec)
+    )
+
+
+def _body(pod: core.Pod) -> Body:
+    return Body(shape_of(pod), pod)
 
 
 # --- the gang
 
 
 def _role(
-    draw: Draw, number: int, pods: tuple[Shape, ...], levels: Sequence[str], minimum: int, desired: int
-) -> RoleRequest:
+    draw: Draw, number: int, pods: tuple[core.Pod, ...], levels: Sequence[str], minimum: int, desired: int
+) -> tuple[RoleRequest, dict[str, core.Pod]]:
+    """A role, and its pods as they were written."""
     name = f"role-{number}"
+    written: dict[str, core.Pod] = {}
+
+    def member(replica: int, index: int, template: core.Pod) -> PodRequest:
+        key = f"{name}-{replica}-{index}"
+        labels = {**template.metadata.labels, "index": str(index)} if template.metadata.labels else None
+        pod = core.Pod(metadata=core.Meta(name=key, namespace="default", uid=key, labels=labels), spec=template.spec)
+        written[key] = pod
+        return PodRequest(key, index, shape_of(pod), meta=pod.metadata)
+
     replicas = tuple(
-        ReplicaRequest(
-            replica, tuple(PodRequest(f"{name}-{replica}-{index}", index, found) for index, found in enumerate(pods))
-        )
+        ReplicaRequest(replica, tuple(member(replica, index, template) for index, template in enumerate(pods)))
         for replica in range(desired)
     )
     required = draw.pick(levels) if draw.chance(50) else None
     finer = levels[levels.index(required) + 1 :] if required else levels
     preferred = draw.pick(finer) if finer and minimum and draw.chance(20) else None
-    return RoleRequest(name, minimum, desired, replicas, required, preferred, follow_unit=not draw.chance(8))
+    return RoleRequest(name, minimum, desired, replicas, required, preferred, follow_unit=not draw.chance(8)), written
 
 
-def _gang(draw: Draw, case: Case, size: Size, *, extras: bool, tight: bool) -> Gang:
+def _gang(draw: Draw, case: Case, size: Size, *, extras: bool, tight: bool) -> Case:
     """Roles whose minimums ask for about what the best domain has, so that small things decide."""
     levels = [level.name for level in case.topology.levels]
     masks = draw.chance(40)
-    shapes = [_shape(draw, masks=masks, extras=extras) for _ in range(draw.pick((1, 2, 3, 3, 4, 5)))][: size.shapes]
+    shapes = [_template(draw, masks=masks, extras=extras) for _ in range(draw.pick((1, 2, 3, 3, 4, 5)))][: size.shapes]
+    written: dict[str, core.Pod] = {}
     required = draw.pick(levels) if draw.chance(60) else None
     finer = levels[levels.index(required) + 1 :] if required else levels
     gang = replace(case.gang, required=required, preferred=draw.pick(finer) if finer and draw.chance(25) else None)
@@ -292,17 +363,19 @@ def _gang(draw: Draw, case: Case, size: Size, *, extras: bool, tight: bool) -> G
         minimum = draw.integer(max(most - 2, 1), most) if number == 0 or draw.chance(88) else 0
         desired = minimum + draw.integer(0 if minimum else 1, 3)
         replica = (leader, *[worker] * (pods - 1))
-        gang = replace(gang, roles=(*gang.roles, _role(draw, number, replica, levels, minimum, desired)))
-    return gang
+        role, pods_of_role = _role(draw, number, replica, levels, minimum, desired)
+        gang = replace(gang, roles=(*gang.roles, role))
+        written |= pods_of_role
+    return replace(case, gang=gang, pods=written)
 
 
-def _room(case: Case, required: str | None, wanted: Shape) -> int:
-    """How many pods of a shape the best domain of the unit's level takes."""
+def _room(case: Case, required: str | None, wanted: core.Pod) -> int:
+    """How many such pods the best domain of the unit's level takes."""
     found: Counter[Path | None] = Counter()
     for name, existing in case.node.items():
         own = facts.domain(facts.path_of(case.topology, existing), case.topology.depth(required)) if required else ()
         if own is not None:
-            found[own] += facts.room(case, name, wanted)
+            found[own] += facts.room(case, name, _body(wanted))
     return max(found.values(), default=0)
 
 
@@ -323,10 +396,10 @@ def _rules(draw: Draw, case: Case) -> Case:
 
 
 def _spread(draw: Draw, case: Case, gang: Gang) -> Gang:
-    """A spread rule, where the design says what it means: each node has the level, each role follows the unit."""
+    """A spread rule, where the design says what it means: each node has the level."""
     depth = draw.integer(0, len(case.topology.levels) - 1)
     found = sorted({facts.domain(facts.path_of(case.topology, node), depth) for node in case.nodes}, key=repr)
-    if None in found or not all(role.follow_unit for role in gang.roles):
+    if None in found:
         return gang
     occupied = {own: draw.integer(0, 2) for own in found if own is not None}
     level = case.topology.levels[depth].name
@@ -334,10 +407,10 @@ def _spread(draw: Draw, case: Case, gang: Gang) -> Gang:
 
 
 def _sets(draw: Draw, roles: Sequence[RoleRequest]) -> tuple[RoleRequest, ...]:
-    """The last replica of every role that has surplus shares one mark."""
+    """The last replica of roles that have surplus shares one mark."""
 
     def marked(role: RoleRequest) -> RoleRequest:
-        if role.minimum in {0, len(role.replicas)}:
+        if role.minimum in {0, len(role.replicas)} or draw.chance(25):
             return role
         return replace(role, replicas=(*role.replicas[:-1], replace(role.replicas[-1], together="new")))
 
@@ -349,7 +422,14 @@ def _sets(draw: Draw, roles: Sequence[RoleRequest]) -> tuple[RoleRequest, ...]:
 STRANGERS = (shape(1, 4, 16), shape(2, 8, 64), shape(4, 16, 128), shape(8, 31, 256), shape(0, 16, 100))
 
 
-def _strangers(draw: Draw, case: Case, loads: Sequence[int]) -> Case:
+def _stranger(draw: Draw, name: str) -> core.Pod:
+    """Somebody's pod with labels, now and then with terms of its own, on the host or on all nodes of a kind."""
+    meta = core.Meta(name=name, namespace=draw.pick(("default", "default", "other")), labels=_labels(draw))
+    affinity = away(draw, wide=draw.chance(25)) if draw.chance(30) else None
+    return core.Pod(metadata=meta, spec=core.PodSpec(affinity=affinity))
+
+
+def _strangers(draw: Draw, case: Case, loads: Sequence[int], *, extras: bool) -> Case:
     """Other pods on the nodes: each node is free, full or in between; now and then over-committed."""
     percent = draw.pick(loads)
     whole = draw.chance(30)
@@ -367,8 +447,18 @@ def _strangers(draw: Draw, case: Case, loads: Sequence[int]) -> Case:
             fits = all(left.get(resource, 0) >= amount for resource, amount in pod.requests)
             if draw.chance(percent) and (fits or draw.chance(1)):
                 holds.append(Hold(f"stranger-{name}-{number}", name, pod))
+                if extras and draw.chance(40):
+                    holds[-1] = _written(draw, holds[-1])
                 left = {resource: amount - dict(pod.requests).get(resource, 0) for resource, amount in left.items()}
     return replace(case, holds=case.holds + tuple(holds))
+
+
+def _written(draw: Draw, hold: Hold) -> Hold:
+    """The same hold, of a pod with labels."""
+    pod = _stranger(draw, hold.key)
+    found = shape_of(pod)
+    terms = {"anti_affinity": found.anti_affinity, "wide_terms": found.wide_terms}
+    return Hold(hold.key, hold.node, replace(hold.shape, **terms), pod)
 
 
 def _bind_some(draw: Draw, case: Case) -> Case:
@@ -399,7 +489,7 @@ def _bind(draw: Draw, case: Case, role: RoleRequest, replica: ReplicaRequest) ->
                 name
                 for name, found in now.node.items()
                 if (anchor is None or facts.path_of(case.topology, found)[: len(anchor)] == anchor)
-                and facts.room(now, name, pod.shape)
+                and facts.room(now, name, now.body(pod))
             ]
             if not fit:
                 break
@@ -470,8 +560,8 @@ def generate(draw: Draw, size: Size) -> Case:
     empty = Gang(namespace="default", name="gang", unit=0, roles=(), topology=topology.name)
     tight = draw.chance(50)
     case = Case(empty, topology, tuple(nodes))
-    case = _strangers(draw, case, (0, 10, 30) if tight else (0, 30, 50, 50, 70, 70, 85, 97))
-    case = replace(case, gang=_gang(draw, case, size, extras=extras, tight=tight))
+    case = _strangers(draw, case, (0, 10, 30) if tight else (0, 30, 50, 50, 70, 70, 85, 97), extras=extras)
+    case = _gang(draw, case, size, extras=extras, tight=tight)
     if extras:
         case = _rules(draw, case)
     if tight:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from covey.api import core
 from covey.placement.model import Path, Plan, Reason, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle import cpsat, facts
@@ -81,7 +82,7 @@ def _grow(before: Case, case: Case, known: cpsat.Best, found: Judgement) -> None
 
 def exact(case: Case) -> bool:
     """The planner promises the best answer."""
-    return len(facts.shapes_of(case.gang)) <= EXACT_SHAPES
+    return len(facts.kinds_of(case)) <= EXACT_SHAPES
 
 
 def _refused(case: Case, answer: Refusal, known: cpsat.Best) -> Iterator[str]:
@@ -116,11 +117,19 @@ def refusal_complaints(case: Case, answer: Refusal) -> Iterator[str]:
 
 def _fits_alone(case: Case, reason: Reason) -> bool:
     """As many replicas as the reason calls satisfied have a place in its best domain, if nothing else is placed."""
-    depth = len(reason.best_domain)
-    inside = tuple(node for node in case.nodes if facts.path_of(case.topology, node)[:depth] == reason.best_domain)
+    inside = _confined(case, reason.best_domain)
     roles = tuple(replace(role, minimum=reason.satisfied) for role in case.gang.roles if role.name == reason.role)
     gang = replace(case.gang, roles=roles, proximity=())
     return cpsat.solve(replace(case, gang=gang, nodes=inside), surplus=False).feasible is not False
+
+
+def _confined(case: Case, path: Path) -> tuple[core.Node, ...]:
+    """The nodes, those outside a domain cordoned: nothing may go there, but who is there still keeps others off."""
+    shut = core.NodeSpec(unschedulable=True)
+    return tuple(
+        node if facts.path_of(case.topology, node)[: len(path)] == path else core.Node(node.metadata, shut, node.status)
+        for node in case.nodes
+    )
 
 
 def certificate_complaints(case: Case, answer: Refusal) -> Iterator[str]:
@@ -175,7 +184,7 @@ def _plain(case: Case) -> bool:
 
 def _fits(case: Case, path: Path, counts: Mapping[str, int]) -> bool | None:
     """Whether so many replicas of each role have a place in the domain; None when the solver does not know."""
-    inside = tuple(node for node in case.nodes if facts.path_of(case.topology, node)[: len(path)] == path)
+    inside = _confined(case, path)
     roles = tuple(replace(role, minimum=counts.get(role.name, 0)) for role in case.gang.roles)
     found = replace(case, gang=replace(case.gang, roles=roles), nodes=inside)
     return cpsat.solve(found, surplus=False).feasible

@@ -137,6 +137,8 @@ class PodAffinityTerm(Read, frozen=True):
     label_selector: LabelSelector | None = None
     namespaces: tuple[str, ...] | None = None
     namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] | None = None
+    mismatch_label_keys: tuple[str, ...] | None = None
 
 
 class PodAffinity(Read, frozen=True):

@@ -7,6 +7,7 @@ Duplicate keys are refused, as kubectl's strict validation does; timestamps stay
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Hashable, Iterable, Iterator
@@ -26,7 +27,7 @@ _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyYAML was built with it
-    """PyYAML's safe loader, less implicit timestamps and silent duplicate keys."""
+    """PyYAML's safe loader, less implicit timestamps, silent duplicate keys, and numbers that JSON does not have."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
         first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
@@ -40,6 +41,15 @@ class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyY
             raise yaml.constructor.ConstructorError(None, None, f'key "{twice}" is set twice', node.start_mark)
         mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
         return mapping
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        found: float = super().construct_yaml_float(node)
+        if not math.isfinite(found):
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a number", node.start_mark)
+        return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +178,9 @@ def _json_values(file: str, text: str, position: int) -> list[Any] | None:
         except _TwiceError as error:
             place = Place(file, len(values) + 1)
             raise InputError(place, f'key "{error}" is set twice', "remove one of them") from None
+        except _NotFiniteError as error:
+            place = Place(file, len(values) + 1)
+            raise InputError(place, f"is not valid JSON: {error} is not a number", "correct the file") from None
         except (ValueError, RecursionError):
             return None
         values.append(value)
@@ -179,6 +192,17 @@ class _TwiceError(ValueError):
     """A JSON object has a key twice, of which parsers would keep the last."""
 
 
+class _NotFiniteError(ValueError):
+    """A number that is none, or has no end: JSON knows neither."""
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise _NotFiniteError(text)
+    return found
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -187,7 +211,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_JSON: Final = json.JSONDecoder(object_pairs_hook=_object)
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
 _BLANK: Final = re.compile(r"\s*")
 
 

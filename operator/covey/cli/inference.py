@@ -124,8 +124,8 @@ def _template(path: str, template: Mapping[str, Any]) -> Iterator[Found]:
         field, what = wrong_field(error)
         yield f"{path}.{field}", what, "correct it"
         return
-    for field, what in bad_quantities(spec):
-        yield f"{path}.spec.{field}", what, "write a quantity such as 8, 500m or 1Gi"
+    for field, what, instead in bad_quantities(spec):
+        yield f"{path}.spec.{field}", what, instead
 
 
 def _list(names: Iterable[str]) -> str:

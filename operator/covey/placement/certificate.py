@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 
 from covey.placement.domains import DomainNode
 from covey.placement.inventory import Inventory, NodeState
-from covey.placement.model import Gang, PodRequest, Refusal, RoleRequest, Topology, Verdict
-from covey.placement.shape import conflict
+from covey.placement.model import Gang, PodRequest, Refusal, RoleRequest, Verdict
+from covey.placement.shape import conflict, with_terms
 
 _Vector = tuple[int, ...]
 
@@ -23,6 +23,7 @@ def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> boo
     Returns None when the gang is outside what the check covers: members that are placed already, groups of roles
     (proximity, spread, roles that do not follow the unit), or a refusal without bounds.
     """
+    gang = with_terms(gang, inventory.terms)
     beyond = gang.proximity or gang.spread or not all(role.follow_unit for role in gang.roles)
     placed = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
     if beyond or placed or not refusal.certificate or refusal.verdict is not Verdict.INFEASIBLE:
@@ -35,7 +36,7 @@ def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> boo
         domain.path in bounds
         and bounds[domain.path].roles == tuple(role.name for role in roles)
         and all(any(n < role.minimum for n, role in zip(v, roles, strict=True)) for v in bounds[domain.path].maximal)
-        and _Counter(gang, roles, tree.topology, scope).most(domain) == set(bounds[domain.path].maximal)
+        and _Counter(gang, inventory, roles, scope).most(domain) == set(bounds[domain.path].maximal)
         for domain in tree.at(scope)
     )
 
@@ -47,8 +48,10 @@ class _Counter:
     of whole replicas for every role.
     """
 
-    def __init__(self, gang: Gang, roles: Sequence[RoleRequest], topology: Topology, scope: int) -> None:
+    def __init__(self, gang: Gang, inventory: Inventory, roles: Sequence[RoleRequest], scope: int) -> None:
         self._gang = gang
+        self._inventory = inventory
+        topology = inventory.topologies[gang.topology]
         levels = [-1 if role.required is None else topology.depth(role.required) for role in roles]
         self._depths = [max(scope, level) for level in levels]
         #: The different pods of a replica: the role, a pod like it, how many of them a replica has.
@@ -113,6 +116,8 @@ class _Counter:
             left = dict(free)
             extend(index + 1, left)
             if not usable or node.static_cause(shape) or node.conflict(shape):
+                return
+            if node.name in self._inventory.kept_off(shape):
                 return
             if any(counts[i] and conflict(shape, self._pods[i][1].shape) for i in range(index)):
                 return

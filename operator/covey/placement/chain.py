@@ -31,10 +31,10 @@ class Chain(Generic[Child]):
         """The sets of groups with which the whole need fits."""
         return sorted(mask for mask, table in self._tails[0].tables.items() if table.holds(self.need))
 
-    def price(self, vector: Sequence[int], mask: int = 0) -> int:
+    def price(self, vector: Sequence[int], mask: int = 0) -> tuple[int, ...]:
         """Nothing is priced here: all that fits costs the same."""
         table = self._tails[0].tables.get(mask)
-        return 0 if table is not None and table.holds(vector) else NO_WAY
+        return (0 if table is not None and table.holds(vector) else NO_WAY,)
 
     def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
         """One way to share a vector out."""

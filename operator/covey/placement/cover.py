@@ -3,22 +3,27 @@
 A child offers points (vectors it can take), each at a price. Every smaller vector costs no more, so only points that
 cannot grow matter, and a demand is met when it is *covered*. One pass over the children prices every vector of the
 box at once, which is how a domain's own price list is made for the domain above it.
+
+Prices are words, the more important first (`prices`): arrays of them have the words along their first axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
 from covey.placement.tables import Array, Budget, Vector
 
-#: No way at all; prices stay below it.
+#: In the first word: no way at all; prices stay below it.
 NO_WAY: Final = 1 << 61
+_MORE_THAN_ANY: Final = np.iinfo(np.int64).max
 
 Child = TypeVar("Child")
+Price = tuple[int, ...]
 
 
 class Points:
@@ -37,7 +42,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[Child]):
-    """What one child can take, by the groups (mask) that get their domain inside it: points and their prices."""
+    """What one child can take, by the groups (mask) that get their domain inside it: points, and words by points."""
 
     child: Child
     points: dict[int, tuple[Points, Array]]
@@ -55,13 +60,13 @@ class Share(Generic[Child]):
 class Cover(Generic[Child]):
     """Prices of all vectors up to ``need``, and how each is shared out."""
 
-    def __init__(self, need: Vector, offers: Sequence[Offer[Child]], budget: Budget) -> None:
+    def __init__(self, need: Vector, offers: Sequence[Offer[Child]], budget: Budget, words: int = 1) -> None:
         self.need = need
         self.offers = offers
         self._strides = _strides(need)
-        self.volume = int(np.prod([n + 1 for n in need], dtype=np.int64))
-        start: dict[int, Array] = {0: np.full(self.volume, NO_WAY, dtype=np.int64)}
-        start[0][0] = 0
+        self.volume = prod(n + 1 for n in need)
+        start: dict[int, Array] = {0: np.zeros((words, self.volume), dtype=np.int64)}
+        start[0][0, 1:] = NO_WAY
         self.layers = [start]
         for offer in offers:
             self.layers.append(self._with(self.layers[-1], offer, budget))
@@ -71,25 +76,27 @@ class Cover(Generic[Child]):
         """The sets of groups that can be hosted."""
         return sorted(self.layers[-1])
 
-    def price(self, vector: Sequence[int], mask: int = 0) -> int:
-        """The lowest price of a vector, `NO_WAY` when there is none."""
+    def price(self, vector: Sequence[int], mask: int = 0) -> Price:
+        """The lowest price of a vector; its first word is `NO_WAY` or more when there is none."""
         layer = self.layers[-1].get(mask)
-        return NO_WAY if layer is None else int(layer[self._flat(vector)])
+        return (NO_WAY,) if layer is None else _words(layer, self._flat(vector))
 
     def prices(self, vectors: Array, mask: int) -> Array:
         """The lowest price of each row."""
         layer = self.layers[-1].get(mask)
         if layer is None:
-            return np.full(len(vectors), NO_WAY)
-        found: Array = layer[vectors @ np.array(self._strides)]
+            nowhere = np.zeros((len(self.layers[0][0]), len(vectors)), dtype=np.int64)
+            nowhere[0] = NO_WAY
+            return nowhere
+        found: Array = layer[:, vectors @ np.array(self._strides)]
         return found
 
     def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
         """One cheapest way to share a vector out; among equal ways the one that uses the earlier offers."""
         left, found = tuple(vector), []
         for index in range(len(self.offers) - 1, -1, -1):
-            price, before = self.layers[index + 1][mask][self._flat(left)], self.layers[index]
-            if mask in before and before[mask][self._flat(left)] == price:
+            price, before = _words(self.layers[index + 1][mask], self._flat(left)), self.layers[index]
+            if mask in before and _words(before[mask], self._flat(left)) == price:
                 continue
             inner, point = self._chosen(index, left, mask, price)
             taken = tuple(min(have, wanted) for have, wanted in zip(point, left, strict=True))
@@ -98,15 +105,16 @@ class Cover(Generic[Child]):
             mask ^= inner
         return found[::-1]
 
-    def _chosen(self, index: int, left: Vector, mask: int, price: int) -> tuple[int, Vector]:
+    def _chosen(self, index: int, left: Vector, mask: int, price: Price) -> tuple[int, Vector]:
         before = self.layers[index]
         for inner, (points, prices) in sorted(self.offers[index].points.items()):
             if inner & ~mask or mask ^ inner not in before:
                 continue
             layer = before[mask ^ inner]
-            for point, own in zip(points.rows.tolist(), prices.tolist(), strict=True):
+            for point, own in zip(points.rows.tolist(), prices.T.tolist(), strict=True):
                 rest = [max(wanted - n, 0) for wanted, n in zip(left, point, strict=True)]
-                if layer[self._flat(rest)] + own == price:
+                there = _words(layer, self._flat(rest))
+                if tuple(map(sum, zip(there, own, strict=True))) == price:
                     return inner, tuple(point)
         raise AssertionError("a price without an offer")
 
@@ -115,17 +123,49 @@ class Cover(Generic[Child]):
         for inner, (points, prices) in sorted(offer.points.items()):
             if not len(points.rows):
                 continue
-            budget.spend(points.rest.size)
+            budget.spend(points.rest.size * len(prices))
             for mask, layer in before.items():
                 if mask & inner:
                     continue
-                best = (layer[points.rest] + prices[:, None]).min(axis=0)
+                best = _least(layer[:, points.rest] + prices[:, :, None])
                 present = after.get(mask | inner)
-                after[mask | inner] = best if present is None else np.minimum(present, best)
+                after[mask | inner] = best if present is None else _smaller(best, present)
         return after
 
     def _flat(self, vector: Sequence[int]) -> int:
         return sum(n * stride for n, stride in zip(vector, self._strides, strict=True))
+
+
+def _words(layer: Array, cell: int) -> Price:
+    return tuple(layer[:, cell].tolist())
+
+
+def _least(costs: Array) -> Array:
+    """The lowest of several prices (second axis) for each cell."""
+    if len(costs) == 1:
+        return np.asarray(costs.min(axis=1))
+    least = np.empty((len(costs), costs.shape[2]), dtype=np.int64)
+    tied: Array | None = None
+    for number, word in enumerate(costs):
+        shown = word if tied is None else np.where(tied, word, _MORE_THAN_ANY)
+        least[number] = shown.min(axis=0)
+        tied = shown == least[number]
+    return least
+
+
+def _smaller(one: Array, other: Array) -> Array:
+    """The lower of two prices for each cell."""
+    if len(one) == 1:
+        return np.minimum(one, other)
+    return np.where(lower(one, other), one, other)
+
+
+def lower(one: Array, other: Array) -> Array:
+    """For each cell whether the one price is lower than the other."""
+    less, tied = one[0] < other[0], one[0] == other[0]
+    for mine, theirs in zip(one[1:], other[1:], strict=True):
+        less, tied = less | (tied & (mine < theirs)), tied & (mine == theirs)
+    return np.asarray(less)
 
 
 def _strides(need: Vector) -> tuple[int, ...]:

@@ -66,7 +66,7 @@ class DomainNode:
         self.nodes: dict[str, NodeState] = {}
         #: Changes whenever anything below does.
         self.version = 0
-        #: Free capacity, summed over the nodes.
+        #: Free capacity, summed over the nodes; one that is over-committed has none, and takes nothing from the others.
         self.free: dict[str, int] = {}
         #: How many nodes are in use; 0 = wholly free.
         self.broken = 0

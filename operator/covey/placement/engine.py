@@ -9,9 +9,10 @@ domain) is a `View`: only the domains it touches are worked out again, all other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from math import prod
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,12 +28,12 @@ from covey.placement.tables import Budget, Table, Tables, Vector, project
 class View:
     """What one gang changes about the inventory. Paths are those of the structure's topology.
 
-    ``closed`` says which streams (bits) a domain is closed to; ``mandatory`` which pods (by stream) must be placed
+    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods (by stream) must be placed
     inside a domain before anything else; ``anchors`` which domain a group lies in already.
     """
 
     closed: Mapping[Path, int] = field(default_factory=dict)
-    closed_nodes: Mapping[str, Path] = field(default_factory=dict)
+    closed_nodes: Mapping[str, tuple[Path, int]] = field(default_factory=dict)
     mandatory: Mapping[Path, Vector] = field(default_factory=dict)
     anchors: Mapping[int, Path] = field(default_factory=dict)
     touched: frozenset[Path] = field(init=False)
@@ -41,7 +42,8 @@ class View:
     totals: dict[Path, Entry | None] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
-        paths = (*self.closed, *self.closed_nodes.values(), *self.mandatory, *self.anchors.values())
+        nodes = (path for path, _ in self.closed_nodes.values())
+        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values())
         touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
         object.__setattr__(self, "touched", touched)
         object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
@@ -56,6 +58,17 @@ class View:
 
 
 NO_VIEW = View()
+#: Wholly free nodes of a domain that are counted one by one; beyond, in doubling steps.
+_ONE_BY_ONE: Final = 32
+#: Vectors of a bottom domain beyond which nobody looks at how many of its nodes are broken into.
+_BROKEN_CELLS: Final = 1 << 16
+#: Work that is bounded by these two needs no budget.
+_ENOUGH: Final = 1 << 60
+
+
+def _only(entry: Entry) -> Table:
+    """The table of an entry of nodes."""
+    return entry.tables[0]
 
 
 class Entry:
@@ -66,6 +79,17 @@ class Entry:
     def __init__(self, tables: dict[int, Table], number: int) -> None:
         self.tables = tables
         self.number = number
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Numbers of wholly free nodes broken into, ascending, and what a domain offers with at most so many.
+
+    ``number`` is the same for equal steps.
+    """
+
+    offers: tuple[tuple[int, Entry], ...]
+    number: int
 
 
 class Frame:
@@ -111,6 +135,43 @@ class Frame:
             found = self._totals[key] = parts[0] if parts else self.zero
         return found
 
+    def growing(self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int) -> tuple[tuple[int, Entry], ...]:
+        """What fits beside ``start`` into any 0, 1, 2 … of further children; in doubling steps when there are many.
+
+        Args:
+            start: what is there anyway.
+            kinds: the different children, and how many of each there are.
+            most: how many of them are of interest.
+        """
+        budget = Budget(_ENOUGH)
+        steps = [(0, start)]
+        reached = [start]
+        if len(kinds) == 1:
+            entry, number, every = kinds[0][0], 0, 1
+            while number < most:
+                every = every if number < _ONE_BY_ONE else number
+                step = min(every, most - number)
+                number += step
+                reached.append(self.add(reached[-1], self._times(entry, step, budget), budget))
+                steps.append((number, reached[-1]))
+            return tuple(steps)
+        for entry, count in kinds:
+            times = [self._times(entry, n, budget) for n in range(min(count, most, _ONE_BY_ONE) + 1)]
+            reached = [
+                self.union(
+                    [self.add(reached[n - k], times[k], budget) for k in range(len(times)) if 0 <= n - k < len(reached)]
+                )
+                for n in range(min(len(reached) + len(times) - 2, most, _ONE_BY_ONE) + 1)
+            ]
+        return tuple(enumerate(reached))
+
+    def union(self, entries: Sequence[Entry]) -> Entry:
+        """What fits into one or another; of nodes, which host no group."""
+        table = _only(entries[0])
+        for entry in entries[1:]:
+            table = self.tables.union(table, _only(entry))
+        return self.entry({0: table})
+
     def _times(self, entry: Entry, count: int, budget: Budget) -> Entry:
         total, power = self.zero, entry
         while count:
@@ -152,21 +213,29 @@ class Engine:
         self.nodes = NodeTables(structure.streams, self.frames[structure.bottom + 1])
         self._totals: dict[Path, tuple[int, Entry]] = {}
         self._steps: dict[tuple[int, int, bool], Entry] = {}
+        self._most_pods = sum(stream.cap for stream in structure.streams)
         self._finals: dict[int, Table] = {}
         self._tables: dict[Path, tuple[int, Table]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
+        self._breaking: dict[Path, tuple[int, Steps]] = {}
+        self._different: dict[Hashable, Steps] = {}
+        self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
         #: Lists of points of tables, as layouts need them.
         self.points: dict[Hashable, Any] = {}
         self.points_size = 0
+        #: How much work it is to share a target out in a candidate domain, and for what.
+        self.worked: dict[Path, tuple[Hashable, int]] = {}
         #: What the fullest surplus of a table is, by how roles may grow.
         self.fullest: dict[Hashable, dict[int, Any]] = {}
         #: The last price worked out in a candidate domain, and for what.
-        self.priced: dict[Path, tuple[Hashable, int]] = {}
+        self.priced: dict[Path, tuple[Hashable, tuple[int, ...]]] = {}
 
     @property
     def size(self) -> int:
         """How much is remembered, in entries."""
-        return sum(frame.size for frame in self.frames.values()) + len(self._steps) + self.nodes.size
+        return (
+            sum(frame.size for frame in self.frames.values()) + len(self._steps) + len(self._broken) + len(self._different) + self.nodes.size
+        )
 
     def candidates(self) -> Iterable[DomainNode]:
         """The domains of the structure's scope."""
@@ -235,11 +304,61 @@ class Engine:
 
     def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
         """What one node offers."""
-        return (
-            self.frames[self.structure.bottom + 1].zero
-            if node.name in view.closed_nodes
-            else self.nodes.entry(node, off, self.budget)
-        )
+        closed = view.closed_nodes.get(node.name)
+        return self.nodes.entry(node, off if closed is None else off | closed[1], self.budget)
+
+    def breaking(self, domain: DomainNode, view: View) -> Steps:
+        """What a bottom domain offers with at most so many of its wholly free nodes broken into; the last is all."""
+        off = view.off(domain.path)
+        if domain.path in view.touched or off:
+            return self._steps_of(domain, view, off)
+        known = self._breaking.get(domain.path)
+        if known is None or known[0] != domain.version:
+            known = self._breaking[domain.path] = (domain.version, self._steps_of(domain, NO_VIEW, 0))
+        return known[1]
+
+    def _steps_of(self, domain: DomainNode, view: View, off: int) -> Steps:
+        demand = view.mandatory.get(domain.path)
+        found: list[tuple[int, Entry]] = []
+        for number, reached in self._broken_into(domain, view, off):
+            total = reached if demand is None else self._minus(reached, domain.depth + 1, demand)
+            if total is None:
+                continue
+            entry = self._step(total, domain.depth, real=domain.real)
+            if view.anchored:
+                entry = self._anchored(entry, domain, view)
+            if not found or entry.number != found[-1][1].number:
+                found.append((number, entry))
+        key = (domain.depth, tuple((number, entry.number) for number, entry in found))
+        steps = self._different.get(key)
+        if steps is None:
+            steps = self._different[key] = Steps(tuple(found), len(self._different))
+        return steps
+
+    def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
+        """What the nodes that are in use hold, and beside them one, two … of the wholly free ones."""
+        frame = self.frames[self.structure.bottom + 1]
+        used: Counter[int] = Counter()
+        whole: Counter[int] = Counter()
+        entries: dict[int, Entry] = {}
+        for node in domain.nodes.values():
+            entry = self.node_entry(node, view, off)
+            if entry.number:
+                entries[entry.number] = entry
+                (whole if node.in_use == 0 else used)[entry.number] += 1
+        key = (frozenset(used.items()), frozenset(whole.items()))
+        found = self._broken.get(key)
+        if found is None:
+            total = frame.total([entries[n] for n in (used + whole).elements()], self.budget)
+            if prod(extent + 1 for extent in _only(total).extent) > _BROKEN_CELLS:
+                found = ((0, total),)
+            else:
+                start = frame.total([entries[n] for n in used.elements()], Budget(_ENOUGH))
+                kinds = [(entries[n], count) for n, count in sorted(whole.items())]
+                found = frame.growing(start, kinds, min(whole.total(), self._most_pods))
+                found = (*found, (whole.total(), total)) if whole else found
+            self._broken[key] = found
+        return found
 
     def takes(self, depth: int) -> Any:
         """Row j: what one of dimension j of a depth takes of the dimensions one deeper."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from covey.placement.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Shape
+from covey.placement.shape import ANTI_AFFINITY
 
 EXCLUDED = "excluded"
 RESERVED = "reserved for another gang"
@@ -37,6 +38,7 @@ def exclusions(
     later = {EXCLUDED: [name for name in gang.excluded_nodes if name in inventory.nodes]}
     domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
     later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
+    later |= _kept_off(inventory, shapes)
     if inventory.full:
         later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]
     for cause, names in later.items():
@@ -44,6 +46,23 @@ def exclusions(
         counts[cause] += len(fresh)
         out |= fresh
     return tuple(Exclusion(cause, n) for cause, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])) if n)
+
+
+def _kept_off(inventory: Inventory, shapes: Sequence[Shape]) -> dict[str, list[str]]:
+    """The nodes where a host port or anti-affinity of those who are there keeps every one of these shapes off."""
+    different = list(dict.fromkeys(shapes))
+    if not different or not all(shape.host_ports or shape.anti_affinity or shape.matched for shape in different):
+        return {}
+    afar = [inventory.kept_off(shape) for shape in different]
+    found: dict[str, list[str]] = {}
+    for name, state in inventory.nodes.items():
+        causes = [
+            ANTI_AFFINITY if name in closed else state.conflict(shape)
+            for shape, closed in zip(different, afar, strict=True)
+        ]
+        if None not in causes:
+            found.setdefault(causes[0] or "", []).append(name)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

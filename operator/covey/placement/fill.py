@@ -17,6 +17,8 @@ from covey.placement.tables import Array, Table, Vector
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
 _COMBINATIONS: Final = 1 << 16
+#: Fills below it, in parts of the common measure, are exact in 64 bits.
+_SAFE: Final = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ def fill_key(counts: Sequence[int], roles: Sequence[Growth]) -> tuple[int, ...]:
 
 def _best(counts: Array, roles: Sequence[Growth]) -> int:
     scale = _scale(roles)
+    if scale >= _SAFE:  # many roles of odd sizes have no common measure that 64 bits hold
+        return max(range(len(counts)), key=lambda row: (fill_key(counts[row].tolist(), roles), counts[row].tolist()))
     weights = np.array([scale // max(role.desired, 1) for role in roles])
     fills = np.sort((counts + np.array([role.admitted for role in roles])) * weights, axis=1)
     keys = np.concatenate([fills, counts], axis=1)

@@ -7,23 +7,30 @@ looked (``memo`` is where it keeps what it learned).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from covey.api import core
 from covey.placement import masks, resources
 from covey.placement.domains import DomainNode, DomainTree
 from covey.placement.model import Path, Shape, Topology
-from covey.placement.shape import conflict
+from covey.placement.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
+from covey.placement.terms import Term, Terms
 
 UNKNOWN_NODE: Final = "node not found"
-HOST_PORTS: Final = "host port"
-ANTI_AFFINITY: Final = "pod anti-affinity"
 #: Shapes whose answer each node remembers.
 _REMEMBERED: Final = 64
 #: The tree without levels, for gangs that ask for none.
 NO_TOPOLOGY: Final = Topology("", ())
+
+
+class Held(NamedTuple):
+    """What a pod holds: its shape, and the labels (with its namespace) that anti-affinity of others looks at."""
+
+    shape: Shape
+    meta: core.Meta | None = None
 
 
 class NodeState:
@@ -31,7 +38,7 @@ class NodeState:
 
     __slots__ = ("_causes", "allocatable", "free", "guards", "held", "in_use", "leaves", "node", "version")
 
-    def __init__(self, node: core.Node, held: dict[str, Shape]) -> None:
+    def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node
         self.held = held
         self.allocatable = resources.amounts(node.status.allocatable)
@@ -42,8 +49,8 @@ class NodeState:
         self.leaves: dict[str, DomainNode] = {}
         self.version = 0
         self._causes: dict[Shape, str | None] = {}
-        for key, shape in held.items():
-            self._count(key, shape, 1)
+        for key, each in held.items():
+            self._count(key, each.shape, 1)
 
     @property
     def name(self) -> str:
@@ -65,10 +72,22 @@ class NodeState:
             cause = self._causes[shape] = masks.static_cause(shape, self.node)
             return cause
 
-    def conflict(self, shape: Shape) -> str | None:
-        """Why a holder on this node keeps the shape off it, or None."""
-        if any(conflict(shape, guard) for guard in self.guards.values()):
-            return HOST_PORTS if shape.host_ports and not shape.anti_affinity else ANTI_AFFINITY
+    def conflict(self, shape: Shape, meta: core.Meta | None = None) -> str | None:
+        """Why a holder on this node keeps the shape off it, or None.
+
+        Args:
+            shape: what a pod is.
+            meta: its labels, where ``shape.matched`` does not tell yet which terms speak of it.
+        """
+        for guard in self.guards.values():
+            cause = cause_of_conflict(shape, guard)
+            if cause is not None:
+                return cause
+            if meta is not None and any(term.matches(meta) for term in guard.anti_affinity):
+                return ANTI_AFFINITY
+        for term in shape.anti_affinity:
+            if any(each.meta is not None and term.matches(each.meta) for each in self.held.values()):
+                return ANTI_AFFINITY
         return None
 
     def short(self, shape: Shape) -> str | None:
@@ -84,7 +103,7 @@ class NodeState:
         for name, value in shape.requests:
             self.free[name] = self.free.get(name, 0) - sign * value
         self.in_use += sign * _uses(shape, devices=self.devices())
-        if shape.host_ports or shape.anti_affinity or shape.labels:
+        if shape.host_ports or shape.anti_affinity:
             if sign > 0:
                 self.guards[key] = shape
             else:
@@ -104,8 +123,12 @@ class Inventory:
         self.facts = 0
         #: How many nodes have no room for a further pod, whatever it asks.
         self.full = 0
-        self._holds: dict[str, tuple[str, Shape]] = {}
-        self._on: dict[str, dict[str, Shape]] = {}
+        #: The anti-affinity of all holders.
+        self.terms = Terms()
+        self._holds: dict[str, tuple[str, Held]] = {}
+        self._on: dict[str, dict[str, Held]] = {}
+        #: Terms on domains broader than a host → the nodes of their holders.
+        self._wide: dict[Term, Counter[str]] = {}
         self._versions = count(1)
         self.set_topologies(topologies)
 
@@ -142,38 +165,58 @@ class Inventory:
             if not self._on[name]:
                 del self._on[name]
 
-    def hold(self, key: str, node: str, shape: Shape) -> None:
-        """Capacity that a pod holds on a node, known or not; the same key again moves it."""
-        if key in self._holds:
-            if self._holds[key] == (node, shape):
+    def hold(self, key: str, node: str, shape: Shape, meta: core.Meta | None = None) -> None:
+        """Capacity that a pod holds on a node, known or not; the same key again moves it.
+
+        Args:
+            key: names the holder.
+            node: where.
+            shape: what is held.
+            meta: the pod's namespace and labels; without them anti-affinity of others does not see it.
+        """
+        before = self._holds.get(key)
+        if before is not None:
+            if before[0] == node and before[1].shape == shape and _alike(before[1].meta, meta):
                 return
             self.release(key)
-        self._holds[key] = (node, shape)
-        self._on.setdefault(node, {})[key] = shape
+        held = Held(shape, meta)
+        self._holds[key] = (node, held)
+        self._on.setdefault(node, {})[key] = held
         self._charge(node, key, shape, 1)
+        self._note_terms(node, shape, 1)
 
     def release(self, key: str) -> None:
         """Give back what a pod held; unknown keys are ignored."""
-        held = self._holds.pop(key, None)
-        if held is None:
+        found = self._holds.pop(key, None)
+        if found is None:
             return
-        node, shape = held
+        node, held = found
         del self._on[node][key]
         if not self._on[node] and node not in self.nodes:
             del self._on[node]
-        self._charge(node, key, shape, -1)
+        self._charge(node, key, held.shape, -1)
+        self._note_terms(node, held.shape, -1)
+
+    def kept_off(self, shape: Shape) -> Collection[str]:
+        """The nodes in a broader domain that anti-affinity of a holder keeps free of the shape."""
+        closed: set[str] = set()
+        for term in shape.matched & self._wide.keys():
+            labels = (self.nodes[name].node.metadata.label(term.key) for name in self._wide[term] if name in self.nodes)
+            values = set(labels) - {None}
+            closed |= {name for name, each in self.nodes.items() if each.node.metadata.label(term.key) in values}
+        return closed
 
     def holder(self, key: str) -> str | None:
         """The node on which a key holds capacity, or None."""
         held = self._holds.get(key)
         return held[0] if held else None
 
-    def fits(self, shape: Shape, node: str) -> str | None:
-        """None when one more pod of the shape fits the node now; else the cause."""
+    def fits(self, shape: Shape, node: str, meta: core.Meta | None = None) -> str | None:
+        """None when one more pod of the shape (with these labels) fits the node now; else the cause."""
         state = self.nodes.get(node)
         if state is None:
             return UNKNOWN_NODE
-        cause = state.static_cause(shape) or state.conflict(shape)
+        cause = state.static_cause(shape) or state.conflict(shape, meta)
         if cause is not None:
             return cause
         short = state.short(shape)
@@ -226,7 +269,7 @@ class Inventory:
                 domain.version = version
                 domain.broken += bool(state.in_use)
                 for resource, value in state.free.items():
-                    domain.free[resource] = domain.free.get(resource, 0) + value
+                    domain.free[resource] = domain.free.get(resource, 0) + max(value, 0)
 
     def _leave(self, state: NodeState) -> None:
         version = self.facts = next(self._versions)
@@ -237,32 +280,58 @@ class Inventory:
                 domain.version = version
                 domain.broken -= bool(state.in_use)
                 for resource, value in state.free.items():
-                    domain.free[resource] -= value
+                    domain.free[resource] -= max(value, 0)
             self.trees[name].drop_empty(leaf)
+
+    def _note_terms(self, node: str, shape: Shape, sign: int) -> None:
+        for term in (*shape.anti_affinity, *shape.wide_terms):
+            if sign > 0:
+                self.terms.add(term)
+            else:
+                self.terms.remove(term)
+        for term in shape.wide_terms:
+            nodes = self._wide.setdefault(term, Counter())
+            nodes[node] += sign
+            if not nodes[node]:
+                del nodes[node]
+            if not nodes:
+                del self._wide[term]
 
     def _charge(self, node: str, key: str, shape: Shape, sign: int) -> None:
         state = self.nodes.get(node)
         if state is None:
             return
         used_before, full_before = bool(state.in_use), state.full
+        before = [max(state.free.get(name, 0), 0) for name, _ in shape.requests]
         state._count(key, shape, sign)  # noqa: SLF001 - the node's sums and its domains' change together
         flipped = bool(state.in_use) - used_before
         self.full += state.full - full_before
         version = state.version = next(self._versions)
+        more = [(name, max(state.free[name], 0) - had) for (name, _), had in zip(shape.requests, before, strict=True)]
         for leaf in state.leaves.values():
             domain: DomainNode | None = leaf
             while domain is not None:
                 domain.version = version
                 domain.broken += flipped
                 free = domain.free
-                for name, value in shape.requests:
-                    free[name] = free.get(name, 0) - sign * value
+                for name, value in more:
+                    free[name] = free.get(name, 0) + value
                 domain = domain.parent
+
+
+__all__ = ["ANTI_AFFINITY", "HOST_PORTS", "NO_TOPOLOGY", "UNKNOWN_NODE", "Held", "Inventory", "NodeState", "path_of"]
 
 
 def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:
     """The domain path of a node with these labels: of each level's keys the first one present counts."""
     return tuple(next((labels[key] for key in level.keys if labels.get(key)), None) for level in topology.levels)
+
+
+def _alike(one: core.Meta | None, other: core.Meta | None) -> bool:
+    """Whether selectors see the same; an update of anything else is no news."""
+    if one is None or other is None:
+        return one is other
+    return one is other or (one.labels == other.labels and one.namespace == other.namespace)
 
 
 def _uses(shape: Shape, *, devices: bool) -> bool:

@@ -1,14 +1,14 @@
 """From numbers to nodes: which domain, and which node in it, takes how much.
 
 The tables say what fits; here a demand that fits is shared out on the way down, at the lowest price: fewest domains
-first (coarse before fine, hosts not counted), then fewest wholly free domains broken into, then the tightest fit.
-A domain that the gang lies in already costs nothing more. Hosts are chosen last, inside each bottom domain: broken
+first (coarse before fine, hosts not counted), then fewest wholly free domains and hosts broken into, then the tightest
+fit. A domain that the gang lies in already costs nothing more. Hosts are chosen last, inside each bottom domain: broken
 ones before wholly free ones, the tightest first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -18,24 +18,21 @@ from typing import Any, Final
 import numpy as np
 
 from covey.placement.chain import Chain
-from covey.placement.cover import NO_WAY, Cover, Offer, Points, clip
+from covey.placement.cover import NO_WAY, Cover, Offer, Points, clip, lower
 from covey.placement.domains import DomainNode
 from covey.placement.engine import Engine, Entry, View
-from covey.placement.inventory import NodeState
 from covey.placement.model import Path
-from covey.placement.resources import CPU, ORDINARY
-from covey.placement.tables import Budget, Table, Vector
+from covey.placement.prices import Place, Price, Prices
+from covey.placement.tables import Table, Vector
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
 _PRICE_CELLS: Final = 4096
-#: Bits of a price.
-_PRICE_BITS: Final = 60
-#: Points times cells beyond which a demand is shared out without prices.
+#: Points times cells (times words of a price) beyond which a demand is shared out without prices.
 _COVER_CELLS: Final = 8_000_000
+#: Points times cells (times words) up to which wholly free hosts are counted while domains are chosen.
+_HOST_CELLS: Final = 2_000_000
 #: Cells of the lists of points that are remembered.
 _POINTS: Final = 2_000_000
-
-Place = DomainNode | NodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,77 +45,70 @@ class Item:
     pods: tuple[tuple[str, ...], ...]
 
 
-class Prices:
-    """What using a domain or a node costs, packed into one integer so that the earlier aim always wins."""
-
-    def __init__(self, engine: Engine, used: Collection[Path], pods: int, counted: range) -> None:
-        names = {name for s in engine.structure.streams for name, _ in s.shape.requests}
-        self._scarce = tuple(sorted(names - ORDINARY)) or (CPU,)
-        self.used = frozenset(used)
-        whole = max(1, sum(max(engine.tree.root.free.get(name, 0), 0) for name in self._scarce))
-        #: Where the number of a depth's domains stands in a price, and the number of those broken into.
-        self._number: dict[int, int] = {}
-        self._broken: dict[int, int] = {}
-        bits = {depth: min(pods, engine.tree.counts[depth]).bit_length() for depth in counted}
-        taken = 2 * sum(bits.values())
-        #: Tightness is told as exactly as there are bits left for it.
-        self._coarse = max(0, whole.bit_length() - (_PRICE_BITS - taken))
-        position = max(whole.bit_length() - self._coarse, 1)
-        for places in (self._broken, self._number):
-            self.number_shift = position
-            for depth in reversed(counted):
-                places[depth] = 1 << position
-                position += bits[depth]
-        #: Prices are comparable only when they are packed alike.
-        self.packing = (self._coarse, tuple(self._broken.items()), tuple(self._number.items()))
-        self._finest = counted[-1] if counted else None
-        self._node_broken = 1 << whole.bit_length()
-
-    def free(self, place: Place) -> int:
-        """What is free of the gang's scarce resources (its devices, else cpu)."""
-        free = place.free
-        if len(self._scarce) == 1:
-            return max(0, free.get(self._scarce[0], 0))
-        return max(0, sum(free.get(name, 0) for name in self._scarce))
-
-    def domain(self, domain: DomainNode) -> int:
-        """The price of putting anything into a domain."""
-        number = self._number.get(domain.depth)
-        if number is None or domain.path in self.used:
-            return 0
-        price = number + self._broken[domain.depth] if domain.broken == 0 else number
-        # Tightness is that of the finest domains alone.
-        return price + (self.free(domain) >> self._coarse) if domain.depth == self._finest else price
-
-    def node(self, node: NodeState) -> int:
-        """The price of putting anything onto a node."""
-        return (self._node_broken if node.in_use == 0 else 0) + self.free(node)
-
-
 class Layout:
     """Shares out a demand inside one candidate domain after another; one object for each plan."""
 
-    def __init__(self, engine: Engine, view: View, prices: Prices, counted: range) -> None:
+    def __init__(self, engine: Engine, view: View, prices: Prices) -> None:
         self.engine = engine
         self.view = view
         self.prices = prices
-        self._deepest = counted[-1] if counted else engine.structure.scope
+        self._bottom = engine.structure.bottom
+        #: Whether wholly free hosts are counted; None: not decided yet.
+        self._hosts: bool | None = None
         self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place]] = {}
 
-    def price(self, scope: DomainNode, target: Vector) -> int:
-        """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
-        if scope.depth >= self._deepest:
+    def look_at(self, scopes: Iterable[DomainNode], target: Vector) -> None:
+        """Decide for all candidates alike whether the wholly free hosts that a target breaks into can be counted."""
+        self._hosts = all(self._work(scope, target) <= _HOST_CELLS for scope in scopes)
+
+    def _work(self, scope: DomainNode, target: Vector) -> int:
+        """What it costs to share a target out when every vector of a domain may have a price of its own."""
+        if scope.depth == self._bottom:
             return 0
-        alone = scope.path not in self.view.touched and not self.prices.used
-        known = self.engine.priced.get(scope.path)
-        key = (scope.version, target, self.prices.packing)
+        alone = scope.path not in self.view.touched
+        key = (scope.version, target, self.prices.words)
+        known = self.engine.worked.get(scope.path)
         if alone and known is not None and known[0] == key:
             return known[1]
-        cover = self._cover(scope, self._below(scope, target))
-        price = min(cover.price(cover.need, mask) for mask in cover.masks)
+        need = self._below(scope, target)
+        cells = prod(n + 1 for n in need)
+        work = cells * cells * len(scope.children) * self.prices.words
+        if work <= _HOST_CELLS:  # whatever the domains hold
+            return work
+        boxes = (
+            prod(min(most, wanted) + 1 for most, wanted in zip(table.extent, need, strict=True))
+            for _, entry in self.engine.children(scope, self.view)
+            for table in entry.tables.values()
+        )
+        work = sum(boxes) * cells * self.prices.words
+        if alone:
+            self.engine.worked[scope.path] = (key, work)
+        return work
+
+    def price(self, scope: DomainNode, target: Vector) -> Price:
+        """The lowest price of a target (whole replicas by class of the scope's frame) in a candidate domain."""
+        if self._hosts is None:
+            self.look_at([scope], target)
+        alone = scope.path not in self.view.touched and not self.prices.used
+        known = self.engine.priced.get(scope.path)
+        key = (scope.version, target, self.prices.packing, self._hosts)
+        if alone and known is not None and known[0] == key:
+            return known[1]
+        price = self._at_bottom(scope, target) if scope.depth == self._bottom else self._inside(scope, target)
         if alone:
             self.engine.priced[scope.path] = (key, price)
         return price
+
+    def _inside(self, scope: DomainNode, target: Vector) -> Price:
+        cover = self._cover(scope, self._below(scope, target))
+        price = min(cover.price(cover.need, mask) for mask in cover.masks)
+        return price if len(price) == self.prices.words else self.prices.zero  # a chain has no prices
+
+    def _at_bottom(self, scope: DomainNode, target: Vector) -> Price:
+        """Of a candidate without domains inside only the wholly free hosts broken into count."""
+        steps = self.engine.breaking(scope, self.view)
+        number = next((n for n, entry in steps.offers if any(t.holds(target) for t in entry.tables.values())), 0)
+        return self.prices.hosts(number)
 
     def place(
         self, scope: DomainNode, target: Vector, items: Mapping[int, list[Item]], fixed: Mapping[Path, list[Item]]
@@ -131,6 +121,8 @@ class Layout:
             items: the replicas of each class, those to be placed first first.
             fixed: the half placed replicas by the domain that their missing pods must go to.
         """
+        if self._hosts is None:
+            self.look_at([scope], target)
         streams = len(self.engine.structure.streams)
         dimensions = self.engine.frames[scope.depth].dimensions
         hands: dict[int, list[Any]] = {
@@ -204,70 +196,96 @@ class Layout:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
-            children = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
-            children = self._cheapest(children, sum(need))
-            points = sum(len(table.points) for _, entry in children for table in entry.tables.values())
-            if points * prod(n + 1 for n in need) > _COVER_CELLS:
+            offered = [(child, entry) for child, entry in self.engine.children(domain, self.view) if entry.number != 0]
+            children = self._cheapest(offered, sum(need))
+            words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
+            cells = prod(n + 1 for n in need) * words
+            if sum(_points(entry) for _, _, entry in children) * cells > _COVER_CELLS:
                 frame = self.engine.frames[domain.depth + 1]
-                found = Chain(need, children, frame, self.engine.budget)
+                found = Chain(need, [(child, entry) for _, child, entry in children], frame, self.engine.budget)
             else:
-                offers = [self._offer(child, entry, need) for child, entry in children]
-                found = Cover(need, offers, self.engine.budget)
+                offers = [self._offer(child, entry, need, own) for own, child, entry in children]
+                found = Cover(need, offers, self.engine.budget, words)
             self._covers[key] = found
         return found
 
-    def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Place, Entry]]:
-        """Of children that offer the same the cheapest, no more than could be used; cheap ones first."""
-        priced = sorted(children, key=lambda pair: (self._own(pair[0]), order(pair[0])))
-        if self._deep(priced) or any(
-            isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in priced
+    def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
+        """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
+        priced = [(self._own(child), child, entry) for child, entry in children]
+        priced.sort(key=lambda each: (each[0], order(each[1])))
+        if self._deep(children) or any(
+            isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
         ):
             return priced
-        seen: dict[int, count[int]] = {}
-        return [pair for pair in priced if next(seen.setdefault(pair[1].number, count())) < most]
+        seen: dict[Hashable, count[int]] = {}
+        return [each for each in priced if next(seen.setdefault(self._alike(*each[1:]), count())) < most]
+
+    def _alike(self, child: Place, entry: Entry) -> Hashable:
+        """The same for children that can take each other's place, but for their own prices."""
+        if self._hosts and isinstance(child, DomainNode) and child.depth == self._bottom:
+            return (entry.number, self.engine.breaking(child, self.view).number)
+        return entry.number
 
     def _deep(self, children: list[tuple[Place, Entry]]) -> bool:
-        """Whether the children have priced domains inside."""
-        return bool(children) and isinstance(children[0][0], DomainNode) and children[0][0].depth < self._deepest
+        """Whether the children have domains inside."""
+        return bool(children) and isinstance(children[0][0], DomainNode) and children[0][0].depth < self._bottom
 
-    def _own(self, place: Place) -> int:
+    def _own(self, place: Place) -> Price:
         return self.prices.domain(place) if isinstance(place, DomainNode) else self.prices.node(place)
 
-    def _offer(self, child: Place, entry: Entry, need: Vector) -> Offer[Place]:
-        own = self._own(child)
+    def _offer(self, child: Place, entry: Entry, need: Vector, price: Price) -> Offer[Place]:
+        own = np.array(price, dtype=np.int64)[:, None]
         points: dict[int, tuple[Points, Any]] = {}
         for mask, table in entry.tables.items():
             priced = None
-            if isinstance(child, DomainNode) and child.depth < self._deepest:
-                priced = self._price_list(child, table, mask, need, own)
+            if isinstance(child, DomainNode) and child.depth < self._bottom:
+                priced = self._price_list(child, table, mask, need)
+            elif isinstance(child, DomainNode) and self._hosts:
+                priced = self._by_steps(child, mask, need)
             if priced is None:
                 flat = self._flat(child, table, need)
-                priced = (flat, np.full(len(flat.rows), own, dtype=np.int64))
-            points[mask] = priced
+                points[mask] = (flat, own.repeat(len(flat.rows), axis=1))
+            else:
+                points[mask] = (priced[0], priced[1] + own)
         return Offer(child, points)
+
+    def _by_steps(self, child: DomainNode, mask: int, need: Vector) -> tuple[Points, Any]:
+        """The largest vectors that a bottom domain takes with 0, 1, 2 … wholly free hosts broken into, so priced."""
+        steps = self.engine.breaking(child, self.view)
+        key = (child.depth, steps.number, mask, need)
+        found = self.engine.points.get(key)
+        if found is None:
+            taken: dict[Vector, int] = {}
+            for number, entry in steps.offers:
+                for point in clip(entry.tables[mask].points, need) if mask in entry.tables else ():
+                    taken.setdefault(point, number)
+            found = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
+            self._remember(key, found, found[0])
+        points, numbers = found
+        return points, np.array(self.prices.one_host, dtype=np.int64)[:, None] * numbers
 
     def _flat(self, child: Place, table: Table, need: Vector) -> Points:
         """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""
-        depth = child.depth if isinstance(child, DomainNode) else self.engine.structure.bottom + 1
+        depth = child.depth if isinstance(child, DomainNode) else self._bottom + 1
         key = (depth, table.number, need)
-        found = self.engine.points.get(key)
+        found: Points | None = self.engine.points.get(key)
         if found is None:
             found = Points(clip(table.points, need), need)
-            self.engine.points_size += found.rest.size
-            if self.engine.points_size > _POINTS:
-                self.engine.points.clear()
-                self.engine.points_size = found.rest.size
-            self.engine.points[key] = found
+            self._remember(key, found, found)
         return found
 
-    def _price_list(
-        self, child: DomainNode, table: Table, mask: int, need: Vector, own: int
-    ) -> tuple[Points, Any] | None:
+    def _remember(self, key: Hashable, found: Any, points: Points) -> None:
+        self.engine.points_size += points.rest.size
+        if self.engine.points_size > _POINTS:
+            self.engine.points.clear()
+            self.engine.points_size = points.rest.size
+        self.engine.points[key] = found
+
+    def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""
         box = tuple(map(min, table.extent, need))
-        volume = int(np.prod([n + 1 for n in box], dtype=np.int64))
         below = self._below(child, box)
-        if volume > _PRICE_CELLS or np.prod([n + 1 for n in below], dtype=np.int64) > _PRICE_CELLS:
+        if max(prod(n + 1 for n in box), prod(n + 1 for n in below)) > _PRICE_CELLS:
             return None
         cells = np.indices([n + 1 for n in box]).reshape(len(box), -1).T
         inside = table.hold(cells)
@@ -278,15 +296,20 @@ class Layout:
         cover = self._cover(child, below)
         if isinstance(cover, Chain):
             return None
-        inner = cover.prices(needs, mask & ~self._groups_at(child.depth))
-        prices = np.where(inside, inner, NO_WAY)
-        keep = (prices < NO_WAY) & cells.any(axis=1)
-        grid = prices.reshape([n + 1 for n in box])
+        prices = cover.prices(needs, mask & ~self._groups_at(child.depth))
+        prices[0] = np.where(inside, prices[0], NO_WAY)
+        keep = (prices[0] < NO_WAY) & cells.any(axis=1)
+        grid = prices.reshape(len(prices), *(n + 1 for n in box))
         for axis in range(len(box)):  # a larger vector at no higher price makes the smaller one superfluous
             larger = np.full_like(grid, NO_WAY)
-            larger[(*(slice(None),) * axis, slice(0, -1))] = grid[(*(slice(None),) * axis, slice(1, None))]
-            keep &= (larger > grid).reshape(-1)
-        return Points(cells[keep], need), prices[keep] + own
+            before = (slice(None),) * (axis + 1)
+            larger[(*before, slice(0, -1))] = grid[(*before, slice(1, None))]
+            keep &= lower(grid, larger).reshape(-1)
+        return Points(cells[keep], need), prices[:, keep]
+
+
+def _points(entry: Entry) -> int:
+    return sum(len(table.points) for table in entry.tables.values())
 
 
 def counted_depths(engine: Engine, host: int | None) -> range:
@@ -316,4 +339,4 @@ def order(place: Place) -> tuple[Any, ...]:
     return natural(place.path[-1] if isinstance(place, DomainNode) and place.path else getattr(place, "name", None))
 
 
-__all__ = ["Budget", "Item", "Layout", "Prices", "counted_depths", "natural", "order"]
+__all__ = ["Item", "Layout", "counted_depths", "natural", "order"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from covey.api import core
+from covey.placement.terms import Term
 
 #: Label values from the topology's broadest level down to one level; None where a node lacks that level.
 Path = tuple[str | None, ...]
@@ -61,10 +62,11 @@ class Shape:
     node_affinity: core.NodeSelector | None = None
     tolerations: tuple[core.Toleration, ...] = ()
     host_ports: tuple[tuple[str, str, int], ...] = ()  # (ip, protocol, port)
-    anti_affinity: tuple[core.PodAffinityTerm, ...] = ()
-    #: Labels and namespace, set only where an anti-affinity term must be matched against them.
-    labels: tuple[tuple[str, str], ...] = ()
-    namespace: str = ""
+    #: Its required anti-affinity, on the host and on broader domains.
+    anti_affinity: tuple[Term, ...] = ()
+    wide_terms: tuple[Term, ...] = ()
+    #: Which anti-affinity terms in play speak of the pod; known once it is planned, and never more than can matter.
+    matched: frozenset[Term] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +74,15 @@ class PodRequest:
     """One pod of a replica.
 
     ``key`` identifies it to the caller (a UID, or a name). ``node`` is set when it is already bound or pinned: then it
-    is a fact, never moved.
+    is a fact, never moved. ``meta`` has the namespace and the labels that anti-affinity of others looks at; without it
+    nobody's does.
     """
 
     key: str
     index: int
     shape: Shape
     node: str | None = None
+    meta: core.Meta | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

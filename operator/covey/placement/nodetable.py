@@ -8,7 +8,7 @@ are exact here, as they never reach beyond the node.
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from covey.placement.tables import NEVER, Array, Budget, Table, trim
 
 if TYPE_CHECKING:
     from covey.placement.engine import Entry, Frame
+
+#: Sums below it are exact in 64 bits.
+_SAFE: Final = 1 << 62
 
 
 class NodeTables:
@@ -33,8 +36,13 @@ class NodeTables:
         self._resources = sorted({name for shape in self._shapes for name, _ in shape.requests})
         requests = [dict(shape.requests) for shape in self._shapes]
         self._requests = [[request.get(name, 0) for name in self._resources] for request in requests]
+        #: Beyond what all pods ask for together nothing of a resource matters.
+        self._most = [
+            sum(s.cap * dict(s.shape.requests).get(name, 0) for s in self._streams) for name in self._resources
+        ]
         self._caps = [1 if exclusive(s.shape) else s.cap for s in self._streams]
         count = len(self._shapes)
+        self._terms = any(shape.anti_affinity for shape in self._shapes)
         self._clashes = [(i, j) for i in range(count) for j in range(i) if conflict(self._shapes[i], self._shapes[j])]
         self._known: dict[str, tuple[NodeState, int, int, Entry]] = {}
         self._by_key: dict[tuple[tuple[int, ...], int], Entry] = {}
@@ -61,12 +69,13 @@ class NodeTables:
     def _offer(self, node: NodeState, usable: int, budget: Budget) -> Entry:
         if not usable:
             return self._frame.zero
-        if node.guards:
+        if node.guards or self._terms:
             for bit, shape in zip(self._bits, self._shapes, strict=True):
                 if usable & bit and node.conflict(shape):
                     usable &= ~bit
         free = node.free
-        key = (tuple([max(free.get(name, 0), 0) for name in self._resources]), usable)
+        left = [min(max(free.get(name, 0), 0), most) for name, most in zip(self._resources, self._most, strict=True)]
+        key = (tuple(left), usable)
         entry = self._by_key.get(key)
         if entry is None:
             entry = self._by_key[key] = self._frame.entry({0: self._table(*key, budget)})
@@ -84,7 +93,10 @@ class NodeTables:
         grid = np.indices([n + 1 for n in alone[:-1]], dtype=np.int64)
         most = np.full(grid.shape[1:], alone[-1], dtype=np.int64)
         for resource, have in enumerate(free):
-            left = have - sum(grid[i] * self._requests[i][resource] for i in range(len(grid)))
+            # One stream after another may take all there is, so the sum is at most so many times that.
+            safe = have * len(alone) < _SAFE
+            counts = grid if safe else grid.astype(object)
+            left = have - sum(counts[i] * self._requests[i][resource] for i in range(len(grid)))
             want = self._requests[-1][resource]
             most = np.minimum(most, left // want) if want else np.where(left < 0, NEVER, most)
         most = np.where(most < 0, NEVER, most)

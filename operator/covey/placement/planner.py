@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from covey.placement.domains import DomainNode
 from covey.placement.inventory import Inventory
 from covey.placement.marks import choose_sets
 from covey.placement.model import Gang, Path, Plan, Refusal, Topology
@@ -29,7 +31,8 @@ from covey.placement.request import (
     together,
 )
 from covey.placement.search import Search
-from covey.placement.solve import Choice, Solution
+from covey.placement.shape import with_terms
+from covey.placement.solve import Solution
 from covey.placement.tables import Budget, SearchLimit
 
 #: Table cells that may be computed for a gang beyond what is exact at any size.
@@ -57,14 +60,24 @@ def plan_minimum(
     refusal = unready(gang, inventory)
     if refusal is not None:
         return refusal
-    return _Planner(gang, inventory, limit, forbidden).minimum()
+    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).minimum()
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
     """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
     if unready(gang, inventory) is not None:
         return finished(gang, inventory, {})
-    return _Planner(gang, inventory, limit, forbidden).surplus()
+    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).surplus()
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """What is to be placed of some demands, and the candidates for it; none when not even the minimum fits."""
+
+    solution: Solution
+    chosen: list[Demand]
+    scopes: list[DomainNode]
+    fill: tuple[int, ...]
 
 
 class _Planner:
@@ -84,21 +97,11 @@ class _Planner:
         if not needed:
             return finished(gang, self._inventory, {})
         everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
-        budget = self._budget(needed)
-        try:
-            nodes = None if self._wishes() else self._at_once(everything)
-            if isinstance(nodes, Solution):
-                return explain(gang, self._inventory, nodes, needed, self._forbidden)
-            if nodes is None:
-                least = self._solution(needed, self._required, self._required, budget)
-                if not least.feasible():
-                    return explain(gang, self._inventory, least, needed, self._forbidden)
-                nodes = self._placed(needed, everything, self._preferred(needed, budget))
-        except SearchLimit:
-            found = self._search().minimum()
-            if not isinstance(found, dict):
-                return found or unknown_refusal(gang, self._inventory)
-            nodes = found
+        nodes = self._looked_for(needed, everything)
+        if isinstance(nodes, Solution):
+            return explain(gang, self._inventory, nodes, needed, self._forbidden)
+        if isinstance(nodes, Refusal):
+            return nodes
         missing = {pod.key for demand in needed for pod in demand.missing}
         placed = {pod: node for pod, node in nodes.items() if pod in missing and node in self._inventory.nodes}
         if len(placed) < len(missing):  # never an admission that lacks anything
@@ -111,12 +114,7 @@ class _Planner:
         if not demands:
             return finished(gang, self._inventory, {})
         try:
-            solution = self._solution(demands, self._required, self._required, self._budget(demands))
-            if any(demand.replica.together is not None for demand in demands):
-                chosen, scopes = choose_sets(gang, solution, demands)
-                nodes = self._nodes(solution, chosen, [Choice(scope, (), ()) for scope in scopes])
-            else:
-                nodes = self._fullest_nodes(solution, demands)
+            nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
         except SearchLimit:
             nodes = self._search().surplus()
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
@@ -140,8 +138,38 @@ class _Planner:
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
 
+    def _looked_for(
+        self, needed: Sequence[Demand], everything: Sequence[Demand]
+    ) -> dict[str, str] | Solution | Refusal:
+        """The nodes of the minimum (and of surplus beside it), or what shows that it has none."""
+        try:
+            return self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
+        except SearchLimit:
+            return self._search().minimum() or unknown_refusal(self._gang, self._inventory)
+
+    def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+        """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.
+
+        None when there is no wish, or when this look does not settle it: what follows asks for no wish, and so has all
+        that a gang without any has to find its places.
+        """
+        if not self._wishes():
+            return None
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything)
+        return None
+
+    def _at_least(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution:
+        """The nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
+
+        Raises:
+            SearchLimit: neither was found.
+        """
+        least = self._solution(needed, self._required, self._required, self._budget(needed))
+        return self._placed(needed, everything, self._preferred(needed)) if least.feasible() else least
+
     def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
-        """The nodes of a gang without wishes, minimum and surplus in one look.
+        """The nodes of minimum and surplus in one look, whatever is wished.
 
         Or the solution that shows that not even the minimum fits; or None when this look does not settle it. A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
         """
@@ -159,43 +187,51 @@ class _Planner:
             return None
 
     def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:
-        solution = self._solution(everything, self._required, self._required, budget)
-        return self._fullest_nodes(solution, everything) if solution.choices else solution
+        best = self._fullest_of(everything, self._required, self._required, budget)
+        return self._nodes(best) if best.scopes else best.solution
 
     def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""
         try:
-            best = self._fullest(everything, aims, self._budget(everything))
+            best = self._fullest(everything, aims)
             for index, rule in enumerate(self._gang.proximity):
                 if not rule.required:
                     near = replace(aims, proximity=aims.proximity | {index})
-                    tried = self._fullest(everything, near, self._budget(everything))
-                    if tried.choices and tried.choices[0].fill == best.choices[0].fill:
-                        best, aims = tried, near
-            return self._fullest_nodes(best, everything)
+                    with suppress(SearchLimit):  # it is only a wish
+                        tried = self._fullest(everything, near)
+                        if tried.scopes and tried.fill == best.fill:
+                            best, aims = tried, near
+            return self._nodes(best)
         except SearchLimit:
-            return self._fullest_nodes(self._fullest(needed, aims, Budget(_NO_LIMIT)), needed)
+            return self._nodes(self._fullest_of(needed, aims, aims, Budget(_NO_LIMIT)))
 
-    def _fullest(self, demands: Sequence[Demand], aims: Aims, budget: Budget) -> Solution:
-        """The solution that admits the best filled surplus: under the minimum's aims if that costs nothing."""
-        close = self._solution(demands, aims, aims, budget)
-        full = tuple(len(role.kinds) for role in close.roles)
-        if aims == self._required or (close.choices and close.choices[0].counts == full):
+    def _fullest(self, demands: Sequence[Demand], aims: Aims) -> _Best:
+        """The best filled surplus: under the minimum's aims if that costs nothing."""
+        close = self._fullest_of(demands, aims, aims, self._budget(demands, wishes=True))
+        if aims == self._required or len(close.chosen) == len(demands):
             return close
-        return self._solution(demands, aims, self._required, budget)
+        return self._fullest_of(demands, aims, self._required, self._budget(demands, wishes=True))
 
-    def _fullest_nodes(self, solution: Solution, demands: Sequence[Demand]) -> dict[str, str]:
-        """The nodes of the minimum and of the best filled surplus."""
+    def _fullest_of(self, demands: Sequence[Demand], aims: Aims, loose: Aims, budget: Budget) -> _Best:
+        """The minimum and the best filled surplus, sets whole or left out, and the candidates that allow it."""
+        solution = self._solution(demands, aims, loose, budget)
+        if any(demand.replica.together is not None for demand in demands if not demand.minimum):
+            sets = choose_sets(self._gang, solution, demands)
+            return _Best(solution, sets.demands, sets.scopes, sets.fill)
         choices = solution.choices
-        return self._nodes(solution, solution.chosen(choices[0].counts, demands), choices) if choices else {}
+        if not choices:
+            return _Best(solution, [], [], ())
+        chosen = solution.chosen(choices[0].counts, demands)
+        return _Best(solution, chosen, [choice.scope for choice in choices], choices[0].fill)
 
-    def _nodes(self, solution: Solution, chosen: Sequence[Demand], choices: Sequence[Choice]) -> dict[str, str]:
-        """The nodes of the chosen demands in the cheapest of the candidates that hold them."""
-        if not choices or not chosen:
+    def _nodes(self, best: _Best) -> dict[str, str]:
+        """The nodes of what was chosen, in the cheapest of the candidates that hold it."""
+        if not best.scopes or not best.chosen:
             return {}
         used = {path[:end] for path in self._present() for end in range(len(path) + 1)}
-        layout = solution.layout(used)
-        return solution.place(solution.cheapest(choices, layout, chosen), layout, chosen)
+        layout = best.solution.layout(used)
+        scope = best.solution.cheapest(best.scopes, layout, best.chosen)
+        return best.solution.place(scope, layout, best.chosen)
 
     def _present(self) -> Iterable[Path]:
         return placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
@@ -204,15 +240,24 @@ class _Planner:
         problem = build(self._gang, self._inventory, demands, aims, loose, self._forbidden)
         return Solution(self._gang, self._inventory, problem, demands, budget)
 
-    def _preferred(self, needed: Sequence[Demand], budget: Budget) -> Aims:
+    def _preferred(self, needed: Sequence[Demand]) -> Aims:
         """The finest levels that the minimum can reach, one wish after another, each on top of those granted."""
         aims = self._required
         for depth in range(len(self._topology.levels) - 1, -1, -1):
             for scope in range(-1, len(self._gang.roles)):  # -1 is the unit
                 wish = self._wish(aims, scope, depth)
-                if wish is not None and self._solution(needed, wish, wish, budget).feasible():
+                if wish is not None and self._granted(needed, wish):
                     aims = wish
-        return self._spread_out(needed, aims, budget)
+        spread = self._gang.spread
+        wish = replace(aims, spread=True)
+        return wish if spread is not None and not spread.required and self._granted(needed, wish) else aims
+
+    def _granted(self, needed: Sequence[Demand], wish: Aims) -> bool:
+        """Whether a wish can be met; one that cannot be decided within its budget is not, and harms nothing else."""
+        try:
+            return self._solution(needed, wish, wish, self._budget(needed, wishes=True)).feasible()
+        except SearchLimit:
+            return False
 
     def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
         """The aims with one more wish: the unit's (scope -1) or a role's, at a depth; None when it has none there."""
@@ -231,18 +276,16 @@ class _Planner:
         roles = (*aims.roles[:scope], depth, *aims.roles[scope + 1 :])
         return replace(aims, roles=roles)
 
-    def _spread_out(self, needed: Sequence[Demand], aims: Aims, budget: Budget) -> Aims:
-        spread = self._gang.spread
-        if spread is None or spread.required:
-            return aims
-        wish = replace(aims, spread=True)
-        return wish if self._solution(needed, wish, wish, budget).feasible() else aims
-
-    def _budget(self, demands: Sequence[Demand]) -> Budget:
+    def _budget(self, demands: Sequence[Demand], *, wishes: bool = False) -> Budget:
+        """What a look at these demands may cost; ``wishes``: under preferred levels, which tell more classes apart."""
         shapes = {pod.shape for demand in demands for pod in demand.missing}
         roles = self._gang.roles
         kinds = {
-            (roles[d.role].required, roles[d.role].preferred, frozenset(Counter(p.shape for p in d.missing).items()))
+            (
+                roles[d.role].required,
+                roles[d.role].preferred if wishes else None,
+                frozenset(Counter(p.shape for p in d.missing).items()),
+            )
             for d in demands
         }
         if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):

@@ -1,8 +1,12 @@
 """Topologies that ship with Covey, and which one to use.
 
 Nothing is standard beyond region, zone and hostname; each preset is one vendor's labels, from broad to narrow, under
-the common names region, zone, block, subblock, rack, host. Note that AWS numbers its layers from far to near and
-Topograph its tiers from near to far.
+the common names region, zone, superblock, block, subblock, rack, subrack, host. Note that AWS numbers its layers from
+far to near and Topograph its tiers from near to far.
+
+Every tier that a vendor labels is a level of its own, and optional unless it is the finest that all of its nodes carry:
+how many tiers a node has depends on its machine type and on the fabric, and a node without one of the keys keeps the
+others.
 """
 
 from __future__ import annotations
@@ -28,9 +32,15 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "topograph",
         (
             ZONE,
-            _level("block", "fabric.topograph.run/tier-1"),
-            _level("subblock", "fabric.topograph.run/tier-0", optional=True),
-            _level("rack", "accelerator.topograph.run/domain"),
+            # A fabric has as many tiers as it has; these are all that a topology of ten levels has room for.
+            _level("tier-5", "fabric.topograph.run/tier-5", optional=True),
+            _level("tier-4", "fabric.topograph.run/tier-4", optional=True),
+            _level("tier-3", "fabric.topograph.run/tier-3", optional=True),
+            _level("superblock", "fabric.topograph.run/tier-2", optional=True),
+            _level("block", "fabric.topograph.run/tier-1", optional=True),
+            _level("subblock", "fabric.topograph.run/tier-0"),
+            _level("rack", "accelerator.topograph.run/domain", optional=True),
+            _level("subrack", "accelerator.topograph.run/sub-domain", optional=True),
             HOST,
         ),
     ),
@@ -38,9 +48,10 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "topograph-legacy",
         (
             ZONE,
-            _level("block", "network.topology.nvidia.com/spine", "network.topology.nvidia.com/core"),
-            _level("subblock", "network.topology.nvidia.com/leaf", optional=True),
-            _level("rack", "network.topology.nvidia.com/accelerator"),
+            _level("superblock", "network.topology.nvidia.com/core", optional=True),
+            _level("block", "network.topology.nvidia.com/spine", optional=True),
+            _level("subblock", "network.topology.nvidia.com/leaf"),
+            _level("rack", "network.topology.nvidia.com/accelerator", optional=True),
             HOST,
         ),
     ),
@@ -48,7 +59,7 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "kueue",
         (
             ZONE,
-            _level("block", "cloud.provider.com/topology-block"),
+            _level("block", "cloud.provider.com/topology-block", optional=True),
             _level("rack", "cloud.provider.com/topology-rack"),
             HOST,
         ),
@@ -57,7 +68,7 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "gke",
         (
             ZONE,
-            _level("block", "cloud.google.com/gce-topology-block"),
+            _level("block", "cloud.google.com/gce-topology-block", optional=True),
             _level("subblock", "cloud.google.com/gce-topology-subblock"),
             _level("host", "cloud.google.com/gce-topology-host", constants.HOSTNAME_LABEL),
         ),
@@ -66,7 +77,8 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "aws",
         (
             ZONE,
-            _level("block", "topology.k8s.aws/network-node-layer-1"),
+            _level("superblock", "topology.k8s.aws/network-node-layer-1", optional=True),
+            _level("block", "topology.k8s.aws/network-node-layer-2", optional=True),
             _level("subblock", "topology.k8s.aws/network-node-layer-3"),
             _level("rack", "topology.k8s.aws/ultraserver-id", optional=True),
             HOST,
@@ -75,8 +87,8 @@ PRESETS: Final[tuple[Topology, ...]] = (
     Topology(
         "oci",
         (
-            _level("zone", "oci.oraclecloud.com/rdma.hpc_island_id"),
-            _level("block", "oci.oraclecloud.com/rdma.network_block_id"),
+            _level("zone", "oci.oraclecloud.com/rdma.hpc_island_id", optional=True),
+            _level("block", "oci.oraclecloud.com/rdma.network_block_id", optional=True),
             _level("subblock", "oci.oraclecloud.com/rdma.local_block_id"),
             _level("rack", "oci.oraclecloud.com/host.rack_id", optional=True),
             HOST,
@@ -86,7 +98,7 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "coreweave",
         (
             REGION,
-            _level("block", "backend.coreweave.cloud/superpod"),
+            _level("block", "backend.coreweave.cloud/superpod", optional=True),
             _level("subblock", "backend.coreweave.cloud/leafgroup"),
             _level("rack", "ds.coreweave.com/nvlink.domain", optional=True),
             HOST,

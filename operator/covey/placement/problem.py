@@ -254,11 +254,7 @@ class _Builder:
         )
         view = View(
             closed=self._closed(structure, aims, forbidden),
-            closed_nodes={
-                name: self._inventory.path(self._gang.topology, name)
-                for name in self._gang.excluded_nodes
-                if name in self._inventory.nodes
-            },
+            closed_nodes=self._closed_nodes(structure),
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
         )
@@ -286,6 +282,16 @@ class _Builder:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])
 
+    def _closed_nodes(self, structure: Structure) -> Mapping[str, tuple[Path, int]]:
+        """The nodes that this gang must not use, and those that anti-affinity of others keeps free of some streams."""
+        off = dict.fromkeys(self._gang.excluded_nodes, (1 << len(structure.streams)) - 1)
+        for number, stream in enumerate(structure.streams):
+            for name in self._inventory.kept_off(stream.shape) if stream.shape.matched else ():
+                off[name] = off.get(name, 0) | 1 << number
+        path = self._inventory.path
+        known = self._inventory.nodes
+        return {name: (path(self._gang.topology, name), bits) for name, bits in off.items() if name in known}
+
     def _closed(self, structure: Structure, aims: Aims, forbidden: Collection[Path]) -> Mapping[Path, int]:
         everything = (1 << len(structure.streams)) - 1
         closed = dict.fromkeys(forbidden, everything)
@@ -295,9 +301,7 @@ class _Builder:
         tree = self._inventory.trees[self._gang.topology]
         depth = tree.topology.depth(spread.level)
         bits = sum(1 << i for i, stream in enumerate(structure.streams) if stream.follows)
-        present = {
-            path[: depth + 1] for path in placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
-        }
+        present = {path[: depth + 1] for path in placed_paths(self._gang, self._inventory, followers(self._gang))}
         for domain in tree.root.descend(depth + 1):
             full = spread.occupied.get(domain.path, 0) >= spread.max_per_domain
             if (full or not domain.real) and domain.path not in present:

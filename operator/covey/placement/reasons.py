@@ -158,7 +158,7 @@ class _Case:
         fix = lack.fix(whole=lack.sure and self._settles(role, scope, lack, domain), one=True)
         message = (
             f"{name}: no {level} has room for a replica of {size} pod{'s' * (size > 1)}"
-            f"{self._asking(shapes)}; the best, {where(domain.path)}, has room for {fits}{fix}"
+            f"{'' if lack.apart else self._asking(shapes)}; the best, {where(domain.path)}, has room for {fits}{fix}"
         )
         return self._reason(role, "replica", level, domain.path, self._satisfied(role, 0), lack, message)
 
@@ -238,7 +238,7 @@ class _Case:
         return self._bench(domain, {}) if domain is not None else Bench((), {})
 
     def _bench(self, place: DomainNode, taken: Mapping[str, Sequence[Shape]]) -> Bench:
-        return Bench(self._usable(place), taken, self._own)
+        return Bench(self._usable(place), taken, self._own, self._inventory.kept_off)
 
     def _level(self, path: Path) -> str:
         return self._solution.engine.tree.topology.levels[len(path) - 1].name
@@ -435,7 +435,7 @@ class _Case:
     def _excluded(self, role: int) -> tuple[Exclusion, ...]:
         gang, request = self._gang, self._gang.roles[role]
         levels = [level for level in ((gang.required if request.follow_unit else None), request.required) if level]
-        shapes = [pod.shape for replica in request.replicas for pod in replica.pods]
+        shapes = [pod.shape for replica in request.replicas for pod in replica.pods if pod.node is None]
         return exclusions(gang, self._inventory, shapes, levels, self._forbidden)
 
 

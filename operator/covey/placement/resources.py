@@ -25,6 +25,12 @@ BYTES: Final = frozenset({"memory", "ephemeral-storage"})
 
 Quantity = str | int | float
 
+#: The largest quantity that the API takes; what is written above it is cut down to it before it is stored.
+LARGEST: Final = 2**63 - 1
+#: Powers of ten and characters beyond which a quantity is not worked out: no API server stores such a one.
+_EXPONENT: Final = 40
+_LENGTH: Final = 64
+
 _PATTERN: Final = re.compile(r"([+-]?(?:\d+(?:\.\d*)?|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE])?)")
 _SUFFIXES: Final[Mapping[str, Fraction]] = {
     "n": Fraction(1, 10**9),
@@ -40,13 +46,15 @@ def parse_quantity(quantity: Quantity) -> Fraction:
     """The exact value of a quantity: plain, with a decimal or binary suffix, or with an exponent.
 
     Raises:
-        ValueError: when it is none.
+        ValueError: when it is none, or one that is far beyond what the API takes.
     """
     text = str(quantity).strip()
-    match = _PATTERN.fullmatch(text)
+    match = _PATTERN.fullmatch(text) if len(text) <= _LENGTH else None
     if match is None:
-        raise ValueError(f"{text!r} is not a quantity")
+        raise ValueError(f"{text[:_LENGTH]!r} is not a quantity")
     digits, exponent, suffix = match.groups()
+    if exponent and (len(exponent) > len("e+40") or abs(int(exponent[1:])) > _EXPONENT):
+        raise ValueError(f"{text!r} is out of range")
     return Fraction(digits + exponent) if exponent else Fraction(digits) * _SUFFIXES[suffix or ""]
 
 

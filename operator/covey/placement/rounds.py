@@ -102,7 +102,7 @@ def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:
         for replica in role.replicas:
             for pod in replica.pods:
                 if pod.key in nodes:
-                    inventory.hold(pod.key, nodes[pod.key], pod.shape)
+                    inventory.hold(pod.key, nodes[pod.key], pod.shape, pod.meta)
     return place(gang, nodes) if nodes else gang
 
 

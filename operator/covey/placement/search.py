@@ -171,7 +171,7 @@ class _Held:
         for demand in part:
             for pod in demand.missing:
                 self._keys.append(f"trial/{pod.key}")
-                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape)
+                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape, pod.meta)
         return place(gang, nodes)
 
     def release(self) -> None:

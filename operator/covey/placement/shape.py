@@ -1,47 +1,32 @@
 """The shape of a pod: all that decides where it may go, and nothing that tells two like pods apart.
 
 Pods of one shape are interchangeable, which is what makes exact planning affordable; so a shape leaves out what does
-not matter (names, images, most labels) and writes the rest in one canonical order.
+not matter (names, images, labels) and writes the rest in one canonical order. Labels matter where an anti-affinity term
+speaks of them; which terms do is worked out for each plan (`with_terms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
 from covey.api import constants, core
 from covey.placement import resources
-from covey.placement.model import Shape
+from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.terms import Term, Terms, is_host, terms_of
 
-#: Labels that differ from pod to pod of a role; kept only when an anti-affinity term asks for them.
-_PER_POD: Final = frozenset(
-    {
-        constants.LABEL_REPLICA,
-        constants.LABEL_INDEX,
-        constants.LABEL_ADDRESS,
-        constants.LABEL_POD_GROUP,
-        constants.LABEL_TOGETHER,
-    }
-)
+HOST_PORTS: Final = "host port"
+ANTI_AFFINITY: Final = "pod anti-affinity"
 
 
-def shape_of(pod: core.Pod, keep: Collection[str] = ()) -> Shape:
+def shape_of(pod: core.Pod) -> Shape:
     """The shape of a pod, one object for all that are equal.
 
     A pin (``metadata.name`` in a pod whose gate is gone) is left out: the pod's replacement may go elsewhere.
-
-    Args:
-        pod: the pod as stored.
-        keep: label keys that other pods' anti-affinity terms ask for; else only pods with such terms keep labels.
     """
-    terms = tuple(_canonical(term) for term in _hostname_terms(pod))
-    wanted = {requirement.key for term in terms for requirement in _expressions(term)} | set(keep)
-    labels = {
-        key: value
-        for key, value in (pod.metadata.labels or {}).items()
-        if key in wanted or (terms and key not in _PER_POD and not key.startswith(constants.TOPOLOGY_LABEL_PREFIX))
-    }
+    terms = terms_of(pod)
     return _intern(
         Shape(
             requests=tuple(sorted(resources.pod_requests(pod).items())),
@@ -49,23 +34,56 @@ def shape_of(pod: core.Pod, keep: Collection[str] = ()) -> Shape:
             node_affinity=_node_affinity(pod),
             tolerations=tuple(sorted(set(pod.spec.tolerations or ()), key=repr)),
             host_ports=_host_ports(pod),
-            anti_affinity=tuple(sorted(set(terms), key=repr)),
-            labels=tuple(sorted(labels.items())),
-            namespace=pod.metadata.namespace if labels or terms else "",
+            anti_affinity=tuple(term for term in terms if is_host(term)),
+            wide_terms=tuple(term for term in terms if not is_host(term)),
         )
     )
 
 
+def with_terms(gang: Gang, terms: Terms) -> Gang:
+    """The gang with every pod that waits told which terms speak of it: those in play, and those of the gang itself."""
+    waiting = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
+    own = Terms({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
+    if not own and not terms:
+        return gang
+    found: dict[str, Shape] = {}
+    known: dict[tuple[int, frozenset[Term]], Shape] = {}
+    for pod in waiting:
+        matched = own.matching(pod.meta) | terms.matching(pod.meta) if pod.meta is not None else None
+        if matched:
+            key = (id(pod.shape), matched)
+            if key not in known:
+                known[key] = replace(pod.shape, matched=pod.shape.matched | matched)
+            found[pod.key] = known[key]
+    return _reshaped(gang, found) if found else gang
+
+
+def _reshaped(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
+    """The gang with these shapes in place of those of the pods (by key)."""
+
+    def pods(replica: ReplicaRequest) -> tuple[PodRequest, ...]:
+        return tuple(replace(pod, shape=shapes[pod.key]) if pod.key in shapes else pod for pod in replica.pods)
+
+    def replicas(role: RoleRequest) -> tuple[ReplicaRequest, ...]:
+        return tuple(replace(replica, pods=pods(replica)) for replica in role.replicas)
+
+    return replace(gang, roles=tuple(replace(role, replicas=replicas(role)) for role in gang.roles))
+
+
 def unmodelled(pod: core.Pod) -> tuple[str, ...]:
-    """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them."""
+    """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them.
+
+    What is modelled of anti-affinity: all of it on the host, and what holders ask of broader domains. Not modelled is
+    what the pod itself asks of them, between pods of one gang above all.
+    """
     spec = pod.spec
     affinity = spec.affinity or core.Affinity()
-    anti = affinity.pod_anti_affinity.required if affinity.pod_anti_affinity else None
+    near = affinity.pod_affinity.required if affinity.pod_affinity else None
+    terms = terms_of(pod)
     found = {
-        "podAffinity": bool(affinity.pod_affinity and affinity.pod_affinity.required),
-        "podAntiAffinity": any(
-            term.topology_key != constants.HOSTNAME_LABEL or term.namespace_selector is not None for term in anti or ()
-        ),
+        **{f"podAffinity over {term.topology_key}": True for term in near or ()},
+        **{f"podAntiAffinity over {term.key}": True for term in terms if not is_host(term)},
+        "podAntiAffinity by labels of namespaces": any(not term.exact for term in terms),
         "topologySpreadConstraints": any(
             constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()
         ),
@@ -77,10 +95,16 @@ def unmodelled(pod: core.Pod) -> tuple[str, ...]:
     return tuple(name for name, present in found.items() if present)
 
 
+def cause_of_conflict(one: Shape, other: Shape) -> str | None:
+    """Why pods of these shapes may not share a host, or None: a host port of both, or anti-affinity of either."""
+    if one.host_ports and other.host_ports and ports_clash(one.host_ports, other.host_ports):
+        return HOST_PORTS
+    return ANTI_AFFINITY if _repels(one, other) or _repels(other, one) else None
+
+
 def conflict(one: Shape, other: Shape) -> bool:
-    """Whether pods of these shapes may not share a host: a host port of both, or anti-affinity of either."""
-    ports = one.host_ports and other.host_ports and ports_clash(one.host_ports, other.host_ports)
-    return bool(ports) or _repels(one, other) or _repels(other, one)
+    """Whether pods of these shapes may not share a host."""
+    return cause_of_conflict(one, other) is not None
 
 
 def exclusive(shape: Shape) -> bool:
@@ -128,66 +152,5 @@ def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
     return tuple(sorted(ports))
 
 
-def _hostname_terms(pod: core.Pod) -> tuple[core.PodAffinityTerm, ...]:
-    """The terms that concern the host; one with a null selector matches no pod and says nothing."""
-    affinity = pod.spec.affinity
-    required = affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else None
-    return tuple(
-        term
-        for term in required or ()
-        if term.topology_key == constants.HOSTNAME_LABEL and term.label_selector is not None
-    )
-
-
-def _canonical(term: core.PodAffinityTerm) -> core.PodAffinityTerm:
-    """The same term, hashable: labels to match become expressions, in order."""
-    selector = term.label_selector or core.LabelSelector()
-    expressions = {
-        *(
-            core.Requirement(key=key, operator="In", values=(value,))
-            for key, value in (selector.match_labels or {}).items()
-        ),
-        *(selector.match_expressions or ()),
-    }
-    ordered = tuple(sorted(expressions, key=repr))
-    return core.PodAffinityTerm(
-        topology_key=term.topology_key,
-        label_selector=core.LabelSelector(match_expressions=ordered),
-        namespaces=tuple(sorted(term.namespaces or ())) or None,
-        # Namespaces' labels are not known here; all namespaces is the safe reading, and `unmodelled` says so.
-        namespace_selector=core.LabelSelector() if term.namespace_selector is not None else None,
-    )
-
-
-def _expressions(term: core.PodAffinityTerm) -> tuple[core.Requirement, ...]:
-    return (term.label_selector.match_expressions or ()) if term.label_selector else ()
-
-
 def _repels(one: Shape, other: Shape) -> bool:
-    return any(_term_matches(term, one.namespace, other) for term in one.anti_affinity)
-
-
-def _term_matches(term: core.PodAffinityTerm, namespace: str, other: Shape) -> bool:
-    if term.label_selector is None:  # a null selector matches no pod
-        return False
-    if term.namespace_selector is None and other.namespace not in (term.namespaces or (namespace,)):
-        return False
-    if not other.namespace and not other.labels:
-        return False  # a shape that keeps no labels is not known to match
-    labels = dict(other.labels)
-    return all(_matches(requirement, labels) for requirement in _expressions(term))
-
-
-def _matches(requirement: core.Requirement, labels: dict[str, str]) -> bool:
-    value = labels.get(requirement.key)
-    match requirement.operator:
-        case "In":
-            return value is not None and value in (requirement.values or ())
-        case "NotIn":
-            return value is None or value not in (requirement.values or ())
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return False
+    return any(term in other.matched for term in one.anti_affinity)

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from covey.placement.inventory import NodeState
 from covey.placement.model import Shape
 from covey.placement.resources import rank, text
-from covey.placement.shape import conflict
+from covey.placement.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
+
+#: What is said of pods that find room, but not among those who are there.
+_KEPT_OFF: Final = {
+    HOST_PORTS: "for {} a host port that is asked for is taken on every node there with room",
+    ANTI_AFFINITY: "pod anti-affinity keeps {} off every node there with room",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +25,8 @@ class Shortage:
     ``nodes`` counts the pods for which no usable node is left at all, ``pods`` the others that lack anything.
     ``large``: some of them would find no room even on nodes that all strangers have left.
     ``sure``: that much of the one resource on the nodes there is all that is missing, for all pods that were asked for.
+    ``apart``: so many pods lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off
+    (a host port, anti-affinity).
     """
 
     resource: str | None
@@ -27,15 +36,17 @@ class Shortage:
     pods: int = 0
     large: bool = False
     sure: bool = False
+    apart: int = 0
+    cause: str | None = None
 
     @property
     def size(self) -> tuple[int, int]:
         """Comparable: the smaller shortage is the nearer fix."""
-        return (self.nodes, self.short)
+        return (self.nodes + self.apart, self.short)
 
     def plus(self, other: Shortage) -> Shortage:
         """Both together; what the other lacks of another resource is not counted, but makes it unsure."""
-        if self.resource is None and not self.nodes:
+        if self.resource is None and not self.nodes and not self.apart:
             return replace(other, sure=(self.sure or not self.pods) and other.sure)
         same = other.resource in (self.resource, None)
         return Shortage(
@@ -45,7 +56,9 @@ class Shortage:
             self.nodes + other.nodes,
             self.pods + other.pods,
             self.large or other.large,
-            self.sure and same and not other.nodes and (other.sure or not other.pods),
+            self.sure and same and not other.nodes and not other.apart and (other.sure or not other.pods),
+            self.apart + other.apart,
+            self.cause or other.cause,
         )
 
     def scaled(self, times: int, by: int) -> Shortage:
@@ -55,6 +68,7 @@ class Shortage:
             short=self.short * times // by,
             nodes=self.nodes * times // by,
             pods=self.pods * times // by,
+            apart=self.apart * times // by,
             sure=False,
         )
 
@@ -65,6 +79,8 @@ class Shortage:
             whole: with it the whole minimum fits, as far as this shortage is concerned.
             one: the sentence is about a single replica, for which what is missing is true whatever else is.
         """
+        if self.apart:
+            return f"; {_KEPT_OFF[self.cause or ANTI_AFFINITY].format(_pods(self.apart))}"
         amount = f"{text(self.resource, self.short)} {self.resource}" if self.resource is not None else ""
         if self.sure and whole:
             return f"; {text(self.resource or '', self.short)} more {self.resource} there would do"
@@ -80,6 +96,10 @@ class Shortage:
         return f"; {amount} {'is' if self.short == 1 else 'are'} missing there" if self.large and amount else ""
 
 
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count > 1)}"
+
+
 class Bench:
     """Copies of the free capacity of some nodes, on which pods are tried."""
 
@@ -88,14 +108,21 @@ class Bench:
         nodes: Iterable[NodeState],
         taken: Mapping[str, Sequence[Shape]],
         own: Mapping[str, Sequence[Shape]] | None = None,
+        kept_off: Callable[[Shape], Collection[str]] = lambda _shape: (),
     ) -> None:
-        """Take the nodes as they are after ``taken``; ``own`` are bound pods of the gang, which stay as well."""
+        """Take the nodes as they are after ``taken``.
+
+        ``own`` are bound pods of the gang, which stay as well; ``kept_off`` names the nodes that others keep free of a
+        shape from afar.
+        """
         self._nodes = list(nodes)
+        self._kept_off = kept_off
         self._free: dict[str, dict[str, int]] = {}
         #: What is there for the gang when all others have left.
         self._could: dict[str, dict[str, int]] = {}
         self._on: dict[str, list[Shape]] = {}
-        self._usable: dict[Shape, list[str]] = {}
+        #: The nodes that a shape may use, each with what keeps it off there.
+        self._usable: dict[Shape, list[tuple[str, str | None]]] = {}
         for node in self._nodes:
             self._free[node.name], self._could[node.name] = dict(node.free), dict(node.allocatable)
             self._on[node.name] = list(taken.get(node.name, ()))
@@ -107,7 +134,7 @@ class Bench:
     def copy(self) -> Bench:
         """Another one in the same state."""
         found = Bench((), {})
-        found._nodes, found._usable = self._nodes, self._usable
+        found._nodes, found._usable, found._kept_off = self._nodes, self._usable, self._kept_off
         found._free = {name: dict(free) for name, free in self._free.items()}
         found._could = {name: dict(could) for name, could in self._could.items()}
         found._on = {name: list(on) for name, on in self._on.items()}
@@ -117,12 +144,15 @@ class Bench:
         """What is missing for these pods, each put where the least is missing. Uses the capacity up."""
         missing: dict[str, int] = {}
         asked: dict[str, int] = {}
-        nowhere = pods = 0
+        nowhere = pods = apart = 0
         large = False
+        cause: str | None = None
         for shape in shapes:
-            node = self._best(shape)
+            node, kept = self._best(shape)
             if node is None:
-                nowhere += 1
+                nowhere += kept is None
+                apart += kept is not None
+                cause = cause or kept
                 continue
             free = self._free[node]
             short = {name: value - free.get(name, 0) for name, value in shape.requests if free.get(name, 0) < value}
@@ -143,7 +173,9 @@ class Bench:
             nowhere,
             pods,
             large,
-            sure=len(missing) == 1 and not nowhere and not large,
+            sure=len(missing) == 1 and not nowhere and not apart and not large,
+            apart=apart,
+            cause=cause,
         )
 
     def _can(self, node: str, shape: Shape) -> bool:
@@ -151,14 +183,32 @@ class Bench:
         could = self._could[node]
         return all(value <= could.get(name, 0) for name, value in shape.requests)
 
-    def _best(self, shape: Shape) -> str | None:
+    def _best(self, shape: Shape) -> tuple[str | None, str | None]:
+        """The node where the least is missing; or None, and what keeps the pod off the nodes that have room."""
         usable = self._usable.get(shape)
         if usable is None:
+            afar = self._kept_off(shape)
             usable = self._usable[shape] = [
-                node.name for node in self._nodes if node.static_cause(shape) is None and node.conflict(shape) is None
+                (node.name, ANTI_AFFINITY if node.name in afar else node.conflict(shape))
+                for node in self._nodes
+                if node.static_cause(shape) is None
             ]
-        usable = [name for name in usable if not any(conflict(shape, other) for other in self._on[name])]
-        return min(usable, key=lambda name: self._gap(name, shape), default=None)
+        here = [(name, cause or self._among(name, shape)) for name, cause in usable]
+        free = [name for name, cause in here if cause is None]
+        best = min(free, key=lambda name: self._gap(name, shape), default=None)
+        if best is None or self._short(best, shape):
+            kept = next((cause for name, cause in here if cause is not None and not self._short(name, shape)), None)
+            if kept is not None:
+                return None, kept
+        return best, None
+
+    def _among(self, node: str, shape: Shape) -> str | None:
+        """What keeps a pod off those of its gang that were put onto a node."""
+        return next((cause for other in self._on[node] if (cause := cause_of_conflict(shape, other))), None)
+
+    def _short(self, node: str, shape: Shape) -> bool:
+        free = self._free[node]
+        return any(free.get(name, 0) < value for name, value in shape.requests)
 
     def _gap(self, node: str, shape: Shape) -> tuple[bool, float, float, str]:
         free, gap, left = self._free[node], 0.0, 0.0

@@ -12,8 +12,9 @@ from covey.placement.domains import DomainNode
 from covey.placement.engine import Engine
 from covey.placement.fill import Growth, fill_key, fullest
 from covey.placement.inventory import Inventory
-from covey.placement.layout import Layout, Prices, counted_depths, natural
+from covey.placement.layout import Layout, counted_depths, natural
 from covey.placement.model import Gang, Path
+from covey.placement.prices import Prices
 from covey.placement.problem import Problem, host_depth
 from covey.placement.request import Demand, admitted_counts
 from covey.placement.structure import Structure
@@ -97,28 +98,25 @@ class Solution:
         most = max((choice.counts for choice in found), default=())
         return [choice for choice in found if choice.counts == most]
 
-    def cheapest(self, choices: Sequence[Choice], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
+    def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
         """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
-        if len(choices) == 1:
-            return choices[0].scope
-        shift = layout.prices.number_shift
+        if len(scopes) == 1:
+            return scopes[0]
         by_class = self.problem.base(chosen)
         target = tuple(by_class[kind] for kind in self.order)
+        layout.look_at(scopes, target)
         above: dict[Path, int] = {}
-        ranked: dict[tuple[int, ...], list[Choice]] = {}
-        for choice in choices:
-            price = layout.price(choice.scope, target)
-            rest = price & ((1 << shift) - 1)
-            key = (price >> shift, _broken(choice.scope, above), rest, layout.prices.free(choice.scope))
-            ranked.setdefault(key, []).append(choice)
-        best = min(ranked[min(ranked)], key=lambda choice: [natural(value) for value in choice.scope.path])
-        return best.scope
+        ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
+        for scope in scopes:
+            domains, rest = layout.prices.split(layout.price(scope, target))
+            key = (domains, _broken(scope, above), rest, layout.prices.free(scope))
+            ranked.setdefault(key, []).append(scope)
+        return min(ranked[min(ranked)], key=lambda scope: [natural(value) for value in scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
         counted = counted_depths(self.engine, self._host)
-        pods = sum(stream.cap for stream in self.problem.structure.streams)
-        return Layout(self.engine, self.problem.view, Prices(self.engine, used, pods, counted), counted)
+        return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
 
     def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """The minimum and so many further replicas of each role."""

@@ -401,7 +401,7 @@ class Admission:
         for each in assignments:
             pod = self._cache.index.pod(each.pod)
             good = pod is not None and podstate.counts(pod) and podstate.obstacle(pod) is None
-            if pod is None or not good or self._cache.capacity.room.fits(self._cache.capacity.shape(pod), each.node):
+            if pod is None or not good or self._cache.capacity.refusal(pod, each.node):
                 for other in held:
                     self._cache.unassume(other.pod.metadata.uid)
                 return None

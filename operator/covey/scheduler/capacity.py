@@ -41,7 +41,7 @@ class Capacity:
         self._reserved_at: dict[str, str] = {}
         self._planning = Inventory()
         self._queued: list[_Change] | None = None
-        self._held: dict[str, tuple[str, Shape]] = {}
+        self._held: dict[str, tuple[str, Shape, core.Meta]] = {}
         #: Of every pod that was taken over: its spec and shape, once somebody has asked for them.
         self._shapes: dict[str, tuple[core.PodSpec, Shape] | None] = {}
 
@@ -119,10 +119,14 @@ class Capacity:
         for uid in aside:
             self.room.release(uid)
         try:
-            return self.room.fits(self.shape(pod), node)
+            return self.refusal(pod, node)
         finally:
             for uid in aside:
                 self.room.hold(uid, *self._held[uid])
+
+    def refusal(self, pod: core.Pod, node: str) -> str | None:
+        """Why a pod could not go to a node now, or None."""
+        return self.room.fits(self.shape(pod), node, pod.metadata)
 
     def reserved_away(
         self, pod: core.Pod, node: str, shape: Shape | None = None, without: Iterable[str] = ()
@@ -141,10 +145,13 @@ class Capacity:
         for name, amount in shape.requests:
             if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
                 return f"{name} is reserved for admitted gangs"
-        if not shape.host_ports:
-            return None
-        if any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
+        if shape.host_ports and any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
             return "a host port is reserved for admitted gangs"
+        for uid, each in kept.items():
+            # kube-scheduler would refuse the pin: to it a pod that is not bound yet has no neighbours.
+            theirs = any(term.matches(pod.metadata) for term in each.anti_affinity)
+            if theirs or any(term.matches(self._held[uid][2]) for term in shape.anti_affinity):
+                return "anti-affinity keeps it apart from a pod of an admitted gang"
         return None
 
     @contextmanager
@@ -163,10 +170,11 @@ class Capacity:
     def _hold(self, uid: str, node: str, pod: core.Pod) -> str | None:
         shape = self.shape(pod)
         before = self._held.get(uid)
-        if before is not None and before[0] == node and before[1] == shape:
+        meta = pod.metadata
+        if before is not None and before[:2] == (node, shape) and before[2].labels == meta.labels:
             return None
-        self._held[uid] = (node, shape)
-        self._apply(lambda inventory: inventory.hold(uid, node, shape))
+        self._held[uid] = (node, shape, meta)
+        self._apply(lambda inventory: inventory.hold(uid, node, shape, meta))
         return before[0] if before else None
 
     def _release(self, uid: str) -> str | None:

@@ -134,10 +134,13 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
 def occupied(
     units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
 ) -> Mapping[Path, int]:
-    """How many units lie in each domain of a level, by the places of their pods, decided ones too."""
+    """How many units lie in each domain of a level, by the places of their pods, decided ones too.
+
+    A unit is spread, so it lies where the roles lie that follow it.
+    """
     count: dict[Path, int] = {}
     for unit in units:
-        nodes = {gangs.place_of(pod, assumed) for pod in unit.pods()} - {None}
+        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
         for path in {path_of(node)[:depth] for node in nodes if node}:
             if path:
                 count[path] = count.get(path, 0) + 1

@@ -122,7 +122,6 @@ def _role(
         # What holds for each replica stands on the replicas' own groups; they all say the same.
         own = [_levels(replica.group, topology) for replica in role.replicas]
         required, preferred = next((each for each in own if each != (None, None)), (required, preferred))
-    constraints = role.group.spec.scheduling_constraints
     return RoleRequest(
         name=role.name,
         minimum=role.minimum,
@@ -130,7 +129,7 @@ def _role(
         replicas=tuple(_replica(replica, shape, around.assumed) for replica in plannable),
         required=required,
         preferred=preferred,
-        follow_unit=constraints.follow_unit if constraints else True,
+        follow_unit=role.follows,
         missing=first if len(plannable) < role.minimum else None,
     )
 
@@ -142,6 +141,7 @@ def _replica(replica: Replica, shape: Callable[[core.Pod], Shape], assumed: Mapp
             number(pod.metadata.label(LABEL_INDEX), position),
             shape(pod),
             place_of(pod, assumed),
+            pod.metadata,
         )
         for position, pod in enumerate(replica.pods)
     )

@@ -110,7 +110,7 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
         *_preferences(unit, decision.topology, path_of),
     ]
     gang = [role for role in unit.roles if role.minimum]
-    nodes = [node for role in unit.roles if _follows(role) for node in _nodes(role.replicas)]
+    nodes = [node for role in unit.roles if role.follows for node in _nodes(role.replicas)]
     if unit.root.kind == "PodGroup":
         pods = list(unit.pods())
         return Facts(unit.root, said, sum(map(placed, pods)), sum(map(podstate.bound, pods)), nodes, decision)
@@ -203,7 +203,7 @@ def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> li
     minimum = [(role, minimum_replicas(role, placed)) for role in unit.roles]
     scopes: list[tuple[str, str, list[list[str]]]] = []
     if level := _preferred(topology, unit.root):
-        following = [replica for role, replicas in minimum if _follows(role) for replica in replicas]
+        following = [replica for role, replicas in minimum if role.follows for replica in replicas]
         scopes.append(("unit", level, [_nodes(following)]))
     for role, replicas in minimum:
         groups = [*(replica.group for replica in role.replicas if role.composite), role.group]
@@ -222,11 +222,6 @@ def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> li
     ]
     reason = "Preferred" if not missed else "NotReached"
     return [Said(TOPOLOGY_SATISFIED, not missed, reason, "; ".join(missed) or "every preferred level is reached")]
-
-
-def _follows(role: Role) -> bool:
-    """The role lies in its unit's domain."""
-    return (role.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
 
 
 def _preferred(topology: Topology, group: core.Group) -> str | None:

@@ -66,6 +66,11 @@ class Role:
         """Each replica has a group of its own."""
         return self.group.kind == "CompositePodGroup"
 
+    @property
+    def follows(self) -> bool:
+        """The role lies in its unit's domain."""
+        return (self.group.spec.scheduling_constraints or core.SchedulingConstraints()).follow_unit
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -95,6 +100,10 @@ class Unit:
     def pods(self) -> Iterable[core.Pod]:
         """Every pod that stands for a place."""
         return (pod for role in self.roles for replica in role.replicas for pod in replica.pods)
+
+    def followers(self) -> Iterable[core.Pod]:
+        """Every pod of the roles that lie in the unit's domain."""
+        return (pod for role in self.roles if role.follows for replica in role.replicas for pod in replica.pods)
 
     def all_there(self) -> bool:
         """Every role and replica that its controller means to create exists with all its pods."""

@@ -153,7 +153,7 @@ def test_standard_input_is_named_so() -> None:
         ([pod("p")], "holds no Node"),
         ([{"apiVersion": "v1", "kind": "Node", "metadata": {}}], "items[0].metadata.name: is missing"),
         ([{"apiVersion": "v1", "kind": "Node", "metadata": {"name": 5}}], "items[0].metadata.name: expected a string"),
-        ([node("n", 0) | {"status": {"allocatable": {"cpu": "many"}}}], "items[0].status.allocatable: 'many'"),
+        ([node("n", 0) | {"status": {"allocatable": {"cpu": "many"}}}], "items[0].status.allocatable[cpu]: 'many'"),
         ([node("n", 0) | {"status": {"allocatable": [1]}}], "items[0].status.allocatable: expected an object"),
         ([node("n", taints="x")], "items[0].spec.taints: expected a list"),
     ],
@@ -222,3 +222,71 @@ def test_several_topologies_and_none_marked(tmp_path: Path) -> None:
     file = write(tmp_path / "topology.json", [topology("one"), topology("two")])
     said = refused("-f", EXAMPLES / "router.yaml", "--nodes", NODES, "--topology", file)
     assert "several ClusterTopologies and none marked default" in said
+
+
+GPU = "nvidia.com/gpu"
+#: Requests and limits, and what is said of them.
+QUANTITIES = {
+    "a negative request": ({"requests": {GPU: "-1"}}, f"requests[{GPU}]: -1 is negative; write 0 or more"),
+    "half a device": ({"limits": {GPU: "500m"}}, f"limits[{GPU}]: 500m is not a whole number"),
+    "more than its limit": (
+        {"requests": {"cpu": "2"}, "limits": {"cpu": "1500m"}},
+        "requests[cpu]: 2 is above the limit 1500m",
+    ),
+    "fewer devices than their limit": (
+        {"requests": {GPU: 1}, "limits": {GPU: 2}},
+        f"requests[{GPU}]: 1 is not the limit 2",
+    ),
+    "a power beyond all": ({"requests": {"memory": "1e99999999"}}, "requests[memory]: '1e99999999' is out of range"),
+    "a fraction beyond all": ({"requests": {"cpu": "1e-99999999"}}, "requests[cpu]: '1e-99999999' is out of range"),
+    "more than the API takes": ({"requests": {"memory": "9E"}, "limits": {"memory": "10E"}}, "10E is more than 9223"),
+    "not a number": ({"requests": {"cpu": float("nan")}}, "is not valid JSON: NaN is not a number"),
+    "infinity": ({"limits": {"cpu": float("inf")}}, "is not valid JSON: Infinity is not a number"),
+    "a number without end": ({"requests": {"cpu": "9" * 100_000}}, "is not a quantity"),
+}
+
+
+def asking(resources: dict[str, Any]) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "x", "resources": resources}]}
+
+
+@pytest.mark.parametrize("case", QUANTITIES)
+@pytest.mark.parametrize("where", ["manifest", "pods", "sidecar", "pod level"])
+def test_quantities_that_the_api_server_denies(tmp_path: Path, case: str, where: str) -> None:
+    resources, words = QUANTITIES[case]
+    nodes = write(tmp_path / "nodes.json", cluster(1))
+    spec = asking(resources)
+    if where == "sidecar":
+        spec = asking({}) | {"initContainers": spec["containers"]}
+    if where == "pod level":
+        spec = asking({}) | {"resources": resources}
+    if where == "pods":
+        file = write(tmp_path / "pods.json", [pod("p", "n0") | {"spec": {**spec, "nodeName": "n0"}}])
+        said = refused("-f", EXAMPLES / "router.yaml", "--nodes", nodes, "--pods", file)
+    else:
+        wanted = role("w") | {"template": {"spec": spec}}
+        said = refused("-f", write(tmp_path / "in.json", [inference("llm", wanted)]), "--nodes", nodes)
+    assert words in said
+    assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [
+        ("-1", "-1 is negative"),
+        ("1500m", "1500m is not a whole number"),
+        ("1e99999999", "'1e99999999' is out of range"),
+    ],
+)
+def test_what_no_node_can_have(tmp_path: Path, amount: str, words: str) -> None:
+    wrong = node("n", 0) | {"status": {"allocatable": {"cpu": 8, GPU: amount}}}
+    nodes = write(tmp_path / "nodes.json", [wrong])
+    assert f"status.allocatable[{GPU}]: {words}" in refused("-f", EXAMPLES / "router.yaml", "--nodes", nodes)
+
+
+@pytest.mark.parametrize("number", [".nan", ".inf", "-.inf", "1.0e+999"])
+def test_numbers_that_json_does_not_have(tmp_path: Path, number: str) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text(f"apiVersion: v1\nkind: Node\nmetadata: {{name: n}}\nstatus:\n  allocatable: {{cpu: {number}}}\n")
+    said = refused("-f", EXAMPLES / "router.yaml", "--nodes", file)
+    assert f"is not valid YAML at line 5, column 22: {number} is not a number" in said

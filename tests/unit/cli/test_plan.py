@@ -198,6 +198,16 @@ def test_units_are_spread_over_domains(files: Any) -> None:
     assert sorted(racks) == ["r0", "r1"]
 
 
+def test_a_role_that_does_not_follow_takes_no_share_of_the_spread(files: Any) -> None:
+    """The router of the first unit runs where the second unit goes."""
+    nodes = cluster(1, 2)
+    router = role("router", gpus=0, topology={"followUnit": False})
+    router["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": nodes[1]["metadata"]["name"]}
+    spread = {"level": "rack", "mode": "Required"}
+    answer = plan(*files(nodes, inference("llm", role("w"), router, replicas=2, spread=spread)))
+    assert [unit["admitted"] for unit in workload(answer, "llm")["units"]] == [True, True]
+
+
 def test_a_role_that_does_not_follow_is_left_out_of_the_units_placement(files: Any) -> None:
     nodes = [*cluster(1, blocks=2), node("plain", 0)]
     router = role("router", 1, 0, gpus=0, topology={"followUnit": False})

@@ -19,10 +19,10 @@ from covey.placement.model import (
     Spread,
 )
 from oracle import facts
-from oracle.build import TOPOLOGY, WHOLE, case, full, nodes, role
-from oracle.case import Case
+from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
+from oracle.case import Case, Hold
 from oracle.checker import check, placement_of, violations
-from oracle.instances import alone, node, shape
+from oracle.instances import node, shape
 
 FLOOR = nodes(blocks=2, racks=2, per_rack=3)
 PREFILL = role("prefill", size=2, minimum=1, desired=2, required="rack")
@@ -170,7 +170,6 @@ def test_a_node_that_may_be_used(found: core.Node, wants: object) -> None:
 
 PORT = replace(shape(1), host_ports=(("0.0.0.0", "TCP", 80),))
 BOUND_TO = replace(shape(1), host_ports=(("10.0.0.1", "TCP", 80),))
-LONELY = shape(1, **alone("a"))
 
 
 @pytest.mark.parametrize(
@@ -180,11 +179,6 @@ LONELY = shape(1, **alone("a"))
         (PORT, BOUND_TO, False),
         (BOUND_TO, replace(shape(1), host_ports=(("10.0.0.2", "TCP", 80),)), True),
         (PORT, replace(shape(1), host_ports=(("0.0.0.0", "UDP", 80),)), True),
-        (LONELY, LONELY, False),
-        (LONELY, replace(LONELY, requests=shape(2).requests), False),
-        (LONELY, shape(1, **alone("b")), True),
-        (LONELY, replace(LONELY, namespace="other"), True),
-        (LONELY, shape(1), True),
     ],
 )
 def test_two_pods_on_one_node(one: object, other: object, *, allowed: bool) -> None:
@@ -192,6 +186,55 @@ def test_two_pods_on_one_node(one: object, other: object, *, allowed: bool) -> N
     assert (violations(pair, {"a-0-0": "b0-r0-n0", "b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
     alone_there = pair.placed({"a-0-0": "b0-r0-n0"})
     assert (violations(alone_there, {"b-0-0": "b0-r0-n0"}, "minimum") == []) is allowed
+
+
+def pod(app: str, away_from: str | None = None, namespace: str = "default") -> core.Pod:
+    """A pod of an app that keeps away from the pods of another on the host, if that is said."""
+    selector = core.LabelSelector(match_labels={"app": away_from or ""})
+    term = core.PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=selector)
+    affinity = core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,))) if away_from else None
+    resources = core.Resources(requests={"nvidia.com/gpu": 1, "cpu": "1", "memory": "1Gi"})
+    spec = core.PodSpec(containers=(core.Container(resources=resources),), affinity=affinity)
+    return core.Pod(metadata=core.Meta(namespace=namespace, labels={"app": app}), spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "allowed"),
+    [
+        (pod("a", "a"), pod("a", "a"), False),
+        (pod("a", "b"), pod("b"), False),
+        (pod("a", "b"), pod("b", "c"), False),
+        (pod("a", "a"), pod("b"), True),
+        (pod("a", "b"), pod("b", namespace="other"), True),
+    ],
+)
+def test_anti_affinity_on_one_node(one: core.Pod, other: core.Pod, *, allowed: bool) -> None:
+    written = {"a-0-0": one, "b-0-0": other}
+    pair = replace(case(nodes(), [role("a", wants=shape(1)), role("b", wants=shape(1))]), pods=written)
+    assert (violations(pair, dict.fromkeys(written, "b0-r0-n0"), "minimum") == []) is allowed
+    for first, second in (("a-0-0", "b-0-0"), ("b-0-0", "a-0-0")):
+        found = violations(pair.placed({first: "b0-r0-n0"}), {second: "b0-r0-n0"}, "minimum")
+        assert (found == []) is allowed
+
+
+def test_what_a_pod_asks_for_is_counted_from_the_pod() -> None:
+    written = replace(case(nodes(), [role("a", wants=shape(2))]), pods={"a-0-0": pod("a")})
+    rejected(written, {"a-0-0": "b0-r0-n0"}, "the planner counts")
+
+
+def test_a_stranger_keeps_pods_off_all_nodes_that_share_a_label() -> None:
+    hermit = pod("b", "a")
+    assert hermit.spec.affinity is not None
+    assert hermit.spec.affinity.pod_anti_affinity is not None
+    (term,) = hermit.spec.affinity.pod_anti_affinity.required or ()
+    wide = core.PodAffinityTerm(topology_key=RACKS, label_selector=term.label_selector)
+    affinity = core.Affinity(pod_anti_affinity=core.PodAffinity(required=(wide,)))
+    hermit = core.Pod(metadata=hermit.metadata, spec=core.PodSpec(affinity=affinity))
+    floor = nodes(racks=2, per_rack=2)
+    holds = [Hold("hermit", "b0-r0-n0", shape(), hermit)]
+    written = replace(case(floor, [role("a", wants=shape(1))], holds=holds), pods={"a-0-0": pod("a")})
+    rejected(written, {"a-0-0": "b0-r0-n1"}, "kept off the domain")
+    assert violations(written, {"a-0-0": "b0-r1-n0"}, "minimum") == []
 
 
 def rejected(found: Case, layout: Mapping[str, str], complaint: str, phase: str = "minimum") -> None:

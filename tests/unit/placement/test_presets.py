@@ -10,7 +10,25 @@ from covey.placement.model import Topology
 from covey.placement.presets import PRESETS, choose, detect, topology_of
 from unit.placement.builders import make_node
 
-NAMES = {"region", "zone", "block", "subblock", "rack", "host"}
+ORDER = (
+    *("region", "zone", "tier-5", "tier-4", "tier-3"),
+    *("superblock", "block", "subblock", "rack", "subrack", "host"),
+)
+#: What the API lets a ClusterTopology have.
+MOST_LEVELS = 10
+#: Every key that a vendor's nodes may carry, from far to near.
+TIERS = {
+    "aws": [
+        *(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)),
+        "topology.k8s.aws/ultraserver-id",
+    ],
+    "topograph": [
+        *(f"fabric.topograph.run/tier-{tier}" for tier in (5, 4, 3, 2, 1, 0)),
+        "accelerator.topograph.run/domain",
+        "accelerator.topograph.run/sub-domain",
+    ],
+    "topograph-legacy": [f"network.topology.nvidia.com/{tier}" for tier in ("core", "spine", "leaf", "accelerator")],
+}
 
 
 def own_labels(preset: Topology) -> dict[str, str]:
@@ -25,9 +43,31 @@ def test_each_preset_is_detected_from_its_labels(preset: Topology) -> None:
 @pytest.mark.parametrize("preset", PRESETS, ids=lambda preset: preset.name)
 def test_levels_have_the_common_names_from_broad_to_narrow(preset: Topology) -> None:
     names = [level.name for level in preset.levels]
-    assert set(names) <= NAMES
-    order = ["region", "zone", "block", "subblock", "rack", "host"]
-    assert names == sorted(names, key=order.index)
+    assert set(names) <= set(ORDER)
+    assert names == sorted(names, key=ORDER.index)
+    assert len(set(names)) == len(names) <= MOST_LEVELS
+
+
+def preset_of(name: str) -> Topology:
+    return next(preset for preset in PRESETS if preset.name == name)
+
+
+@pytest.mark.parametrize("name", TIERS)
+def test_every_tier_is_a_level_of_its_own(name: str) -> None:
+    path = path_of(preset_of(name), {key: key for key in TIERS[name]})
+    assert [value for value in path if value is not None] == TIERS[name]
+
+
+@pytest.mark.parametrize(("name", "key"), [(name, key) for name, keys in TIERS.items() for key in keys])
+def test_a_node_that_lacks_a_tier_keeps_the_others(name: str, key: str) -> None:
+    rest = [other for other in TIERS[name] if other != key]
+    path = path_of(preset_of(name), {other: other for other in rest})
+    assert [value for value in path if value is not None] == rest
+
+
+@pytest.mark.parametrize("preset", PRESETS[:-1], ids=lambda preset: preset.name)
+def test_only_the_finest_tier_that_all_nodes_carry_is_not_optional(preset: Topology) -> None:
+    assert sum(not level.optional for level in preset.levels if level.name != "host") == 1
 
 
 def test_the_labels_that_most_nodes_carry_win() -> None:
@@ -44,10 +84,10 @@ def test_nodes_without_any_known_label_have_no_preset() -> None:
 
 
 def test_the_first_key_present_gives_the_value() -> None:
-    legacy = next(preset for preset in PRESETS if preset.name == "topograph-legacy")
-    labels = {"network.topology.nvidia.com/core": "c", "network.topology.nvidia.com/accelerator": "a"}
-    assert path_of(legacy, labels) == (None, "c", None, "a", None)
-    assert path_of(legacy, labels | {"network.topology.nvidia.com/spine": "s"})[1] == "s"
+    labels = {"kubernetes.io/hostname": "name", "cloud.google.com/gce-topology-host": "machine"}
+    assert path_of(preset_of("gke"), labels) == (None, None, None, "machine")
+    del labels["cloud.google.com/gce-topology-host"]
+    assert path_of(preset_of("gke"), labels)[-1] == "name"
 
 
 def resource(name: str) -> core.ClusterTopology:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from covey.api import core
 from covey.placement.certificate import check_certificate
 from covey.placement.inventory import Inventory
 from covey.placement.model import Bound, Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum
+from covey.placement.shape import shape_of
 from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
@@ -165,3 +169,55 @@ def test_the_certificate_bounds_every_candidate() -> None:
     assert check_certificate(gang, inventory, partial) is False
     inventory.set_node(make_node("more", labels={"zone": "z", "block": "b1"}))
     assert check_certificate(gang, inventory, refusal) is False
+
+
+PORT = (("0.0.0.0", "TCP", 8080),)
+
+
+@pytest.mark.parametrize("rules", [{}, {"required": "rack"}, {"required": "rack", "size": 2}])
+def test_a_host_port_that_is_taken_is_told_and_not_the_gpus(rules: dict[str, Any]) -> None:
+    """The node with room has the port taken; the other is full."""
+    inventory = make_inventory({"r1": [8, 0]})
+    inventory.hold("x", "b-r1-n0", make_shape(0, host_ports=PORT))
+    refusal = refuse(make_gang(make_role("w", 1, shape=make_shape(4, host_ports=PORT), **rules)), inventory)
+    assert "a host port that is asked for is taken on every node there with room" in refusal.message
+    assert "gpu" not in refusal.message
+    (reason,) = refusal.reasons
+    assert reason.resource is None
+    assert [(each.cause, each.nodes) for each in reason.excluded] == [("host port", 1)]
+
+
+def test_a_host_port_that_its_own_pods_share_is_told() -> None:
+    gang = make_gang(make_role("w", 4, shape=make_shape(1, host_ports=PORT)))
+    refusal = refuse(gang, make_inventory({"r1": [8, 8]}))
+    assert refusal.message == (
+        "w: room for 2 of 4 replicas in the cluster, all of it; "
+        "for 2 pods a host port that is asked for is taken on every node there with room"
+    )
+
+
+@pytest.mark.parametrize("key", ["kubernetes.io/hostname", "rack"])
+def test_anti_affinity_is_told_and_not_the_gpus(key: str) -> None:
+    """A stranger wants none of ours on its node, or in its rack."""
+    meta = core.Meta(name="p", namespace="ns", labels={"app": "w"})
+    selector = core.LabelSelector(match_labels={"app": "w"})
+    term = core.PodAffinityTerm(topology_key=key, label_selector=selector)
+    affinity = core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))
+    stranger = core.Pod(metadata=core.Meta(name="s", namespace="ns"), spec=core.PodSpec(affinity=affinity))
+    inventory = make_inventory({"r1": [8], "r2": [0]})
+    inventory.hold("s", "b-r1-n0", shape_of(stranger), stranger.metadata)
+    role = make_role("w", 1, shape=make_shape(4))
+    pod = replace(role.replicas[0].pods[0], meta=meta)
+    gang = make_gang(replace(role, replicas=(replace(role.replicas[0], pods=(pod,)),)))
+    refusal = refuse(gang, inventory)
+    assert refusal.message == (
+        "w: room for 0 of 1 replicas in the cluster, all of it; "
+        "pod anti-affinity keeps 1 pod off every node there with room; 1 node is out: 1 pod anti-affinity"
+    )
+
+
+def test_where_gpus_are_short_too_they_are_told() -> None:
+    inventory = make_inventory({"r1": [2, 0]})
+    inventory.hold("x", "b-r1-n0", make_shape(0, host_ports=PORT))
+    refusal = refuse(make_gang(make_role("w", 1, shape=make_shape(4, host_ports=PORT))), inventory)
+    assert refusal.reasons[0].resource == "nvidia.com/gpu"

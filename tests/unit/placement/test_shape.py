@@ -58,31 +58,9 @@ def test_what_stood_beside_the_pin_stays() -> None:
     assert term.match_fields is None
 
 
-def test_anti_affinity_to_itself_keeps_two_pods_apart() -> None:
-    shape = shape_of(pod(labels={"app": "decode", "covey.dev/index": "3"}, affinity=anti_affinity(app="decode")))
-    assert exclusive(shape)
-    assert not exclusive(shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode"))))
-
-
-def test_anti_affinity_reaches_other_shapes_both_ways_but_not_other_namespaces() -> None:
-    decode = shape_of(pod(labels={"app": "decode"}, affinity=anti_affinity(app="decode")))
-    prefill = shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode")))
-    elsewhere = shape_of(pod(labels={"app": "decode"}, namespace="other", affinity=anti_affinity(app="decode")))
-    assert conflict(decode, prefill)
-    assert conflict(prefill, decode)
-    assert not conflict(prefill, elsewhere)
-
-
-def test_labels_are_kept_for_terms_of_other_pods_when_asked_for() -> None:
-    prefill = shape_of(pod(labels={"app": "prefill"}, affinity=anti_affinity(app="decode")))
-    decode = pod(labels={"app": "decode", "x": "y"})
-    assert not conflict(prefill, shape_of(decode))
-    assert conflict(prefill, shape_of(decode, keep={"app"}))
-
-
 def test_shapes_with_anti_affinity_can_be_hashed_and_are_interned() -> None:
-    one = shape_of(pod("a", {"app": "x", "covey.dev/index": "0"}, affinity=anti_affinity(app="x")))
-    other = shape_of(pod("b", {"app": "x", "covey.dev/index": "1"}, affinity=anti_affinity(app="x")))
+    one = shape_of(pod("a", {"app": "x"}, affinity=anti_affinity(app="x", tier="t")))
+    other = shape_of(pod("b", {"app": "y"}, affinity=anti_affinity(tier="t", app="x")))
     assert one is other
     assert len({one, other}) == 1
 
@@ -103,13 +81,15 @@ def test_host_ports_clash_by_protocol_and_address() -> None:
 
 def test_what_the_planner_does_not_model_is_named() -> None:
     assert unmodelled(pod(affinity=anti_affinity(app="x"))) == ()
-    assert unmodelled(pod(affinity=anti_affinity(key="topology.kubernetes.io/zone", app="x"))) == ("podAntiAffinity",)
-    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=core.LabelSelector(), app="x"))) == (
-        "podAntiAffinity",
+    assert unmodelled(pod(affinity=anti_affinity(key="zone", app="x"))) == ("podAntiAffinity over zone",)
+    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=core.LabelSelector(), app="x"))) == ()
+    team = core.LabelSelector(match_labels={"team": "a"})
+    assert unmodelled(pod(affinity=anti_affinity(namespace_selector=team, app="x"))) == (
+        "podAntiAffinity by labels of namespaces",
     )
     required = (core.PodAffinityTerm(topology_key="zone"),)
     near = core.Affinity(pod_affinity=core.PodAffinity(required=required))
-    assert unmodelled(pod(affinity=near)) == ("podAffinity",)
+    assert unmodelled(pod(affinity=near)) == ("podAffinity over zone",)
     assert unmodelled(pod(topology_spread_constraints=(core.TopologySpread(),))) == ("topologySpreadConstraints",)
     soft = core.TopologySpread(when_unsatisfiable="ScheduleAnyway")
     assert unmodelled(pod(topology_spread_constraints=(soft,))) == ()

@@ -117,7 +117,7 @@ def test_a_cover_is_the_cheapest_way_to_share_out(children: list[tuple[set[Vecto
     offers = []
     for index, (vectors, price) in enumerate(children):
         points = Points(clip(sorted(vectors), need), need)
-        offers.append(Offer(index, {0: (points, np.full(len(points.rows), price))}))
+        offers.append(Offer(index, {0: (points, np.full((1, len(points.rows)), price))}))
     cover = Cover(need, offers, Budget(ENOUGH))
     for wanted in product(range(4), range(4)):
         best = NO_WAY
@@ -125,7 +125,7 @@ def test_a_cover_is_the_cheapest_way_to_share_out(children: list[tuple[set[Vecto
             covered = all(sum(part[axis] for part in parts) >= wanted[axis] for axis in range(2))
             if covered:
                 best = min(best, sum(price for part, (_, price) in zip(parts, children, strict=True) if any(part)))
-        assert min(cover.price(wanted), NO_WAY) == best
+        assert min(cover.price(wanted)[0], NO_WAY) == best
         if best < NO_WAY:
             shares = cover.shares(wanted, 0)
             assert tuple(map(sum, zip((0, 0), *(share.vector for share in shares), strict=True))) == wanted

@@ -265,3 +265,33 @@ def test_a_decision_whose_group_goes_before_its_pin_is_seen_holds_nothing() -> N
     drop(made, LEAF)
     put(made, pod("p", group="g", pin="n1", gpus=8))
     assert (free(made.capacity), made.capacity.assumed, made.capacity.reserved) == (8, {}, {})
+
+
+def keeps_off(**labels: str) -> dict[str, object]:
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def test_anti_affinity_is_seen_from_both_sides_and_as_labels_are_now() -> None:
+    made = cache(node("n1"), LEAF)
+    put(made, pod("hermit", node="n1", labels={"app": "db"}, spec=keeps_off(app="web")))
+    assert made.capacity.refusal(pod("p", labels={"app": "web"}), "n1") == "pod anti-affinity"
+    assert made.capacity.refusal(pod("p", labels={"app": "api"}), "n1") is None
+    shy = pod("shy", spec=keeps_off(app="db"))
+    assert made.capacity.refusal(shy, "n1") == "pod anti-affinity"
+    put(made, pod("hermit", node="n1", labels={"app": "cache"}, spec=keeps_off(app="web")))
+    assert made.capacity.refusal(shy, "n1") is None
+
+
+@pytest.mark.parametrize("shy", ["member", "stranger"])
+def test_a_stranger_that_would_keep_a_pinned_member_out_stays_away(shy: str) -> None:
+    """kube-scheduler refuses the pin when the stranger is bound first, whichever of the two has the term."""
+    made = cache(node("n1"), LEAF)
+    terms = {name: keeps_off(app=other) for name, other in (("member", "web"), ("stranger", "llm"))}
+    gated = pod("p", group="g", gates=(GATE,), labels={"app": "llm"}, spec=terms["member"] if shy == "member" else {})
+    put(made, gated)
+    made.assume(gated, "n1")
+    web = pod("web", labels={"app": "web"}, gpus=0, spec=terms["stranger"] if shy == "stranger" else {})
+    api = pod("api", labels={"app": "api"}, gpus=0)
+    assert made.capacity.reserved_away(web, "n1") == "anti-affinity keeps it apart from a pod of an admitted gang"
+    assert made.capacity.reserved_away(api, "n1") is None

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from covey.api import core, times
 from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
 from covey.placement.shape import shape_of
@@ -95,6 +97,15 @@ def test_siblings_occupy_their_domains_decided_ones_too() -> None:
     ]
     found = entries.occupied(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
     assert found == {("b1",): 1, ("b2",): 1}
+
+
+def test_a_role_that_does_not_follow_occupies_nothing() -> None:
+    root = group("root", composite=True, minimum=1, desired=2)
+    [router] = role_groups("router", replicas=1, minimum=1, size=1)
+    spec = msgspec.structs.replace(router.spec, scheduling_constraints=core.SchedulingConstraints(follow_unit=False))
+    groups = [*role_groups("decode", replicas=1, minimum=1, size=1), msgspec.structs.replace(router, spec=spec)]
+    found = unit(root, groups, [member("decode", 0, node="n1"), member("router", 0, node="n2")])
+    assert entries.occupied([found], {}, lambda node: (node,), 1) == {("n1",): 1}
 
 
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:

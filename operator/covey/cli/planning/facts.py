@@ -16,9 +16,8 @@ from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
 from covey.api.topology import ClusterTopology
 from covey.cli.documents import Document, read_documents
 from covey.cli.errors import InputError, Place
-from covey.cli.quantities import bad_quantities
+from covey.cli.quantities import bad_amounts, bad_quantities
 from covey.cli.strict import validate
-from covey.placement import resources
 from covey.placement.model import Topology
 from covey.placement.presets import topology_of
 
@@ -103,8 +102,8 @@ def read_pod(document: Document, namespace: str = "default") -> core.Pod:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the pod a name")
     meta = msgspec.structs.replace(meta, namespace=meta.namespace or namespace)
     meta = msgspec.structs.replace(meta, uid=meta.uid or stand_in("pod", meta.namespace, meta.name))
-    for path, what in bad_quantities(document.body.get("spec") or {}):
-        raise InputError(document.place.at(f"spec.{path}"), what, "write a quantity such as 8, 500m or 1Gi")
+    for path, what, instead in bad_quantities(document.body.get("spec") or {}):
+        raise InputError(document.place.at(f"spec.{path}"), what, instead)
     return msgspec.structs.replace(pod, metadata=meta)
 
 
@@ -117,11 +116,8 @@ def _node(document: Document) -> core.Node:
     node = document.read(core.Node)
     if not node.metadata.name:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the node its name")
-    try:
-        resources.amounts(node.status.allocatable)
-    except ValueError as error:
-        place = document.place.at("status.allocatable")
-        raise InputError(place, str(error), "write quantities such as 8, 500m or 1Gi") from None
+    for path, what, instead in bad_amounts("status.allocatable", node.status.allocatable):
+        raise InputError(document.place.at(path), what, instead)
     return node
 
 

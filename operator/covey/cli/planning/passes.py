@@ -75,7 +75,9 @@ class Pass:
 
 
 def _nodes(gang: Gang) -> set[str]:
-    return {pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node}
+    """Where the unit lies: a role that does not follow it says nothing about that."""
+    roles = [role for role in gang.roles if role.follow_unit]
+    return {pod.node for role in roles for replica in role.replicas for pod in replica.pods if pod.node}
 
 
 def _absent(unit: Unit, gang: Gang) -> Refusal:

@@ -94,7 +94,7 @@ def _hold(inventory: Inventory, pods: Sequence[core.Pod]) -> None:
     for pod in pods:
         node = podstate.holding(pod)
         if node is not None:
-            inventory.hold(pod.metadata.uid, node, shape_of(pod))
+            inventory.hold(pod.metadata.uid, node, shape_of(pod), pod.metadata)
 
 
 def _gang(workload: Workload, unit: Unit, topology: Topology, priority: int) -> Gang:
