@@ -182,7 +182,9 @@ def test_one_of_two_ready_replicas_answers_and_wears_the_label(
         return sorted(each["metadata"]["name"] for each in found)
 
     def status(name: str) -> int:
-        return ask(connection(cluster.processes[f"covey-{name}"], own), "/guard/preempt", b"{}")[0]
+        return ask(connection(cluster.processes[f"covey-{name}"], own), "/guard/preempt", b'{"Pod": {"metadata": {}}}')[
+            0
+        ]
 
     try:
         for name in names:
