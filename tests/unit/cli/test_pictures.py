@@ -250,7 +250,8 @@ def test_a_host_that_is_named_marks_its_rack_and_a_level_that_all_share_marks_no
 
 def test_a_plan_marks_what_its_verdict_names() -> None:
     fits = covey("plan", "-f", EXAMPLES / "router.yaml", *OFFLINE, "-o", "svg").stdout
-    assert marked(fits, Mark.CHOSEN) == ["rack-1-2"]
+    (unit,) = plan("-f", EXAMPLES / "router.yaml", *OFFLINE)["workloads"][0]["units"]
+    assert marked(fits, Mark.CHOSEN) == unit["placement"][-1]["path"][-1:]
     large = covey("plan", "-f", EXAMPLES / "too-big.yaml", *OFFLINE, "-o", "svg").stdout
     (reason,) = plan("-f", EXAMPLES / "too-big.yaml", *OFFLINE)["workloads"][0]["reasons"]
     assert marked(large, Mark.NEAREST) == reason["bestDomain"][-1:]
