@@ -69,6 +69,10 @@ def test_a_running_one_has_a_whole_tree_and_nothing_to_explain(run: Run, create:
     (one,) = run("status")["items"]
     assert one["name"] == tree["name"]
     assert {one["name"]} <= {each["name"] for each in run("status", "-A")["items"]}
+    name = run("status", form="name").strip()
+    assert name == "disaggregatedinference.inference.covey.dev/llm"
+    assert run("status", name)["name"] == one["name"], "what is printed is taken, as by kubectl"
+    assert run("status", "--no-headers", form="table").split() == [*one["name"].split("/"), "1/1", "ready"]
     for form in ("picture", "svg"):
         drawn = run("status", "llm", form=form)
         assert all(pod["placement"][-9:] in drawn for pod in pods), "long names keep their end"
@@ -88,7 +92,7 @@ def test_one_that_does_not_fit_is_explained_as_the_scheduler_said(run: Run, crea
 
 
 def test_plan_counts_what_runs_and_knows_its_members(run: Run, create: Any, nodes: Any, tmp_path: Path) -> None:
-    nodes(racks=1, nodes=4)
+    names = nodes(racks=1, nodes=4)
     create("llm", *GANG, topology={"required": "block"})
     eventually(lambda: run("status", "llm")["state"] == "ready", 60)
     same = write(tmp_path / "same.json", [inference("llm", *GANG, topology={"required": "block"})])
@@ -101,6 +105,9 @@ def test_plan_counts_what_runs_and_knows_its_members(run: Run, create: Any, node
     assert len(placed) >= 3
     more = write(tmp_path / "more.json", [inference("more", role("w", 2, 2))])
     assert workload(run("plan", "-f", more, "--cluster", status=3), "more")["verdict"] == "Infeasible"
+    answer = run("plan", "-f", more, "--cluster", "--add-nodes", f"{names[0]}=2")
+    assert workload(answer, "more")["verdict"] == "Admitted"
+    assert answer["addedNodes"][0]["used"]
 
 
 def test_top_counts_the_cluster(run: Run, create: Any, nodes: Any) -> None:

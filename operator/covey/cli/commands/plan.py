@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import click
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import INFEASIBLE, OK, UNKNOWN, InputError
+from covey.cli.planning.additions import add_nodes, told
 from covey.cli.planning.facts import Facts, read_facts
 from covey.cli.planning.request import Manifests, read_manifests, with_manifests, workloads_of
 from covey.cli.planning.run import Planned, plan_all
@@ -27,6 +29,14 @@ _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 @options.facts
 @options.recursive
 @click.option("--cluster", is_flag=True, help="Read nodes and pods from the current context instead.")
+@click.option(
+    "--add-nodes",
+    "additions",
+    metavar="TEMPLATE=N[@LEVEL]",
+    multiple=True,
+    help="What if there were N copies of a node (its name, or a file with one Node) in its rack, or together in a new "
+    "domain of a level. Repeatable.",
+)
 @options.cluster
 @options.output(_FORMS, "table")
 @options.no_headers
@@ -38,6 +48,7 @@ def plan(
     pods: tuple[str, ...],
     topologies: tuple[str, ...],
     cluster: bool,  # noqa: FBT001 - a flag
+    additions: tuple[str, ...],
     namespace: str | None,
     context: str | None,
     kubeconfig: str | None,
@@ -50,7 +61,7 @@ def plan(
     Exit status: 0 every minimum is placed; 3 at least one workload is infeasible; 4 none infeasible but at least one
     unknown (search limit); 2 bad input.
     """
-    if not (nodes or cluster):
+    if not (nodes or cluster or additions):
         raise InputError("--nodes", "is missing", "give what `kubectl get nodes -o json` prints, or use --cluster")
     if cluster and (nodes or pods):
         raise InputError("--cluster", "reads nodes and pods itself", "leave out --nodes and --pods, or --cluster")
@@ -62,7 +73,7 @@ def plan(
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
     manifests = read_manifests(files, namespace, fallback, recursive=recursive)
-    planned = _plan(manifests, facts)
+    planned = _plan(manifests, facts, additions)
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(_status(planned))
 
@@ -79,10 +90,12 @@ def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, s
     return asyncio.run(read())
 
 
-def _plan(manifests: Manifests, facts: Facts) -> Planned:
+def _plan(manifests: Manifests, facts: Facts, additions: Sequence[str]) -> Planned:
     facts = with_manifests(facts, manifests)
     workloads, warnings = workloads_of(manifests, facts)
-    return plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
+    facts, added = add_nodes(replace(facts, warnings=(*facts.warnings, *warnings)), additions, workloads)
+    planned = plan_all(workloads, facts, time.perf_counter)
+    return replace(planned, report=told(planned.report, added))
 
 
 def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
@@ -99,28 +112,36 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
         return
     if form == "svg":
-        from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
+        from covey.cli.render import svg, words  # noqa: PLC0415 - only for this form
 
-        click.echo(render_svg(_floor(planned), planned.notes), nl=False)
+        remarks = [words.added(each) for each in report.added_nodes]
+        click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
         return
-    from covey.cli.render import console as consoles  # noqa: PLC0415 - rich, only where it is drawn with
+    _print(planned, form, no_headers=no_headers, no_color=no_color)
 
-    console = consoles.open_console(no_color=no_color)
+
+def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
+    """The forms that are drawn with rich."""
+    from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+
+    report, console = planned.report, open_console(no_color=no_color)
+    from covey.cli.render.table import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
+
     if form == "picture":
         from covey.cli.render.picture import print_picture  # noqa: PLC0415 - needs rich
-        from covey.cli.render.table import print_reasons  # noqa: PLC0415 - needs rich
 
         print_picture(_floor(planned), console)
-        print_reasons(report.workloads, console)
     elif form == "tree":
         from covey.cli.render.tree import print_tree  # noqa: PLC0415 - needs rich
 
         print_tree(report, console)
     else:
-        from covey.cli.render.table import print_reasons, print_table  # noqa: PLC0415 - needs rich
-
         print_table(report, console, wide=form == "wide", heads=not no_headers)
-        print_reasons(report.workloads, consoles.open_console(no_color=no_color, err=no_headers))
+    rows_alone = no_headers and form in ("table", "wide")
+    beside = open_console(no_color=no_color, err=rows_alone)
+    if form != "tree":  # which says it at its units
+        print_reasons(report.workloads, beside)
+    print_added(report, beside)
 
 
 def _floor(planned: Planned) -> Floor:

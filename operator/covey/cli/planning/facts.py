@@ -64,7 +64,7 @@ def read_facts(
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
         return _of_kind(kind, option, paths, warnings, may_be_empty=may_be_empty, recursive=recursive)
 
-    found_nodes = [_node(document) for document in of_kind("Node", "--nodes", nodes)]
+    found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
     return Facts(
@@ -112,7 +112,12 @@ def stand_in(*parts: object) -> str:
     return "/".join(("offline", *map(str, parts)))
 
 
-def _node(document: Document) -> core.Node:
+def read_node(document: Document) -> core.Node:
+    """A node.
+
+    Raises:
+        InputError: it has no name, or something in it is no quantity.
+    """
     node = document.read(core.Node)
     if not node.metadata.name:
         raise InputError(document.place.at("metadata.name"), "is missing", "give the node its name")

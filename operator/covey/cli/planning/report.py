@@ -116,9 +116,20 @@ class WorkloadReport(Shape, frozen=True):
     reasons: tuple[ReasonReport, ...]
 
 
+class AddedReport(Shape, frozen=True):
+    """Nodes of one ``--add-nodes``, and which of them have a pod now; ``domain`` is the new one of ``level``, if any."""
+
+    template: str
+    level: str | None
+    domain: str | None
+    nodes: tuple[str, ...]
+    used: tuple[str, ...]
+
+
 class Report(Shape, frozen=True):
     """Everything ``covey plan`` says."""
 
     warnings: tuple[str, ...]
     topology: TopologyReport
     workloads: tuple[WorkloadReport, ...]
+    added_nodes: tuple[AddedReport, ...] = ()

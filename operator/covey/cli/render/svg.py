@@ -61,9 +61,9 @@ _SQUARE: Final = 13
 _MOST_SQUARES: Final = 40
 
 
-def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
-    """The whole picture; ``notes`` (why something has no place) stand under the title."""
-    page = _page(floor, notes)
+def render_svg(floor: Floor, notes: Sequence[str] = (), remarks: Sequence[str] = ()) -> str:
+    """The whole picture; ``notes`` (why something has no place) stand under the title, in red, ``remarks`` in grey."""
+    page = _page(floor, [*((note, "bad") for note in notes), *((remark, "dim") for remark in remarks)])
     width, height = max(page.width, 420) + 2 * _PAD, page.height + 2 * _PAD
     sheet = Sheet()
     sheet.rect(0.5, 0.5, (width - 1, height - 1), "page", radius=8)
@@ -79,12 +79,12 @@ def render_svg(floor: Floor, notes: Sequence[str] = ()) -> str:
     )
 
 
-def _page(floor: Floor, notes: Sequence[str]) -> Tile:
+def _page(floor: Floor, notes: Sequence[tuple[str, str]]) -> Tile:
     """As narrow as it may be without getting tall, so that its size follows the number of racks."""
     pen = _Pen(floor)
     page = stack(())
     for width in _WIDTHS:
-        lines = [_note(line) for note in notes for line in wrap(note, int(width / _NOTE))]
+        lines = [_note(line, look) for note, look in notes for line in wrap(note, int(width / _NOTE))]
         page = stack(
             [
                 _heading(floor),
@@ -292,8 +292,8 @@ def _heading(floor: Floor) -> Tile:
     return Tile(max(len(floor.title) * 10.0, len(floor.subtitle) * 6.2), 36, draw)
 
 
-def _note(note: str) -> Tile:
-    return Tile(len(note) * _NOTE, 14, lambda sheet, x, y: sheet.text(x + 2, y + 11, note, "bad"))
+def _note(note: str, look: str) -> Tile:
+    return Tile(len(note) * _NOTE, 14, lambda sheet, x, y: sheet.text(x + 2, y + 11, note, look))
 
 
 def _legend(floor: Floor, width: float) -> Tile:

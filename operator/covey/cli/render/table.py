@@ -77,6 +77,12 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
             console.print(line.append(f"{workload.namespace}/{workload.name}{unit}: {message[1]}", ""), soft_wrap=True)
 
 
+def print_added(report: Report, console: Console) -> None:
+    """What became of the nodes that were added to try."""
+    for each in report.added_nodes:
+        console.print(Text("Added: ", words.DIM).append(words.added(each), ""), soft_wrap=True)
+
+
 def columns(*names: str) -> Table:
     """A table as kubectl prints them: no lines, upper-case heads. Only words of a last PLACEMENT or REASON wrap."""
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from covey.cli.planning.report import DomainReport, InstanceReport, TopologyReport, WorkloadReport
+from covey.cli.planning.report import AddedReport, DomainReport, InstanceReport, TopologyReport, WorkloadReport
 from covey.cli.render.names import path_order
 from covey.placement.model import Path
 
 GOOD: Final = "green"
 BAD: Final = "red"
 DIM: Final = "bright_black"
+#: So many added nodes are named; more are counted.
+_NAMED: Final = 8
 
 
 def verdict_style(verdict: str) -> str:
@@ -51,3 +53,13 @@ def headline(workload: WorkloadReport) -> str:
     admitted = sum(unit.admitted for unit in workload.units)
     many = f", {admitted} of {len(workload.units)} units" if len(workload.units) > 1 else ""
     return f"{workload.verdict}{many}"
+
+
+def added(report: AddedReport) -> str:
+    """What became of the nodes of one ``--add-nodes``."""
+    where = f" in the new {report.level} {report.domain}" if report.level else ""
+    copies = f"{len(report.nodes):,} copies of {report.template}{where}"
+    if not report.used:
+        return f"none of {copies} is used"
+    more = f" and {len(report.used) - _NAMED:,} more" if len(report.used) > _NAMED else ""
+    return f"{len(report.used):,} of {copies} used: {', '.join(report.used[:_NAMED])}{more}"

@@ -1,0 +1,215 @@
+"""`covey plan --add-nodes`: what if there were more nodes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, pod, role, roles_of, write
+
+SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+RACK = "cloud.provider.com/topology-rack"
+
+
+class WhatIf:
+    """A gang of four whole nodes in one rack, on a cluster with two racks of two nodes in each of two blocks."""
+
+    def __init__(self, folder: Path, *, nodes: list[Any] | None = None, **more: Any) -> None:
+        self.folder = folder
+        gang = inference("llm", role("w", 1, 1, size=4, topology={"required": "rack"}), **more)
+        self.arguments: list[object] = ["-f", write(folder / "in.json", [gang])]
+        self.arguments += ["--nodes", write(folder / "nodes.json", cluster(2, 2, blocks=2) if nodes is None else nodes)]
+
+    def answer(self, *options: object) -> Any:
+        found = plan(*self.arguments, *self.flags(options))
+        jsonschema.validate(found, SCHEMA)
+        return found
+
+    def refused(self, *options: object) -> str:
+        result = covey("plan", *self.arguments, *self.flags(options))
+        assert (result.exit_code, result.stdout) == (2, ""), result.output
+        return result.stderr
+
+    @staticmethod
+    def flags(options: tuple[object, ...]) -> list[object]:
+        return [each for option in options for each in ("--add-nodes", option)]
+
+
+@pytest.fixture
+def what_if(tmp_path: Path) -> WhatIf:
+    return WhatIf(tmp_path)
+
+
+def placed(answer: Any) -> list[str]:
+    instances = roles_of(answer["workloads"][0])["w"]["instances"]
+    return sorted(each["node"] for instance in instances for each in instance["pods"])
+
+
+def test_without_more_nodes_it_does_not_fit(what_if: WhatIf) -> None:
+    answer = what_if.answer()
+    assert answer["workloads"][0]["verdict"] == "Infeasible"
+    assert answer["addedNodes"] == []
+
+
+def test_copies_stand_in_the_templates_rack(what_if: WhatIf) -> None:
+    answer = what_if.answer("n1-0-1=2")
+    assert placed(answer) == ["n1-0-0", "n1-0-1", "n1-0-1-added-1", "n1-0-1-added-2"]
+    names = ["n1-0-1-added-1", "n1-0-1-added-2"]
+    assert answer["addedNodes"] == [
+        {"template": "n1-0-1", "level": None, "domain": None, "nodes": names, "used": names}
+    ]
+    assert answer["warnings"] == what_if.answer()["warnings"]
+
+
+def test_too_few_copies_are_told_too(what_if: WhatIf) -> None:
+    answer = what_if.answer("n1-0-1=1")
+    assert answer["workloads"][0]["verdict"] == "Infeasible"
+    assert answer["addedNodes"][0]["used"] == []
+
+
+def test_copies_in_a_new_rack_of_the_templates_block(what_if: WhatIf) -> None:
+    answer = what_if.answer("n1-0-1=4@rack")
+    assert placed(answer) == [f"n1-0-1-added-{number}" for number in (1, 2, 3, 4)]
+    (instance,) = roles_of(answer["workloads"][0])["w"]["instances"]
+    where = {each["level"]: each["domain"] for each in instance["placement"]}
+    assert (where["block"], where["rack"]) == ("b1", "r0-added-1")
+    assert answer["addedNodes"][0]["domain"] == "r0-added-1"
+
+
+def test_the_same_option_twice_makes_two_domains(what_if: WhatIf) -> None:
+    answer = what_if.answer("n1-0-1=2@rack", "n1-0-1=2@rack")
+    assert [each["domain"] for each in answer["addedNodes"]] == ["r0-added-1", "r0-added-2"]
+    assert [each["nodes"] for each in answer["addedNodes"]] == [
+        ["n1-0-1-added-1", "n1-0-1-added-2"],
+        ["n1-0-1-added-3", "n1-0-1-added-4"],
+    ]
+    assert answer["workloads"][0]["verdict"] == "Infeasible", "they are two racks of two"
+
+
+def test_a_new_block_has_a_new_rack(what_if: WhatIf) -> None:
+    answer = what_if.answer("n1-0-1=4@block")
+    (instance,) = roles_of(answer["workloads"][0])["w"]["instances"]
+    where = {each["level"]: each["domain"] for each in instance["placement"]}
+    assert (where["block"], where["rack"]) == ("b1-added-1", "r0-added-1")
+
+
+def test_names_sort_and_do_not_collide(tmp_path: Path) -> None:
+    nodes = [*cluster(1), node("n0-0-0-added-02", 0)]
+    (added,) = WhatIf(tmp_path, nodes=nodes).answer("n0-0-0=10")["addedNodes"]
+    assert added["nodes"] == [f"n0-0-0-added-{number:02d}" for number in (1, *range(3, 12))]
+    assert sorted(added["nodes"]) == added["nodes"]
+
+
+def test_the_templates_pods_are_not_copied(what_if: WhatIf) -> None:
+    pods = write(what_if.folder / "pods.json", [pod("a", "n1-0-1"), pod("b", "n1-0-0")])
+    answer = plan(*what_if.arguments, "--pods", pods, "--add-nodes", "n1-0-1=4")
+    assert placed(answer) == [f"n1-0-1-added-{number}" for number in (1, 2, 3, 4)]
+
+
+def test_a_file_is_a_template_as_well_and_no_other_nodes_are_needed(tmp_path: Path) -> None:
+    labels = {"cloud.provider.com/topology-block": "b9", RACK: "r9"}
+    manifest = tmp_path / "gpu=node.yaml"
+    manifest.write_text(json.dumps(node("template", 8, labels)))
+    gang = write(tmp_path / "in.json", [inference("llm", role("w", 4, 4))])
+    answer = plan("-f", gang, "--add-nodes", f"{manifest}=4")
+    assert placed(answer) == [f"template-added-{number}" for number in (1, 2, 3, 4)]
+    assert answer["topology"]["name"] == "kueue"
+
+
+def test_each_copy_is_a_host_of_its_own(tmp_path: Path) -> None:
+    """GKE names hosts by a label of its own, before the hostname: copies that shared it would be one host."""
+    gke = {f"cloud.google.com/gce-topology-{level}": f"{level}-1" for level in ("block", "subblock", "host")}
+    apart = [{"labelSelector": {"matchLabels": {"app": "x"}}, "topologyKey": "kubernetes.io/hostname"}]
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": apart}}
+    body = role("w", 3, 3, gpus=1)
+    body["template"]["metadata"] = {"labels": {"app": "x"}}
+    body["template"]["spec"]["affinity"] = affinity
+    gang = write(tmp_path / "in.json", [inference("llm", body)])
+    nodes = write(tmp_path / "nodes.json", [node("n", 8, gke)])
+    answer = plan("-f", gang, "--nodes", nodes, "--add-nodes", "n=2")
+    assert placed(answer) == ["n", "n-added-1", "n-added-2"]
+    hosts = {
+        each["domain"]
+        for instance in roles_of(answer["workloads"][0])["w"]["instances"]
+        for each in instance["placement"]
+        if each["level"] == "host"
+    }
+    assert len(hosts) == 3
+
+
+def test_copies_of_a_closed_node_are_closed_and_a_warning_says_so(tmp_path: Path) -> None:
+    nodes = cluster(2, 2)
+    nodes[0]["spec"]["unschedulable"] = True
+    answer = WhatIf(tmp_path, nodes=nodes).answer("n0-0-0=4")
+    assert answer["addedNodes"][0]["used"] == []
+    assert "--add-nodes: n0-0-0 is cordoned, and so are its copies" in answer["warnings"]
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "tree", "picture", "svg"])
+def test_every_form_says_which_added_nodes_are_used(what_if: WhatIf, form: str) -> None:
+    told = covey("plan", *what_if.arguments, "--add-nodes", "n1-0-1=3@rack", "--add-nodes", "n0-0-0=2", "-o", form)
+    words = " ".join(told.stdout.split())
+    assert "none of 3 copies of n1-0-1 in the new rack r0-added-1 is used" in words
+    assert "2 of 2 copies of n0-0-0 used: n0-0-0-added-1, n0-0-0-added-2" in words
+
+
+def test_with_rows_alone_it_is_said_beside_them(what_if: WhatIf) -> None:
+    result = covey("plan", *what_if.arguments, "--add-nodes", "n0-0-0=2", "--no-headers")
+    assert "Added: 2 of 2 copies" in result.stderr
+    assert "Added" not in result.stdout
+
+
+def test_many_used_nodes_are_counted(tmp_path: Path) -> None:
+    gang = write(tmp_path / "in.json", [inference("llm", role("w", 12, 12))])
+    nodes = write(tmp_path / "nodes.json", cluster(1))
+    told = covey("plan", "-f", gang, "--nodes", nodes, "--add-nodes", "n0-0-0=12").stdout
+    assert "11 of 12 copies of n0-0-0 used: n0-0-0-added-01, " in told
+    assert "n0-0-0-added-08 and 3 more" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("n1-0-1", "'n1-0-1' is not TEMPLATE=N or TEMPLATE=N@LEVEL; write, say, node-1=8"),
+        ("n1-0-1=", "is not TEMPLATE=N"),
+        ("n1-0-1=0", "is not TEMPLATE=N"),
+        ("n1-0-1=-1", "is not TEMPLATE=N"),
+        ("n1-0-1=1.5", "is not TEMPLATE=N"),
+        ("n1-0-1=٣", "is not TEMPLATE=N"),
+        ("=3", "is not TEMPLATE=N"),
+        ("n1-0-1=3@", "is not TEMPLATE=N"),
+        ("n1-0-1=20001", "asks for more than 20,000 nodes; add fewer"),
+        ("n1-0-1=999999999999", "is not TEMPLATE=N"),
+        ("nobody=3", "there is no node nobody, and no such file; name a node of the input, or a file with one Node"),
+        ("n1-0-1=3@shelf", "topology kueue has no level shelf; use one of zone, block, rack, host"),
+        ("n1-0-1=3@host", "every copy is a host of its own; leave @host out"),
+    ],
+)
+def test_options_that_make_no_sense(what_if: WhatIf, option: str, words: str) -> None:
+    said = what_if.refused(option)
+    assert said.startswith("error: --add-nodes: ")
+    assert words in said
+
+
+def test_a_template_without_the_level_makes_no_new_domain(tmp_path: Path) -> None:
+    nodes = [*cluster(2), node("loose", 8)]
+    said = WhatIf(tmp_path, nodes=nodes).refused("loose=2@rack")
+    assert f"loose has no label {RACK} of level rack; take a template that has one" in said
+
+
+@pytest.mark.parametrize(
+    ("documents", "words"),
+    [
+        ([pod("p")], "template.json: does not hold one Node and nothing else"),
+        ([node("a"), node("b")], "template.json: does not hold one Node and nothing else"),
+        ([{"apiVersion": "v1", "kind": "Node", "metadata": {}}], "items[0].metadata.name: is missing"),
+        (
+            [{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}],
+            "document 1, items[0].status.allocatable: is missing; say what a copy has",
+        ),
+    ],
+)
+def test_templates_that_are_none(what_if: WhatIf, documents: list[Any], words: str) -> None:
+    assert words in what_if.refused(f"{write(what_if.folder / 'template.json', documents)}=2")
