@@ -1,9 +1,9 @@
 """The planner's question as an integer programme for OR-tools CP-SAT, written from the design's planner chapter.
 
-Unknowns are counts of pods per batch, shape and node. A *batch* is a number of replicas that nobody could tell apart
-(same role, same shapes, unbound, no mark); a replica that differs is a batch of its own. Replicas of a batch that
-must not straddle a level are whole in each of its domains: the domain's pods of each shape are a multiple of what one
-replica has. The objective's terms are solved one after another, each fixed before the next.
+Unknowns are counts of pods per batch, kind and node. A *batch* is a number of replicas that nobody could tell apart
+(same role, same kinds of pods, unbound, no mark); a replica that differs is a batch of its own. Replicas of a batch
+that must not straddle a level are whole in each of its domains: the domain's pods of each kind are a multiple of what
+one replica has. The objective's terms are solved one after another, each fixed before the next.
 """
 
 from __future__ import annotations

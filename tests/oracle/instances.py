@@ -425,7 +425,7 @@ STRANGERS = (shape(1, 4, 16), shape(2, 8, 64), shape(4, 16, 128), shape(8, 31, 2
 def _stranger(draw: Draw, name: str) -> core.Pod:
     """Somebody's pod with labels, now and then with terms of its own, on the host or on all nodes of a kind."""
     meta = core.Meta(name=name, namespace=draw.pick(("default", "default", "other")), labels=_labels(draw))
-    affinity = away(draw, wide=draw.chance(25)) if draw.chance(30) else None
+    affinity = away(draw, wide=draw.chance(50)) if draw.chance(50) else None
     return core.Pod(metadata=meta, spec=core.PodSpec(affinity=affinity))
 
 

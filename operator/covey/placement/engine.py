@@ -234,7 +234,11 @@ class Engine:
     def size(self) -> int:
         """How much is remembered, in entries."""
         return (
-            sum(frame.size for frame in self.frames.values()) + len(self._steps) + len(self._broken) + len(self._different) + self.nodes.size
+            sum(frame.size for frame in self.frames.values())
+            + len(self._steps)
+            + len(self._broken)
+            + len(self._different)
+            + self.nodes.size
         )
 
     def candidates(self) -> Iterable[DomainNode]:

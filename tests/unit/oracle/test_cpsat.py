@@ -31,7 +31,7 @@ def test_agrees_with_brute_force(chunk: int) -> None:
             agree(found)
             tried += 1
             feasible += cpsat.solve(found).feasible is True
-    assert tried > 50
+    assert tried > 40
     assert 0.2 < feasible / tried < 0.8  # neither verdict may be rare
 
 

@@ -140,7 +140,7 @@ def test_an_inventory_kept_up_to_date_is_as_good_as_a_new_one(case: Case) -> Non
         inventory.release(hold.key)
     plan_minimum(case.gang, inventory)  # whatever it remembers from here must not last
     for hold in case.holds:
-        inventory.hold(hold.key, hold.node, hold.shape)
+        inventory.hold(hold.key, hold.node, hold.shape, hold.pod.metadata if hold.pod else None)
     for node in reversed(case.nodes):
         inventory.set_node(node)
         inventory.set_node(node)
