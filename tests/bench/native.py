@@ -3,8 +3,11 @@
 500 trees of 2 groups x 4 pods of one GPU, on 5,000 nodes of 8 GPUs (racks of 18, blocks of 288); once without
 topology, once with each tree required in one rack.  Native: Kubernetes' own Workload, CompositePodGroup and PodGroup
 with all gates on.  Covey: the same tree in its own group, gated pods, the scheduler process and a stock kube-scheduler.
-Groups exist and the control plane is at rest before the clock starts; it runs from the first pod created to the last
-one bound.
+
+Two tables.  *From resources*: the clock runs from the first of 500 DisaggregatedInferences created, all at once, the
+operator running, to the last pod bound; beside it native, whose groups and pods a client writes tree by tree, from the
+first object on.  *From ready trees*: groups exist before the clock starts; it runs from the first pod created.  The
+control plane is at rest before either.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from bench.machine import describe_machine
+from bench.resources import create_resources, write_trees
 from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects, Tree, create_all, make_owner
 from covey.api import core
+from covey.api.constants import LABEL_INFERENCE
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES, PODS
@@ -36,14 +41,20 @@ PODS_PER_GROUP: Final = 4
 
 @dataclass(frozen=True)
 class Case:
-    """One system, with or without a required rack."""
+    """One system, with or without a required rack, from resources or from ready trees."""
 
     system: str
     rack: bool
+    resources: bool = False
 
     @property
     def title(self) -> str:
         return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}"
+
+    @property
+    def tree_label(self) -> str:
+        """The pods' label that names their tree."""
+        return LABEL_INFERENCE if self.resources and self.system == "covey" else TREE_LABEL
 
 
 def tree_of(case: Case, number: int) -> Tree:
@@ -71,6 +82,7 @@ class Result:
     def report(self) -> dict[str, Any]:
         quantiles = statistics.quantiles(self.latencies, n=100) if len(self.latencies) > 1 else [0.0] * 99
         return {
+            "from": "resources" if self.case.resources else "trees",
             "case": self.case.title,
             "podsPerSecond": round(self.rate, 1),
             "seconds": round(self.seconds, 2),
@@ -87,20 +99,20 @@ class Result:
 
 
 async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> Result:
-    """Create groups, then pods, and wait until all are bound or the time is up."""
+    """Create everything, and wait until all pods are bound or the time is up."""
     async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="bench", connections=96) as client:
         objects = Objects(NATIVE if case.system == "native" else COVEY, await make_owner(client))
         trees = [tree_of(case, number) for number in range(gangs)]
-        for resource, bodies in objects.groups(trees):
-            await create_all(client, resource, bodies)
-        bound = Bound(client, sum(tree.size for tree in trees))
+        if not case.resources:
+            for resource, bodies in objects.groups(trees):
+                await create_all(client, resource, bodies)
+        bound = Bound(client, sum(tree.size for tree in trees), case.tree_label)
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
         await quiet(cluster)
         cpu = cpu_seconds(cluster)
         started = time.monotonic()
-        created: dict[str, float] = {}
-        await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
+        created = await _begin(client, case, objects, trees)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(bound.complete.wait(), patience)
         watching.cancel()
@@ -117,6 +129,17 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
         )
 
 
+async def _begin(client: Client, case: Case, objects: Objects, trees: Sequence[Tree]) -> Mapping[str, float]:
+    """Create what the clock runs for; when each tree was begun."""
+    if case.resources:
+        return await (
+            create_resources(client, trees) if case.system == "covey" else write_trees(client, objects, trees)
+        )
+    created: dict[str, float] = {}
+    await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
+    return created
+
+
 def _noted(pods: Iterable[dict[str, Any]], created: dict[str, float]) -> Iterator[dict[str, Any]]:
     """Note when the first pod of each tree is about to be created."""
     for pod in pods:
@@ -127,8 +150,9 @@ def _noted(pods: Iterable[dict[str, Any]], created: dict[str, float]) -> Iterato
 class Bound:
     """Follows pods until all have a node."""
 
-    def __init__(self, client: Client, expected: int) -> None:
+    def __init__(self, client: Client, expected: int, tree_label: str = TREE_LABEL) -> None:
         self._client = client
+        self._tree_label = tree_label
         self.expected = expected
         self.times: dict[str, float] = {}
         self.nodes: dict[str, str] = {}
@@ -148,7 +172,7 @@ class Bound:
         if pod.spec.node_name and pod.metadata.name not in self.times:
             self.times[pod.metadata.name] = time.monotonic()
             self.nodes[pod.metadata.name] = pod.spec.node_name
-            self.tree[pod.metadata.name] = pod.metadata.label(TREE_LABEL) or ""
+            self.tree[pod.metadata.name] = pod.metadata.label(self._tree_label) or ""
             if len(self.times) == self.expected:
                 self.complete.set()
 
@@ -236,6 +260,8 @@ def start_scheduler(cluster: Cluster, system: str) -> None:
 def run(case: Case, gangs: int, nodes: int, timeout: float) -> Result:
     """One case on a fresh control plane."""
     with control_plane(case.system, nodes) as cluster:
+        if case.resources and case.system == "covey":
+            cluster.start_covey("operator")
         return asyncio.run(measure(cluster, case, gangs, timeout))
 
 
@@ -247,26 +273,36 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
     parser.add_argument("--system", choices=["native", "covey"], action="append")
     parser.add_argument("--topology", choices=["none", "rack"], action="append")
+    parser.add_argument("--from", dest="starts", choices=["resources", "trees"], action="append")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = []
-    for topology in options.topology or ["none", "rack"]:
-        for system in options.system or ["native", "covey"]:
-            case = Case(system, topology == "rack")
-            print(f"running: {case.title}", file=sys.stderr, flush=True)
-            results.append(run(case, options.gangs, options.nodes, options.timeout).report())
+    for start in options.starts or ["resources", "trees"]:
+        for topology in options.topology or ["none", "rack"]:
+            for system in options.system or ["native", "covey"]:
+                case = Case(system, topology == "rack", start == "resources")
+                print(f"running: from {start}, {case.title}", file=sys.stderr, flush=True)
+                results.append(run(case, options.gangs, options.nodes, options.timeout).report())
     print(describe_machine())
-    print(f"{options.nodes} nodes, {options.gangs} trees of {GROUPS_PER_TREE} x {PODS_PER_GROUP} pods\n")
-    print(f"{'case':<34}{'pods/s':>8}{'seconds':>9}{'gang p50':>10}{'gang p99':>10}  bound")
-    for row in results:
+    print(f"{options.nodes} nodes, {options.gangs} trees of {GROUPS_PER_TREE} x {PODS_PER_GROUP} pods")
+    for start in ("resources", "trees"):
+        print_table(f"from {start}", [row for row in results if row["from"] == start])
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=2))
+    return 0
+
+
+def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each case, and below it where the processor time went."""
+    if not rows:
+        return
+    print(f"\n{title:<34}{'pods/s':>8}{'seconds':>9}{'gang p50':>10}{'gang p99':>10}  bound")
+    for row in rows:
         print(
             f"{row['case']:<34}{row['podsPerSecond']:>8}{row['seconds']:>9}{row['gangP50Seconds']:>9}s"
             f"{row['gangP99Seconds']:>9}s  {row['bound']}/{row['pods']} {'; '.join(row['problems'])}"
         )
         print("    CPU ms per pod: " + ", ".join(f"{k} {v}" for k, v in row["cpuMillisecondsPerPod"].items()))
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2))
-    return 0
 
 
 if __name__ == "__main__":

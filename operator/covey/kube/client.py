@@ -12,6 +12,7 @@ import random
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, Self
 
+import msgspec
 from typing_extensions import TypeVar
 
 from covey.kube import request as requests
@@ -23,6 +24,11 @@ from covey.kube.transport import Transport
 from covey.kube.watch import EventType, LineBuffer, decode, decode_chunk, decode_event
 
 T = TypeVar("T", default=dict[str, Any])
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """An answer that nobody reads: it is only checked for being JSON."""
+
 
 #: Objects in one answer to a LIST: 3 MB of pods, decoded in some 10 ms.
 CHUNK: Final = 500

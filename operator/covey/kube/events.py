@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from covey.kube import series
-from covey.kube.client import Client
+from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, KubeError, NotFound, Unreachable
 from covey.kube.resources import EVENTS
 from covey.kube.series import ObjectRef, Occurrence, Series
@@ -136,14 +136,14 @@ class EventRecorder:
         count = found.count
         if found.written:
             try:
-                await self._client.merge_patch(EVENTS, found.name, namespace, series.patch(found))
+                await self._client.merge_patch(EVENTS, found.name, namespace, series.patch(found), type=Ignored)
             except NotFound:
                 # The API server forgets Events after an hour: begin again under the same name.
                 found.written = 0
         if not found.written:
             try:
                 content = series.body(occurrence, found, self._component, self._instance)
-                await self._client.create(EVENTS, content, namespace)
+                await self._client.create(EVENTS, content, namespace, type=Ignored)
             except AlreadyExists:
                 # An earlier attempt arrived and only its answer was lost.
                 _log.debug("event written already", reason=occurrence.reason)

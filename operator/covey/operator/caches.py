@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -116,7 +117,9 @@ class Caches:
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
         self._retired: dict[Key, set[str]] = {}
-        self._newborns = Newborns(clock)
+        self._newborns: Newborns[core.Pod] = Newborns(clock)
+        self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
+        self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
         self._subscribe()
 
     async def run(self) -> None:
@@ -151,14 +154,15 @@ class Caches:
         key = (owner.namespace, owner.name)
         sizes = _sizes(spec, revisions)
         pods = [pod for pod in chain(self.pods.of(key), self._newborns.of(key)) if is_ours(pod.metadata, owner)]
-        if (patience := self._newborns.patience(key)) is not None:
-            # Should the watch never show them, nothing else would bring this resource back.
-            self._enqueue_after(key, patience)
+        for newborns in self._every_newborns():
+            if (patience := newborns.patience(key)) is not None:
+                # Should the watch never show them, nothing else would bring this resource back.
+                self._enqueue_after(key, patience)
         placed, strays = place_pods(pods, spec, sizes)
         objects = {
             (kind, owned.metadata.name): owned
             for kind, watched in self.objects.items()
-            for owned in watched.of(key)
+            for owned in chain(self._new_objects[kind].of(key), watched.of(key))
             if is_ours(owned.metadata, owner)
         }
         retired = frozenset(self._retired.get(key, ()))
@@ -166,7 +170,8 @@ class Caches:
 
     def stored_revisions(self, owner: Owner) -> tuple[StoredRevision, ...]:
         """The revisions that the API server keeps of a resource."""
-        found = self.revisions.of((owner.namespace, owner.name))
+        key = (owner.namespace, owner.name)
+        found = chain(self.revisions.of(key), self._new_revisions.of(key))
         return read_revisions(item for item in found if is_ours(item.metadata, owner))
 
     def welcome(self, key: Key, pod: core.Pod) -> None:
@@ -175,6 +180,18 @@ class Caches:
         buried = {grave.uid for grave in self._graves.get(key, {}).values()}
         if not self._is_shown(pod) and uid not in buried:
             self._newborns.add(key, pod)
+
+    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision) -> None:
+        """Likewise an object of another kind."""
+        if isinstance(item, ControllerRevision):
+            if not _shows(self.revisions, item):
+                self._new_revisions.add(key, item)
+        elif not _shows(self.objects[kind], item):
+            self._new_objects[kind].add(key, item)
+
+    def look_again(self, key: Key, delay: float) -> None:
+        """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
+        self._enqueue_after(key, delay)
 
     def condemn(self, key: Key, pods: Iterable[core.Pod]) -> None:
         """Pods that are about to be deleted: when they are no longer seen, they are gone."""
@@ -212,12 +229,15 @@ class Caches:
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
         self._retired.pop(key, None)
-        self._newborns.forget(key)
+        for newborns in self._every_newborns():
+            newborns.forget(key)
 
     def _is_shown(self, pod: core.Pod) -> bool:
         """The watch has told of this incarnation, and so will tell of its end."""
-        shown = self.pods.get(pod.metadata.key)
-        return shown is not None and shown.metadata.uid == pod.metadata.uid
+        return _shows(self.pods, pod)
+
+    def _every_newborns(self) -> Iterable[Newborns[Any]]:
+        return (self._newborns, self._new_revisions, *self._new_objects.values())
 
     def _goes(self, key: Key, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._condemned.get(key, ())
@@ -229,9 +249,9 @@ class Caches:
     def _subscribe(self) -> None:
         self.inferences.subscribe(self._on_inference)
         self.pods.subscribe(self._on_pod)
-        for watched in self.objects.values():
-            watched.subscribe(self._on_owned)
-        self.revisions.subscribe(self._on_owned)
+        for kind, watched in self.objects.items():
+            watched.subscribe(partial(self._on_owned, self._new_objects[kind]))
+        self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
         self.topologies.subscribe(self._on_topology)
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
@@ -276,14 +296,25 @@ class Caches:
             del graves[slot]
 
     def _on_owned(
-        self, _: EventType, item: Owned | ControllerRevision, before: Owned | ControllerRevision | None
+        self,
+        newborns: Newborns[Any],
+        _: EventType,
+        item: Owned | ControllerRevision,
+        before: Owned | ControllerRevision | None,
     ) -> None:
         for key in {*_owner_key(item), *(_owner_key(before) if before else ())}:
+            newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key)
 
     def _on_topology(self, *_: object) -> None:
         for inference in self.inferences.every():
             self._enqueue_soon(inference.metadata.key)
+
+
+def _shows(watched: Watched[T], item: T) -> bool:
+    """The watch has told of this incarnation."""
+    shown = watched.get(item.metadata.key)
+    return shown is not None and shown.metadata.uid == item.metadata.uid
 
 
 def _owner_key(item: Described) -> tuple[Key, ...]:

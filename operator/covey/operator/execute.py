@@ -7,8 +7,7 @@ may be repeated: names are deterministic, deletions name an incarnation.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TypeVar
 
 from covey.api import constants as names
@@ -16,23 +15,26 @@ from covey.api import core
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import hostname
 from covey.kube import resources
-from covey.kube.client import Client
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, Retryable
+from covey.kube.client import Client, Ignored
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
 from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, Relabel
-from covey.operator.objects import BY_KIND, Named
+from covey.operator.drift import has_drifted
+from covey.operator.objects import BY_KIND, ControllerRevision, FieldManager, Owned
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem, of_pod_refusal
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
+S = TypeVar("S", Owned, ControllerRevision)
 
 #: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
 _GENERATIONS = 3
-#: New objects of one kind that are worth a listing.
-_MANY = 16
+#: Seconds until the cache has what it was found not to have.
+_BEHIND = 0.1
+Stored = Owned | ControllerRevision
 
 
 class Executor:
@@ -43,18 +45,27 @@ class Executor:
         owner: the resource.
         observed: the snapshot that the plan was made from.
         created: told of every pod that was created.
+        stored: told of every other object that was, by kind.
         width: requests under way at once.
     """
 
     def __init__(
-        self, client: Client, owner: Owner, observed: Observed, created: Callable[[core.Pod], None], *, width: int = 64
+        self,
+        client: Client,
+        owner: Owner,
+        observed: Observed,
+        created: Callable[[core.Pod], None],
+        stored: Callable[[str, Stored], None],
+        *,
+        width: int = 64,
     ) -> None:
         self._client = client
         self._owner = owner
         self._created = created
+        self._stored = stored
         self._width = width
-        self._surveyed: dict[str, dict[str, Named]] = {}
-        self._uids = {key: owned.metadata.uid for key, owned in observed.objects.items()}
+        self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
+        self._revisions = {stored.name for stored in observed.revisions}
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
@@ -67,10 +78,9 @@ class Executor:
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._delete_object, actions.delete_objects)
         if actions.store is not None:
-            await self._apply(actions.store)
+            await self._store(actions.store)
         for level in actions.apply:
-            await self._survey(level)
-            await self._each(self._apply, level)
+            await self._each(self._put, level)
         if actions.create:
             assert actions.factory is not None
             await self._create_pods(actions.create, actions.factory)
@@ -110,35 +120,77 @@ class Executor:
         patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels)}}
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
 
-    async def _apply(self, body: Object) -> None:
-        resource, name = BY_KIND[body["kind"]], body["metadata"]["name"]
-        if (body["kind"], name) not in self._uids:
-            await self._claim(body["kind"], name)
-        applied = await self._client.apply(resource, body, manager=names.MANAGER_OPERATOR, type=Named)
-        self._uids[body["kind"], name] = applied.metadata.uid
+    async def _store(self, body: Object) -> None:
+        """The ControllerRevision in force. One of this name may be there, of a spec that has come back."""
+        name = body["metadata"]["name"]
+        if name not in self._revisions:
+            try:
+                created = await self._client.create(BY_KIND["ControllerRevision"], body, type=ControllerRevision)
+            except AlreadyExists:
+                await self._claim(body["kind"], name, ControllerRevision)
+            else:
+                self._stored(body["kind"], created)
+                return
+        await self._apply(body, ControllerRevision)
 
-    async def _survey(self, level: Sequence[Object]) -> None:
-        """Before many new objects of a kind, list the names that are taken: one request instead of one for each."""
-        new = Counter(body["kind"] for body in level if (body["kind"], body["metadata"]["name"]) not in self._uids)
-        for kind, count in new.items():
-            if count >= _MANY:
-                items, _ = await self._client.list(BY_KIND[kind], self._owner.namespace, type=Named)
-                self._surveyed[kind] = {item.metadata.name: item for item in items}
-
-    async def _find(self, kind: str, name: str) -> Named | None:
-        surveyed = self._surveyed.get(kind)
-        if surveyed is not None:
-            return surveyed.get(name)
+    async def _put(self, body: Object) -> None:
+        """Make an object what it should be: created where there is none, which costs half of what applying does."""
+        kind, name = body["kind"], body["metadata"]["name"]
+        found = self._objects.get((kind, name))
+        if found is None:
+            try:
+                created = await self._client.create(BY_KIND[kind], body, type=Owned)
+            except AlreadyExists:
+                found = await self._claim(kind, name, Owned)
+            else:
+                self._objects[kind, name] = created
+                self._stored(kind, created)
+                return
+            self._objects[kind, name] = found
+            if not has_drifted(body, found):
+                # The cache is behind: an earlier pass, or process, has created it.
+                self._stored(kind, found)
+                return
         try:
-            return await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=Named)
-        except NotFound:
-            return None
+            await self._take_over(kind, found)
+        except Invalid:
+            # It has changed since it was seen.
+            await self._take_over(kind, await self._claim(kind, name, Owned))
+        self._objects[kind, name] = await self._apply(body, Owned)
 
-    async def _claim(self, kind: str, name: str) -> None:
-        """Nothing is adopted: an object of the name must be ours already, or not be there."""
-        found = await self._find(kind, name)
-        if found is None or is_ours(found.metadata, self._owner):
+    async def _apply(self, body: Object, kind: type[S]) -> S:
+        return await self._client.apply(BY_KIND[body["kind"]], body, manager=names.MANAGER_OPERATOR, type=kind)
+
+    async def _take_over(self, kind: str, found: Owned) -> None:
+        """Let the fields that were written by creating an object count as applied.
+
+        To the API server they are two managers of one name. A field that both own stays when applying gives it up.
+        """
+        managers = found.metadata.managed_fields
+        created, applied = FieldManager(names.MANAGER_OPERATOR, "Update"), FieldManager(names.MANAGER_OPERATOR, "Apply")
+        if created not in managers or applied in managers:
             return
+        at = f"/metadata/managedFields/{managers.index(created)}"
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
+            {"op": "test", "path": f"{at}/manager", "value": created.manager},
+            {"op": "test", "path": f"{at}/operation", "value": created.operation},
+            {"op": "replace", "path": f"{at}/operation", "value": applied.operation},
+        ]
+        name = found.metadata.name
+        try:
+            await self._client.json_patch(BY_KIND[kind], name, self._owner.namespace, operations, type=Ignored)
+        except NotFound:
+            raise Retryable(_BEHIND, f"{kind} {name} has gone") from None
+
+    async def _claim(self, kind: str, name: str, projection: type[S]) -> S:
+        """The object that has a name already. Nothing is adopted: it must be ours."""
+        try:
+            found = await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=projection)
+        except NotFound:
+            raise Retryable(_BEHIND, f"{kind} {name} is on its way out") from None
+        if is_ours(found.metadata, self._owner):
+            return found
         owner = found.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
             waits = f"waits until {kind} {name} of the former resource of this name is deleted"
@@ -175,7 +227,7 @@ class Executor:
         await self._each(create, rest)
 
     async def _create_pod(self, item: CreatePod, factory: PodFactory) -> None:
-        predecessor = item.predecessor or self._uids["PodGroup", factory.group_of(item.slot)]
+        predecessor = item.predecessor or self._objects["PodGroup", factory.group_of(item.slot)].metadata.uid
         for _ in range(_GENERATIONS):
             body = factory.build(item.slot, predecessor, restarts=item.restarts)
             try:

@@ -26,10 +26,17 @@ BY_KIND: Final = {resource.kind: resource for resource in (*APPLIED, CONTROLLER_
 ANNOTATION_APPLIED: Final = "covey.dev/applied"
 
 
-class Named(core.Read, frozen=True):
-    """Any object, when only whose it is matters."""
+class FieldManager(core.Read, frozen=True):
+    """``metav1.ManagedFieldsEntry`` without the fields: who wrote, and how (``Apply`` or ``Update``)."""
 
-    metadata: core.Meta
+    manager: str = ""
+    operation: str = ""
+
+
+class OwnedMeta(core.Meta, frozen=True):
+    """Metadata of what the operator applies, with who manages its fields."""
+
+    managed_fields: tuple[FieldManager, ...] = ()
 
 
 class Inference(core.Read, frozen=True):
@@ -43,7 +50,7 @@ class Inference(core.Read, frozen=True):
 class Owned(core.Read, frozen=True):
     """A Workload, group or Service: the spec as stored, to be compared, and the status of a group."""
 
-    metadata: core.Meta
+    metadata: OwnedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: core.GroupStatus = core.GroupStatus()
 
@@ -51,6 +58,6 @@ class Owned(core.Read, frozen=True):
 class ControllerRevision(core.Read, frozen=True):
     """``apps/v1`` ControllerRevision: ``data`` never changes, the one with the greatest ``revision`` is in force."""
 
-    metadata: core.Meta
+    metadata: OwnedMeta
     revision: int = 0
     data: dict[str, Any] = msgspec.field(default_factory=dict)

@@ -177,22 +177,26 @@ def _expired(observed: Observed) -> Iterator[DeleteObject]:
 
 def _scaled_down(surplus: tuple[DeletePod, ...]) -> Iterator[Note]:
     replicas = {(_unit(item), _label(item, names.LABEL_ROLE), _label(item, names.LABEL_REPLICA)) for item in surplus}
-    for role, count in sorted(Counter(role for _, role, _ in replicas).items()):
+    counts = sorted(Counter(role for _, role, _ in replicas).items())
+    if counts:
         reason = "Suspended" if surplus[0].why == "suspended" else "ScaledDown"
-        yield Note(reason, f"removing {_replica_count(count)} of {role}", "ScaleDown")
+        message = f"removing {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
+        yield Note(reason, message, "ScaleDown")
 
 
 def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:
-    """Replicas that are new, as against replaced."""
+    """Replicas that are new, as against replaced: one note for all roles."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
         for part in replicas
         for item in part.create
         if not item.replaces
     }
-    reason = "ScaledUp" if observed.pods else "Created"
-    for role, count in sorted(Counter(role for _, role, _ in new).items()):
-        yield Note(reason, f"creating {_replica_count(count)} of {role}", "ScaleUp" if observed.pods else "Create")
+    counts = sorted(Counter(role for _, role, _ in new).items())
+    if counts:
+        message = f"creating {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
+        grown = bool(observed.pods)
+        yield Note("ScaledUp" if grown else "Created", message, "ScaleUp" if grown else "Create")
 
 
 def _replaced(replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from covey.backends import backend_of, is_supported
 from covey.compile import Owner, Revision
 from covey.compile.pods import desired_slots
 from covey.kube import resources
-from covey.kube.client import Client
+from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
@@ -30,6 +30,7 @@ from covey.operator.gauges import WorkloadGauges
 from covey.operator.lives import Lives
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
+from covey.operator.pace import Pace, is_news, is_passing
 from covey.operator.plan import Plan, plan, stand_still
 from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
 from covey.operator.templates import TemplateCheck
@@ -74,8 +75,9 @@ class Reconciler:
         self._width = width
         self._clock = clock
         self._templates = TemplateCheck(client)
-        #: The status written last, by UID: the cache may not have it yet.
-        self._written: dict[str, dict[str, Any]] = {}
+        self._pace = Pace()
+        #: The status written last, by UID, and the version that the cache had then: it may not have moved on yet.
+        self._written: dict[str, tuple[dict[str, Any], str]] = {}
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -136,15 +138,16 @@ class Reconciler:
         planned, problem, notes = await self._act(inference, owner, observed, problem, bad_template)
         # 6. Tell.
         now = rfc3339(self._clock())
-        before = self._written.get(owner.uid) or stored.status
+        before = self._current(stored)
         template_problem = bad_template if planned.held else None
         units = tuple(describe_units(inference, observed, planned))
         after = status.compute(
             inference, observed, planned, units, before, now, problem=problem, template_problem=template_problem
         )
         self._gauges.put(key, after, units, 0 if spec.suspend else spec.replicas)
-        await self._report(stored, before, after, notes)
-        self._lives.written(owner.uid, inference, observed, units, before)
+        self._tell(stored, notes)
+        if await self._report(stored, before, after, passing=is_passing(units, problem)):
+            self._lives.written(owner.uid, inference, observed, units, before)
         # 7. Come back where time alone can help.
         self._come_back(owner.uid, problem)
 
@@ -180,7 +183,14 @@ class Reconciler:
         )
         key = (owner.namespace, owner.name)
         self._caches.condemn(key, (item.pod for item in actions.delete_pods))
-        executor = Executor(self._client, owner, observed, partial(self._caches.welcome, key), width=self._width)
+        executor = Executor(
+            self._client,
+            owner,
+            observed,
+            partial(self._caches.welcome, key),
+            partial(self._caches.welcome_object, key),
+            width=self._width,
+        )
         try:
             await executor.run(actions)
         except Blocked as blocked:
@@ -193,21 +203,39 @@ class Reconciler:
             return Problem(REASON_REFUSED, refused.message, retry=True)
         return None
 
-    async def _report(
-        self, stored: Inference, before: dict[str, Any], after: dict[str, Any], notes: tuple[Note, ...]
-    ) -> None:
-        for note in (*notes, *find_transitions(before, after)):
+    def _current(self, stored: Inference) -> dict[str, Any]:
+        """The status as it is on the API server, as far as this process can know."""
+        written, version = self._written.get(stored.metadata.uid, (None, ""))
+        return stored.status if written is None or version != stored.metadata.resource_version else written
+
+    def _tell(self, stored: Inference, notes: Iterable[Note]) -> None:
+        for note in notes:
             kind = "Warning" if note.warning else "Normal"
             self._recorder.event(_reference(stored), kind, note.reason, note.message, note.action)  # type: ignore[arg-type] # one of the two
-        if status.differ(stored.status, after):
-            await self._write(stored, after)
-        self._written[stored.metadata.uid] = after
+
+    async def _report(
+        self, stored: Inference, before: dict[str, Any], after: dict[str, Any], *, passing: bool = False
+    ) -> bool:
+        """Bring the stored status up to date; False when that has to wait a little."""
+        metadata = stored.metadata
+        if not status.differ(before, after):
+            self._pace.settled(metadata.uid)
+            return True
+        delay = self._pace.delay(metadata.uid, passing=passing, news=is_news(before, after))
+        if delay > 0:
+            self._caches.look_again(metadata.key, delay)
+            return False
+        self._tell(stored, find_transitions(before, after))
+        await self._write(stored, after)
+        self._pace.written(metadata.uid)
+        self._written[metadata.uid] = (after, metadata.resource_version)
+        return True
 
     async def _report_invalid(self, stored: Inference, error: ValidationError) -> None:
         problem = Problem(names.REASON_INVALID, _sentence(error))
         after = status.of_invalid(problem, stored.status, stored.metadata.generation, rfc3339(self._clock()))
         self._gauges.put(stored.metadata.key, after, (), 0)
-        await self._report(stored, self._written.get(stored.metadata.uid) or stored.status, after, ())
+        await self._report(stored, self._current(stored), after)
 
     async def _write(self, stored: Inference, after: dict[str, Any]) -> None:
         metadata = stored.metadata
@@ -224,6 +252,7 @@ class Reconciler:
                 body,
                 manager=names.MANAGER_OPERATOR_STATUS,
                 subresource="status",
+                type=Ignored,
             )
         except (NotFound, Conflict) as gone:
             _log.debug("resource has gone", error=str(gone))
@@ -243,6 +272,7 @@ class Reconciler:
         if uid is not None:
             self._templates.forget(uid)
             self._written.pop(uid, None)
+            self._pace.forget(uid)
             self._lives.forget(uid)
             self._attempts.pop(uid, None)
 

@@ -11,18 +11,24 @@ from covey.operator.conditions import REASON_COMPLETE, REASON_ROLLOUT_HELD
 
 #: Reasons that are on the way to something better, not worth a warning.
 _EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
+#: Each of them means that those before it were reached; of several at once only the last is told.
+_STAGES = (names.ADMITTED, names.SCHEDULED, names.AVAILABLE)
 
 
 def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
     """What has become different between two statuses."""
     old, new = _conditions(before), _conditions(after)
-    for kind, condition in new.items():
-        was = old.get(kind)
-        if was is not None and (was["status"], was["reason"]) == (condition["status"], condition["reason"]):
-            continue
+    changed = {kind for kind, condition in new.items() if _word(old.get(kind)) != _word(condition)}
+    reached = [kind for kind in _STAGES if kind in changed and new[kind]["status"] == "True"]
+    for kind in (kind for kind in new if kind in changed and kind not in reached[:-1]):
+        was, condition = old.get(kind), new[kind]
         note = _note(kind, was, condition)
         if note is not None and not (kind == names.PROGRESSING and _says(new.get(names.ADMITTED), note)):
             yield note
+
+
+def _word(condition: Mapping[str, Any] | None) -> tuple[str, str] | None:
+    return None if condition is None else (condition["status"], condition["reason"])
 
 
 def _says(condition: Mapping[str, Any] | None, note: Note) -> bool:

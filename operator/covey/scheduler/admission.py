@@ -431,7 +431,9 @@ class Admission:
             unit = self._cache.index.unit(root)
             if unit is not None and want is Want.MINIMUM:
                 self._lives.admitted(unit)
-            if unit is not None:
+            controller = unit.root.metadata.controller if unit is not None else None
+            # Of a resource's units the operator says so, on the resource.
+            if unit is not None and (controller is None or controller.kind != "DisaggregatedInference"):
                 self._tell(unit, "Normal", "Admitted", f"{done} pods of the {want.value} have their places")
         self.mark(root)
 

@@ -1,15 +1,17 @@
 """Writes the groups' status: whole, by server-side apply on ``/status``, and only when it differs.
 
 One worker takes a unit at a time and waits a moment after a change, so that the many events of one gang become one
-write for each group. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
-when it lasts. The UID goes along, so that a status never lands on a successor of the same name.
+write: of the root, whose status speaks for the whole unit and is what the operator, the command line and a restarted
+scheduler process read. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
+when it lasts. The groups below the root say the same in detail, for people who look at one; theirs follows a few
+seconds later, a bounded number a second. The UID goes along, so that a status never lands on a successor of the name.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
 from typing import Any, Final
@@ -17,7 +19,7 @@ from typing import Any, Final
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
 from covey.api.times import rfc3339
-from covey.kube.client import Client
+from covey.kube.client import Client, Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
@@ -38,6 +40,10 @@ CROWD: Final = 8
 #: How many times longer at most.
 PATIENCE: Final = 10.0
 WORKERS: Final = 8
+#: Seconds after the root's status until that of the groups below it.
+DETAIL: Final = 3.0
+#: Seconds between two of those writes: a unit of 100 replicas has 100 of them.
+DETAIL_PAUSE: Final = 0.05
 
 
 class Passing(Enum):
@@ -68,15 +74,18 @@ class StatusWriter:
         leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cache = cache
         self._lives = lives
         self._leads = leads
+        self._sleep = sleep
         self._client = client
         self._decision = decision
         self._clock = clock
         self._wall = wall
         self._queue: WorkQueue[Key] = WorkQueue("status")
+        self._details: WorkQueue[Key] = WorkQueue("status-details")
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
         self._passing: dict[Key, tuple[Passing, float]] = {}
@@ -94,7 +103,9 @@ class StatusWriter:
         self._running = True
         for root in self._cache.index.roots():
             self._queue.add(root)
-        await run_workers(self._queue, self._write, WORKERS)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_workers(self._queue, self._write, WORKERS))
+            group.create_task(run_workers(self._details, self._write_details, 1))
 
     async def _write(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
@@ -110,15 +121,29 @@ class StatusWriter:
             return
         if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
-        path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        wanted = statuses(unit, decision, path_of, rfc3339(self._wall()))
+        wanted = self._wanted(unit, decision)
         groups = {group.metadata.uid for group, _ in wanted}
-        written = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
-        self._written[root] = written
+        self._written[root] = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
+        (group, status), *details = wanted
         self._lives.before(unit.root)
-        arrived = await asyncio.gather(*(self._apply(group, status, written) for group, status in wanted))
-        if arrived[0]:  # the root comes first
-            self._lives.written(unit, wanted[0][1])
+        if await self._apply(root, group, status):
+            self._lives.written(unit, status)
+        if any(not self._is_written(root, *each) for each in details):
+            self._details.add_after(root, DETAIL * self._rush())
+
+    async def _write_details(self, root: Key) -> None:
+        """The groups below a root, as they are by now."""
+        unit = self._cache.index.unit(root)
+        if unit is None:
+            return
+        for group, status in self._wanted(unit, self._decision(root))[1:]:
+            if not self._is_written(root, group, status):
+                await self._apply(root, group, status)
+                await self._sleep(DETAIL_PAUSE)
+
+    def _wanted(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
+        path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
+        return statuses(unit, decision, path_of, rfc3339(self._wall()))
 
     def _rush(self) -> float:
         """How many times longer than usual everything may take."""
@@ -147,14 +172,19 @@ class StatusWriter:
         self._passing.pop(root, None)
         self._lasting.pop(root, None)
 
-    async def _apply(self, group: core.Group, status: dict[str, Any], written: dict[str, dict[str, Any]]) -> bool:
-        """Write a group's status unless it is there; False when the group is gone, or the lease is lost."""
-        uid = group.metadata.uid
+    def _is_written(self, root: Key, group: core.Group, status: dict[str, Any]) -> bool:
+        """The group has this status, or will have it as soon as the watch shows what was written."""
+        written, uid = self._written.setdefault(root, {}), group.metadata.uid
         if status == observed(group):
             written.pop(uid, None)
             return True
-        if written.get(uid) == _timeless(status):
-            return True  # written, and the watch has not shown it yet
+        return written.get(uid) == _timeless(status)
+
+    async def _apply(self, root: Key, group: core.Group, status: dict[str, Any]) -> bool:
+        """Write a group's status unless it is there; False when the group is gone, or the lease is lost."""
+        if self._is_written(root, group, status):
+            return True
+        written, uid = self._written.setdefault(root, {}), group.metadata.uid
         resource = COMPOSITE_POD_GROUPS if group.kind == "CompositePodGroup" else POD_GROUPS
         meta = group.metadata
         body = {
@@ -166,7 +196,7 @@ class StatusWriter:
         if not self._leads():
             return False
         try:
-            await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status")
+            await self._client.apply(resource, body, manager=MANAGER_SCHEDULER, subresource="status", type=Ignored)
         except (NotFound, Conflict):
             written.pop(uid, None)
             return False  # the group is gone, or has a successor

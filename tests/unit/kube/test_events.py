@@ -2,7 +2,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, cast
 
-from covey.kube.client import Client
+from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.metrics import REGISTRY
@@ -19,11 +19,12 @@ class Sink:
         self.written: list[tuple[str, str, int]] = []
         self.names: list[str] = []
 
-    async def create(self, _: Any, body: Mapping[str, Any], _namespace: str) -> None:
+    async def create(self, _: Any, body: Mapping[str, Any], _namespace: str, *, type: object) -> None:  # noqa: A002 - as in Client
+        assert type is Ignored
         self.names.append(body["metadata"]["name"])
         await self.answer("create", body["note"], body.get("series", {}).get("count", 1))
 
-    async def merge_patch(self, _: Any, name: str, _namespace: str, body: Mapping[str, Any]) -> None:
+    async def merge_patch(self, _: Any, name: str, _namespace: str, body: Mapping[str, Any], **_kind: object) -> None:
         await self.answer("patch", name, body["series"]["count"])
 
     async def answer(self, verb: str, what: str, count: int) -> None:

@@ -376,7 +376,8 @@ def test_events_of_the_life_of_a_resource(world: World) -> None:
     assert reasons(refused, admitted) == [("Admitted", False)]
     serve(world)
     served = compute(world, admitted)
-    assert reasons(admitted, served) == [("Scheduled", False), ("Available", False)]
+    assert reasons(admitted, served) == [("Available", False)], "which says that it was scheduled, too"
+    assert reasons({}, served) == [("Available", False)]
     world.fail(next(name for name in world.pods if "decode-0" in name))
     world.fail(next(name for name in world.pods if "decode-1" in name))
     assert ("Unavailable", True) in reasons(served, compute(world, served))
