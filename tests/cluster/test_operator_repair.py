@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from api_manifests import Object
+from api_manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench, is_gated, is_ready, name_of, uid_of, uids
 from localcluster import Process, eventually
@@ -227,3 +227,41 @@ def test_a_failure_while_the_operator_is_away(served: Workbench, operator: Proce
 
     eventually(replaced)
     assert served.get("PodGroup", "llm-0-prefill-0")
+
+
+@pytest.mark.parametrize("kind", ["Workload", "CompositePodGroup", "PodGroup", "Service", "ControllerRevision"])
+def test_an_object_that_lost_its_label_gets_it_back(bench: Workbench, kind: str) -> None:
+    """It is no longer seen, so it is created; and its name turns out to be taken by itself."""
+    bench.create()
+    bench.await_pods(6)
+    found = bench.owned(kind)[0]
+    path = bench.path(kind, name_of(found))
+    bench.cluster.api("PATCH", path, {"metadata": {"labels": {"covey.dev/inference": None}}})
+
+    def mended() -> bool:
+        now = bench.get(kind, name_of(found))
+        assert uid_of(now) == uid_of(found)
+        return bool(now["metadata"].get("labels", {}).get("covey.dev/inference") == "llm")
+
+    eventually(mended, describe="the label is back")
+    assert len(bench.pods()) == 6
+
+
+def test_a_spec_that_comes_back_is_in_force_again(bench: Workbench) -> None:
+    first, second = template(nodeSelector={"a": "b"}), template(nodeSelector={"a": "c"})
+    bench.create(role("decode", template=first))
+    (revision,) = eventually(lambda: bench.owned("ControllerRevision"))
+
+    def selectors() -> list[object]:
+        return [pod["spec"].get("nodeSelector") for pod in bench.pods()]
+
+    for wanted, number in ((second, 2), (first, 3)):
+        bench.change({"roles": [role("decode", template=wanted)]})
+        eventually(
+            lambda wanted=wanted: selectors() == [wanted["spec"]["nodeSelector"]], describe=lambda: str(selectors())
+        )
+        eventually(
+            lambda number=number: max(each["revision"] for each in bench.owned("ControllerRevision")) == number,
+            describe=f"revision {number}",
+        )
+    assert bench.get("ControllerRevision", name_of(revision))["revision"] == 3

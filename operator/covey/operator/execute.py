@@ -65,7 +65,7 @@ class Executor:
         self._stored = stored
         self._width = width
         self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
-        self._revisions = {stored.name for stored in observed.revisions}
+        self._revisions = {stored.name: stored.uid for stored in observed.revisions}
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
@@ -121,17 +121,22 @@ class Executor:
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
 
     async def _store(self, body: Object) -> None:
-        """The ControllerRevision in force. One of this name may be there, of a spec that has come back."""
-        name = body["metadata"]["name"]
-        if name not in self._revisions:
+        """The ControllerRevision in force. One of this name may be there, of a spec that has come back.
+
+        Its data cannot be changed, nor be sent again: the API server compares them byte by byte.
+        """
+        kind, name = body["kind"], body["metadata"]["name"]
+        uid = self._revisions.get(name)
+        if uid is None:
             try:
-                created = await self._client.create(BY_KIND["ControllerRevision"], body, type=ControllerRevision)
+                created = await self._client.create(BY_KIND[kind], body, type=ControllerRevision)
             except AlreadyExists:
-                await self._claim(body["kind"], name, ControllerRevision)
+                uid = (await self._claim(kind, name, ControllerRevision)).metadata.uid
             else:
-                self._stored(body["kind"], created)
+                self._stored(kind, created)
                 return
-        await self._apply(body, ControllerRevision)
+        patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
+        await self._client.merge_patch(BY_KIND[kind], name, self._owner.namespace, patch, type=Ignored)
 
     async def _put(self, body: Object) -> None:
         """Make an object what it should be: created where there is none, which costs half of what applying does."""
@@ -156,10 +161,8 @@ class Executor:
         except Invalid:
             # It has changed since it was seen.
             await self._take_over(kind, await self._claim(kind, name, Owned))
-        self._objects[kind, name] = await self._apply(body, Owned)
-
-    async def _apply(self, body: Object, kind: type[S]) -> S:
-        return await self._client.apply(BY_KIND[body["kind"]], body, manager=names.MANAGER_OPERATOR, type=kind)
+        applied = await self._client.apply(BY_KIND[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
+        self._objects[kind, name] = applied
 
     async def _take_over(self, kind: str, found: Owned) -> None:
         """Let the fields that were written by creating an object count as applied.
