@@ -175,7 +175,8 @@ def test_the_process_tells_of_its_watches_and_requests(covey: Covey, name: str) 
     seen = scrape(getattr(covey, name))
     lists, watches = (seen.by("resource", f"covey_watch_{what}_total") for what in ("lists", "starts"))
     assert lists == dict.fromkeys(lists, 1)
-    assert {"pods", "compositepodgroups", "podgroups", "clustertopologies"} <= lists.keys() <= watches.keys()
+    own = "disaggregatedinferences" if name == "operator" else "clustertopologies"
+    assert {"pods", "compositepodgroups", "podgroups", own} <= lists.keys() <= watches.keys()
     assert max(seen.by("resource", "covey_watch_silence_seconds").values()) < 120
     answered = seen("covey_kube_requests_total", verb="list", code="200")
     assert seen("covey_kube_request_duration_seconds_count", verb="list") >= answered >= len(lists)
