@@ -247,7 +247,9 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     for kind in KINDS:
         path = f"{kind.format('default')}?labelSelector=covey.dev/inference=llama"
         found = name_of(cluster.api("GET", path)["items"][0])
-        cluster.api("PATCH", f"{kind.format('default')}/{found}", {"metadata": {"labels": {"covey.dev/inference": None}}})
+        cluster.api(
+            "PATCH", f"{kind.format('default')}/{found}", {"metadata": {"labels": {"covey.dev/inference": None}}}
+        )
         names = lambda path=path: {name_of(each) for each in cluster.api("GET", path)["items"]}  # noqa: E731 - of this kind
         eventually(lambda found=found, names=names: found in names(), 60, f"{found} has its label again")
 

@@ -45,10 +45,15 @@ async def test_without_the_lease_no_status_is_written() -> None:
     groups = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
     made = cache(*groups, member("decode", 0, node="n1"))
     writer = StatusWriter(made, api, lambda _root: Decision(), Lives(), leads=lambda: leads)
-    await writer._write(root_key("root"))
+
+    async def write() -> None:
+        await writer._write(root_key("root"))
+        await writer._write_details(root_key("root"))
+
+    await write()
     assert sent == ["root", "root-decode"]
     leads = False
     put(made, member("decode", 0, gates=(GATE,)))
     writer._written.clear()
-    await writer._write(root_key("root"))
+    await write()
     assert sent == ["root", "root-decode"]
