@@ -8,7 +8,7 @@ second. Rules as for the groups' status (decision 5).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -25,12 +25,22 @@ PATIENCE: Final = 10.0
 COUNTS: Final = 1.0
 
 
-def is_passing(units: Sequence[Unit], problem: Problem | None) -> bool:
-    """Some units are on their way, and nothing speaks against any: not looked at yet, or about to be bound."""
+def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container[int] = ()) -> bool:
+    """Some units are on their way, and nothing speaks against any: not looked at yet, or about to be bound.
+
+    Args:
+        units: how far each has come.
+        problem: what stands in the way.
+        served: numbers of units that have served. One that is on its way again was lost, and that is told at once.
+    """
     if problem is not None:
         return False
     going = [unit for unit in units if not unit.is_scheduled]
-    return bool(going) and all(unit.phase is Phase.ADMITTED or unit.reason == names.REASON_WAITING for unit in going)
+    return bool(going) and all(_goes_on(unit) and unit.number not in served for unit in going)
+
+
+def _goes_on(unit: Unit) -> bool:
+    return unit.phase is Phase.ADMITTED or unit.reason == names.REASON_WAITING
 
 
 def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -146,7 +146,8 @@ class Reconciler:
         )
         self._gauges.put(key, after, units, 0 if spec.suspend else spec.replicas)
         self._tell(stored, notes)
-        if await self._report(stored, before, after, passing=is_passing(units, problem)):
+        served = {unit.number for unit in units if status.has_served(unit.number, before)}
+        if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, inference, observed, units, before)
         # 7. Come back where time alone can help.
         self._come_back(owner.uid, problem)

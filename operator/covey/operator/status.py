@@ -49,7 +49,7 @@ def compute(
         problem: what stands in the way.
         template_problem: what the API server has against a revision that is held.
     """
-    served = frozenset(unit.number for unit in units if unit.is_available or _has_served(unit.number, before))
+    served = frozenset(unit.number for unit in units if unit.is_available or has_served(unit.number, before))
     situation = Situation(inference, plan, units, problem, template_problem, served)
     found = find_conditions(situation)
     roles = _roles(inference, observed, plan)
@@ -88,7 +88,7 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _has_served(unit: int, before: Mapping[str, Any]) -> bool:
+def has_served(unit: int, before: Mapping[str, Any]) -> bool:
     """The status so far has seen the minimum of this unit Ready."""
     listed = before.get("unitStatuses") or ()
     found = next((item for item in listed if item["unit"] == unit), None)
