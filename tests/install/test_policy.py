@@ -34,7 +34,18 @@ def tenant(cluster: Cluster) -> Iterator[ApiClient]:
         cluster.ensure(path, {"metadata": {"name": "developer"}, "roleRef": role, "subjects": [subject]})
         eventually(lambda: client.request("GET", f"/api/v1/namespaces/{TEAM}/pods"), describe="the tenant has rights")
         eventually(lambda: client.request("GET", DINFS.format(TEAM)), 60, "edit was given Covey's rights")
+        eventually(lambda: is_in_force(client), 60, "the API server has taken the policy over")
         yield client
+
+
+def is_in_force(client: ApiClient) -> bool:
+    """The API server refuses what the policy does; it takes a new one over a moment after it was made."""
+    forged = manifest(annotations={"scheduling.covey.dev/pinned": "1"})
+    try:
+        client.request("POST", f"/api/v1/namespaces/{TEAM}/pods?dryRun=All", forged)
+    except ApiError as error:
+        return "ValidatingAdmissionPolicy" in str(error)
+    return False
 
 
 @pytest.fixture
