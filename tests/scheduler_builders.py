@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from covey.admission.tree import Key, Unit, build_unit
 from covey.api import core
 from covey.scheduler.cache import Cache
-from covey.scheduler.tree import Key, Unit, build_unit
 
 GATE = "scheduling.covey.dev/gang"
 START = "scheduling.covey.dev/start"

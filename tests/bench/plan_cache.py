@@ -16,9 +16,9 @@ import msgspec
 
 from bench.plan_floor import TOPOLOGY, hierarchical, node
 from covey.api import core
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of
 from covey.placement.planner import plan_minimum
-from covey.placement.shape import shape_of
 
 NODES: Final = 5_000
 PODS: Final = 10_000

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.api import core
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import (
     Assignment,
     Gang,

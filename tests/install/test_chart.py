@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from covey.api.topology import ClusterTopology
-from covey.placement.presets import PRESETS
+from covey.placement.cluster.presets import PRESETS
 from install.chart import CHART, SERVED, Helm, HelmError, Object, find, kustomized
 from localcluster.programs import ROOT
 

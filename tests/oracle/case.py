@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from covey.api import core
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Assignment, Gang, PodRequest, ReplicaRequest, RoleRequest, Shape, Topology
 
 

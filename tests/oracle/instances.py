@@ -15,6 +15,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from covey.api import core
+from covey.placement.cluster.shape import shape_of
 from covey.placement.model import (
     Gang,
     Level,
@@ -27,7 +28,6 @@ from covey.placement.model import (
     Spread,
     Topology,
 )
-from covey.placement.shape import shape_of
 from oracle import facts
 from oracle.case import Body, Case, Hold, bound
 from oracle.checker import violations

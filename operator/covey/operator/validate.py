@@ -11,7 +11,7 @@ from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
 from covey.compile.groups import levels_named
 from covey.operator.problem import Problem
-from covey.placement import presets
+from covey.placement.cluster import presets
 
 
 def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:

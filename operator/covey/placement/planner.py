@@ -11,15 +11,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from covey.placement.domains import DomainNode
-from covey.placement.inventory import Inventory
-from covey.placement.marks import choose_sets
+from covey.placement.capacity.tables import Budget, SearchLimit
+from covey.placement.choice.candidates import Solution
+from covey.placement.choice.outcome import finished
+from covey.placement.choice.sets import choose_sets
+from covey.placement.cluster.domains import DomainNode
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import with_terms
 from covey.placement.model import Gang, Path, Plan, Refusal, Topology
-from covey.placement.outcome import finished
-from covey.placement.problem import Aims, build, depth_of, required_aims
-from covey.placement.readiness import incomplete_refusal, unknown_refusal, unready
-from covey.placement.reasons import explain
-from covey.placement.request import (
+from covey.placement.question.demands import (
     Demand,
     followers,
     minimum_demands,
@@ -30,10 +30,10 @@ from covey.placement.request import (
     surplus_demands,
     together,
 )
+from covey.placement.question.problem import Aims, build, depth_of, required_aims
+from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
+from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
-from covey.placement.shape import with_terms
-from covey.placement.solve import Solution
-from covey.placement.tables import Budget, SearchLimit
 
 #: Table cells that may be computed for a gang beyond what is exact at any size.
 LIMIT = 20_000_000

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Refusal
 from covey.placement.planner import LIMIT, plan_minimum, plan_surplus
-from covey.placement.request import place
+from covey.placement.question.demands import place
 
 Answer = Plan | Refusal
 #: A gang's number and all gangs with what they have by now → the gang as it is to be planned, or why it is not.

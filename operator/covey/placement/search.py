@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations
 
-from covey.placement.domains import DomainNode
-from covey.placement.inventory import Inventory
-from covey.placement.layout import natural
+from covey.placement.capacity.tables import Budget, SearchLimit
+from covey.placement.choice.candidates import Solution
+from covey.placement.cluster.domains import DomainNode
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
-from covey.placement.problem import Aims, build
-from covey.placement.readiness import no_common_domain
-from covey.placement.reasons import explain
-from covey.placement.request import Demand, admitted_counts, minimum_demands, place, surplus_demands
-from covey.placement.resources import rank
-from covey.placement.solve import Solution
-from covey.placement.tables import Budget, SearchLimit
+from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place, surplus_demands
+from covey.placement.question.problem import Aims, build
+from covey.placement.question.readiness import no_common_domain
+from covey.placement.refusal.reasons import explain
+from covey.placement.sharing.layout import natural
 
 #: Candidates in which a placement is searched.
 _CANDIDATES = 24

@@ -22,6 +22,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from covey.admission import entries, podstate
+from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission.status import Decision
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
@@ -36,16 +40,12 @@ from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Shape, Topology, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.scheduler import entries, podstate
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
-from covey.scheduler.entries import SETTLE, Entry, Want, assess
 from covey.scheduler.lives import Lives
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations, holds
-from covey.scheduler.status import Decision
-from covey.scheduler.tree import Key, Unit
 from covey.scheduler.waiting import Waiting
 from covey.scheduler.writer import Pinned, PodWriter
 

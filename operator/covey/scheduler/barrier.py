@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from covey.admission import podstate
+from covey.admission.tree import Key, Replica, Unit, replica_met
 from covey.api import core
-from covey.scheduler import podstate
-from covey.scheduler.tree import Key, Replica, Unit, replica_met
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
+from covey.admission import podstate
+from covey.admission.gangs import Surroundings, UnplannableError, build_gang
+from covey.admission.levels import Astray, astray, requires_levels
+from covey.admission.membership import refusal, refusal_of_stranger
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import (
     DEFAULT_SCHEDULER_NAME,
@@ -31,15 +36,10 @@ from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.placement.inventory import ANTI_AFFINITY, HOST_PORTS
+from covey.placement.cluster.inventory import ANTI_AFFINITY, HOST_PORTS
 from covey.placement.model import Topology
-from covey.scheduler import podstate
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.gangs import Surroundings, UnplannableError, build_gang
-from covey.scheduler.levels import Astray, astray, requires_levels
-from covey.scheduler.membership import refusal, refusal_of_stranger
-from covey.scheduler.tree import Key, Unit
 from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import ARRIVED, LEFT, RENEW, PodWriter, says_arrived
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from covey.admission.tree import Key, Template, Unit, positions
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
@@ -27,12 +28,11 @@ from covey.kube.resources import (
     WORKLOADS,
     Resource,
 )
-from covey.placement.inventory import path_of
+from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
 from covey.scheduler.resized import counted_spec
-from covey.scheduler.tree import Key, Template, Unit, positions
 from covey.scheduler.volumes import PersistentVolume, VolumeClaim, Volumes
 
 

@@ -15,10 +15,11 @@ from typing import Final
 
 import msgspec
 
+from covey.admission import podstate
+from covey.admission.membership import refusal
 from covey.api import core
-from covey.scheduler import podstate, preemption
+from covey.scheduler import preemption
 from covey.scheduler.cache import Cache
-from covey.scheduler.membership import refusal
 from covey.scheduler.wire import NAMES, FilterArgs, FilterResult, PreemptArgs, PreemptResult
 
 _ELSEWHERE: Final = "the gang's plan has another node for this pod"

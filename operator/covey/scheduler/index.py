@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from covey.admission import podstate
+from covey.admission.tree import Key, Unit, build_unit, key_of
 from covey.api import core
 from covey.api.constants import LABEL_POD_GROUP
-from covey.scheduler import podstate
-from covey.scheduler.tree import Key, Unit, build_unit, key_of
 
 #: Root, role, replica: no chain of parents is followed further than the API allows.
 MAX_DEPTH = 4

@@ -19,12 +19,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from covey.admission import podstate
+from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import ADMITTED, SCHEDULED
 from covey.observability import metrics
 from covey.observability.lives import reached, since_true
-from covey.scheduler import podstate
-from covey.scheduler.tree import Key, Unit, key_of
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
 _BOUND: Final = "PodScheduled"

@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
+from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube.client import Client
 from covey.kube.errors import KubeError
@@ -46,7 +47,6 @@ from covey.scheduler.server import Extender
 from covey.scheduler.settings import EndpointMode, Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.tree import Unit
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from covey.admission.tree import Key
 from covey.api.constants import REASON_DENIED, REASON_UNKNOWN
-from covey.scheduler.tree import Key
 
 #: Seconds for which a unit is parked after its first failure; doubled at each further one.
 FIRST: Final = 2.0

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from covey.admission import podstate
 from covey.api import core
-from covey.scheduler import podstate
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import MetaVictims
 

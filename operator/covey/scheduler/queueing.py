@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from covey.admission.entries import Entry, Want, excluded_now, occupied, waiting_since
+from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.status import Decision
+from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
 from covey.observability.logging import get_logger
 from covey.placement.model import Path, Topology
 from covey.scheduler.cache import Cache
-from covey.scheduler.entries import Entry, Want, excluded_now, occupied, waiting_since
-from covey.scheduler.gangs import Surroundings, UnplannableError
-from covey.scheduler.status import Decision
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.tree import Key, Unit, key_of
 
 log = get_logger(__name__)
 

@@ -21,13 +21,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from covey.admission import overdue, podstate
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_WAKE, RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
-from covey.scheduler import overdue, podstate
 from covey.scheduler.binder import leaving, release_reason
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.tree import Key, Unit
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.

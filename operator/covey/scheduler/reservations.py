@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
+from covey.admission import entries
+from covey.admission.entries import Entry, Want
 from covey.api import core, times
 from covey.placement.model import Gang, Path, Refusal
-from covey.scheduler import entries
 from covey.scheduler.cache import Cache
-from covey.scheduler.entries import Entry, Want
 
 
 class Reservations:

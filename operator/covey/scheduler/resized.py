@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from covey.api import core
-from covey.placement.resources import Quantity, amount
+from covey.placement.cluster.resources import Quantity, amount
 
 
 def counted_spec(pod: core.Pod) -> core.PodSpec:

@@ -16,6 +16,9 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final
 
+from covey.admission import podstate
+from covey.admission.status import Decision, observed, statuses
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import MANAGER_SCHEDULER, REASON_WAITING, SCHEDULING_API
 from covey.api.times import rfc3339
@@ -23,12 +26,9 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.placement.inventory import NO_TOPOLOGY
-from covey.scheduler import podstate
+from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.lives import Lives
-from covey.scheduler.status import Decision, observed, statuses
-from covey.scheduler.tree import Key, Unit
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY
-from covey.placement import presets
+from covey.placement.cluster import presets
 from covey.placement.model import Topology
 from covey.scheduler.cache import Cache, Listener
 

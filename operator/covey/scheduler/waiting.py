@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from covey.admission.tree import Key
 from covey.api.constants import (
     REASON_DENIED,
     REASON_FAILED,
@@ -18,7 +19,6 @@ from covey.api.constants import (
     REASON_WAITING,
 )
 from covey.observability import metrics
-from covey.scheduler.tree import Key
 
 #: All that the label ``reason`` can be.
 REASONS: Final = (

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
 
+from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
@@ -24,7 +25,6 @@ from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeErro
 from covey.kube.resources import PODS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.scheduler import podstate
 from covey.scheduler.pin import annotate_patch, pin_patch
 
 log = get_logger(__name__)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import conflict
 from covey.placement.model import Assignment, Gang, Path, PodRequest
-from covey.placement.shape import conflict
 
 Placed = dict[str, str]
 

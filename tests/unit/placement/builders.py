@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from covey.api import core
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, PodRequest, ReplicaRequest, RoleRequest, Shape, Topology
 
 GPU = "nvidia.com/gpu"

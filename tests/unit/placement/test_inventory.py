@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Shape, Topology
 from unit.placement.builders import GPU, TOPOLOGY, make_inventory, make_node, make_shape
 

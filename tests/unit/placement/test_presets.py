@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from covey.api import core
-from covey.placement.inventory import path_of
+from covey.placement.cluster.inventory import path_of
+from covey.placement.cluster.presets import PRESETS, choose, detect, topology_of
 from covey.placement.model import Topology
-from covey.placement.presets import PRESETS, choose, detect, topology_of
 from unit.placement.builders import make_node
 
 ORDER = (

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from covey.api import core
-from covey.placement.certificate import check_certificate
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Bound, Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum
-from covey.placement.shape import shape_of
+from covey.placement.refusal.certificate import check_certificate
 from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 

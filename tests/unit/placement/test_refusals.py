@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.placement.inventory import Inventory
+from covey.placement.choice.candidates import Solution
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.solve import Solution
 from unit.placement.builders import GPU, TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from covey.placement.model import Gang, Plan, Refusal
-from covey.placement.request import place
+from covey.placement.question.demands import place
 from covey.placement.rounds import Outcome, plan_round
 from unit.placement.builders import make_gang, make_inventory, make_role
 

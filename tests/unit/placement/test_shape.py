@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from covey.api import constants, core
+from covey.placement.cluster.shape import conflict, exclusive, shape_of, unmodelled
 from covey.placement.model import Shape
-from covey.placement.shape import conflict, exclusive, shape_of, unmodelled
 
 
 def anti_affinity(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.placement.cover import NO_WAY, Cover, Offer, Points, clip
-from covey.placement.tables import NEVER, Budget, SearchLimit, Table, Tables, Vector, project
+from covey.placement.capacity.tables import NEVER, Budget, SearchLimit, Table, Tables, Vector, project
+from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip
 
 ENOUGH = 1 << 40
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.scheduler.barrier import Call, Waiting, releasable
-from covey.scheduler.tree import Key, Unit
 from scheduler_builders import GATE, RELEASE, START, group, member, role_groups, root_key, unit
 
 ROOT_KEY = root_key("root")

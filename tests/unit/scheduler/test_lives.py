@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from covey.admission.status import Decision, statuses
+from covey.admission.tree import Unit
 from covey.api import times
 from covey.observability import metrics
 from covey.scheduler.lives import Lives
-from covey.scheduler.status import Decision, statuses
-from covey.scheduler.tree import Unit
 from scheduler_builders import GATE, group, member, role_groups, unit
 from scrapes import Scrape
 

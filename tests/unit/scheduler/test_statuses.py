@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from covey.admission.status import Decision
 from covey.scheduler.lives import Lives
-from covey.scheduler.status import Decision
 from covey.scheduler.statuses import Passing, StatusWriter, passing
 from scheduler_builders import GATE, START, cache, group, member, put, role_groups, root_key, unit
 

@@ -7,8 +7,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.admission.tree import Key
 from covey.observability import metrics
-from covey.scheduler.tree import Key
 from covey.scheduler.waiting import REASONS, Waiting
 from scheduler_builders import root_key
 from scrapes import Scrape

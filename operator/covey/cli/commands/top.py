@@ -14,7 +14,7 @@ from covey.cli.planning.facts import Facts, read_facts
 from covey.cli.planning.grounds import survey
 from covey.cli.planning.topologies import default_topology
 from covey.cli.watching.usage import measure
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 
 
 @click.command()

@@ -26,7 +26,7 @@ from covey.cli.planning.facts import Facts, read_node, stand_in
 from covey.cli.planning.report import AddedReport, Report
 from covey.cli.planning.topologies import choose_topologies, default_topology
 from covey.cli.planning.workload import Workload
-from covey.placement.masks import state_cause
+from covey.placement.cluster.admits import state_cause
 from covey.placement.model import Level, Topology
 
 OPTION: Final = "--add-nodes"

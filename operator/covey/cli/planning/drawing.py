@@ -6,7 +6,7 @@ from covey.cli.planning.grounds import survey
 from covey.cli.planning.report import Report
 from covey.cli.planning.run import Planned
 from covey.cli.render.floor import Floor, Mark, Spot, build_floor
-from covey.placement import resources
+from covey.placement.cluster import resources
 from covey.placement.model import Path
 
 

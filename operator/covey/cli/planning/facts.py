@@ -18,8 +18,8 @@ from covey.cli.documents import Document, read_documents
 from covey.cli.errors import InputError, Place
 from covey.cli.quantities import bad_amounts, bad_quantities
 from covey.cli.strict import validate
+from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
-from covey.placement.presets import topology_of
 
 T = TypeVar("T", core.Node, core.Pod)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from covey.admission import podstate
 from covey.api import core
 from covey.cli.render.floor import Ground
-from covey.placement import resources
-from covey.placement.masks import state_cause
+from covey.placement.cluster import resources
+from covey.placement.cluster.admits import state_cause
 from covey.placement.model import Path
-from covey.scheduler import podstate
 
 
 def survey(

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
@@ -18,7 +19,6 @@ from covey.cli.planning.facts import stand_in
 from covey.cli.planning.workload import Mention, Workload, age, build_units
 from covey.compile import Layout, Slot, compile_inference
 from covey.compile.groups import role_template
-from covey.scheduler import podstate
 
 Existing = Mapping[Slot, core.Pod]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from covey.admission import gangs
+from covey.admission.tree import Unit
 from covey.cli.planning.answer import Decision
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Verdict
 from covey.placement.rounds import plan_round
-from covey.scheduler import gangs
-from covey.scheduler.tree import Unit
 
 
 @dataclass(frozen=True, slots=True)

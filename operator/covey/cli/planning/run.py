@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from covey.admission import gangs, podstate
+from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.tree import Unit, key_of
 from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.cli.errors import InputError
@@ -16,12 +19,9 @@ from covey.cli.planning.passes import Contender, Pass
 from covey.cli.planning.report import Report, WorkloadReport
 from covey.cli.planning.topologies import choose_topologies, default_topology
 from covey.cli.planning.workload import Workload
-from covey.placement.inventory import Inventory
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of, unmodelled
 from covey.placement.model import Gang, Path, Topology, Verdict
-from covey.placement.shape import shape_of, unmodelled
-from covey.scheduler import gangs, podstate
-from covey.scheduler.gangs import Surroundings, UnplannableError
-from covey.scheduler.tree import Unit, key_of
 
 #: Priorities that every cluster has.
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -12,9 +12,9 @@ from covey.api import core
 from covey.cli.errors import InputError, Problem
 from covey.cli.planning.facts import Facts
 from covey.cli.planning.workload import Mention, Workload
-from covey.placement.inventory import path_of
+from covey.placement.cluster.inventory import path_of
+from covey.placement.cluster.presets import choose
 from covey.placement.model import Level, Path, Topology
-from covey.placement.presets import choose
 
 
 def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topology]:

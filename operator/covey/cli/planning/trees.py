@@ -13,6 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
+from covey.admission import podstate
+from covey.admission.tree import Template, Unit, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
@@ -21,8 +23,6 @@ from covey.cli.errors import InputError, Place
 from covey.cli.planning.facts import read_pod, stand_in
 from covey.cli.planning.workload import Mention, Workload, age, build_units
 from covey.cli.strict import validate
-from covey.scheduler import podstate
-from covey.scheduler.tree import Template, Unit, positions
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
 #: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.api.constants import INFERENCE_API
 from covey.cli.errors import Place
-from covey.scheduler.tree import Unit, build_unit
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from enum import StrEnum
 
 import msgspec
 
+from covey.admission import podstate
+from covey.admission.tree import Key, Replica, Role, Unit, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile.groups import role_template
-from covey.scheduler import podstate
 from covey.scheduler.index import Index
-from covey.scheduler.tree import Key, Replica, Role, Unit, key_of
 
 
 class State(StrEnum):

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from covey.admission import podstate
+from covey.admission.tree import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
 from covey.cli.planning.facts import Facts
 from covey.cli.planning.grounds import survey
 from covey.cli.render.floor import Floor, Spot, build_floor
-from covey.placement import resources
-from covey.placement.inventory import Inventory
-from covey.placement.presets import choose
-from covey.scheduler import podstate
-from covey.scheduler.tree import number
+from covey.placement.cluster import resources
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.presets import choose
 
 
 def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Floor:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 from covey.cli.planning.answer import Teller
 from covey.cli.planning.facts import Facts
-from covey.placement.inventory import path_of
-from covey.placement.presets import choose
+from covey.placement.cluster.inventory import path_of
+from covey.placement.cluster.presets import choose
 
 
 def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str]:

@@ -1,0 +1,156 @@
+"""What admission knows of one unit between two passes, and how it comes about from the unit: pure.
+
+All of it follows from the API objects; it is kept only so that a pass looks at what changed and at nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+from covey.admission import gangs, podstate
+from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.status import Decision
+from covey.admission.tree import Unit
+from covey.api import core, times
+from covey.api.constants import ADMITTED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
+from covey.placement.model import Gang, Path, Refusal, Shape, Topology, Verdict
+
+#: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
+SETTLE: Final = 2.0
+
+
+class Want(Enum):
+    """What a unit needs from the planner now."""
+
+    NOTHING = "nothing"
+    PODS = "pods"  # its minimum has pods that do not exist, or are not ours to plan
+    SETTLED = "settled"  # its minimum could be planned, the rest is still being created
+    MINIMUM = "minimum"
+    SURPLUS = "surplus"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A unit, its gang, and what became of it.
+
+    ``since`` is when its minimum was first wanted (event loop's clock). ``refused``: planned as it is and found no
+    room; only new room helps.
+    """
+
+    unit: Unit
+    want: Want
+    decision: Decision
+    gang: Gang | None = None
+    since: float | None = None
+    refused: bool = False
+
+    @property
+    def order(self) -> tuple[int, str, str, str, int, str]:
+        """The gang's place among gangs."""
+        assert self.gang is not None
+        return self.gang.order
+
+    def settling(self, now: float) -> bool:
+        """The unit is young and its minimum unplaced: surplus of others leaves it its chance."""
+        waits = self.want in {Want.PODS, Want.SETTLED, Want.MINIMUM} and not self.refused
+        return waits and self.since is not None and now < self.since + SETTLE
+
+
+def assess(
+    unit: Unit,
+    topology: Topology | UnplannableError,
+    around: Surroundings,
+    shape: Callable[[core.Pod], Shape],
+    before: Entry | None,
+    kept: Decision,
+    now: float,
+) -> Entry:
+    """A unit's entry from what is known now.
+
+    Args:
+        unit: the unit.
+        topology: the topology to plan it in, or why there is none.
+        around: what the gang takes from outside.
+        shape: a pod's shape.
+        before: its entry until now.
+        kept: the excluded nodes and the reservation that its status must keep.
+        now: the event loop's clock.
+    """
+    if isinstance(topology, UnplannableError):
+        return _blocked(unit, topology, kept, before, now)
+    decision = replace(kept, topology=topology)
+    try:
+        gang = gangs.build_gang(unit, topology, shape, around)
+    except UnplannableError as error:
+        return _blocked(unit, error, decision, before, now)
+    lacking = gangs.missing(unit, gang)
+    if lacking is not None:
+        return replace(_blocked(unit, UnplannableError(REASON_WAITING, lacking), decision, before, now), gang=gang)
+    if gangs.wants_minimum(gang):
+        since = _since(before, now)
+        rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
+        settled = rooted or unit.all_there() or now >= since + SETTLE
+        return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since)
+    decision = replace(decision, reservation=None)
+    if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
+        return Entry(unit, Want.SURPLUS, decision, gang)
+    return Entry(unit, Want.NOTHING, decision, gang)
+
+
+def refusal(entry: Entry, refused: Refusal) -> Entry:
+    """The entry of a gang whose minimum found no room."""
+    reason = REASON_UNKNOWN if refused.verdict is Verdict.UNKNOWN else REASON_INFEASIBLE
+    decision = replace(entry.decision, reason=reason, message=refused.message)
+    return replace(entry, decision=decision, refused=True)
+
+
+def best_domain(refused: Refusal) -> Path:
+    """The domain that a refused gang is nearest to fitting into; empty where no domain is better than all nodes."""
+    return next((reason.best_domain for reason in refused.reasons if reason.best_domain), ())
+
+
+def waiting_since(root: core.Group) -> float | None:
+    """Since when a unit has not been admitted, seconds since the epoch, as its status tells."""
+    found = core.condition(root.status.conditions, ADMITTED)
+    if found is not None and found.status == "True":
+        return None
+    return times.seconds(found.last_transition_time if found else root.metadata.creation_timestamp)
+
+
+def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float) -> tuple[core.ExcludedNode, ...]:
+    """Exclusions that have not run out.
+
+    Args:
+        nodes: as a status lists them.
+        now: seconds since the epoch.
+        longest: seconds for which a node is ever left out: what would last longer was written by another clock.
+    """
+    return tuple(each for each in nodes if 0.0 < (times.seconds(each.until) or 0.0) - now <= longest)
+
+
+def occupied(
+    units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
+) -> Mapping[Path, int]:
+    """How many units lie in each domain of a level, by the places of their pods, decided ones too.
+
+    A unit is spread, so it lies where the roles lie that follow it.
+    """
+    count: dict[Path, int] = {}
+    for unit in units:
+        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
+        for path in {path_of(node)[:depth] for node in nodes if node}:
+            if path:
+                count[path] = count.get(path, 0) + 1
+    return count
+
+
+def _blocked(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
+    decision = replace(kept, reason=error.reason, message=error.message)
+    return Entry(unit, Want.PODS, decision, since=_since(before, now))
+
+
+def _since(before: Entry | None, now: float) -> float:
+    return before.since if before is not None and before.since is not None else now

@@ -1,0 +1,322 @@
+"""What the groups' status says: pure, computed whole from the unit as it is and the last decision about it.
+
+Nothing here needs a memory: after a restart the pods tell what is admitted and bound, the old status tells since
+when, and the first pass of admission tells why not. A condition's transition time changes with its status only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgspec
+
+from covey.admission import podstate
+from covey.admission.tree import Replica, Role, Unit, minimum_replicas, replica_met
+from covey.api import core
+from covey.api.constants import (
+    ADMITTED,
+    REASON_ADMITTED,
+    REASON_BELOW_MINIMUM,
+    REASON_DENIED,
+    REASON_FAILED,
+    REASON_UNKNOWN,
+    REASON_WAITING,
+    SCHEDULED,
+    TOPOLOGY_SATISFIED,
+)
+from covey.placement.cluster.shape import unmodelled
+from covey.placement.model import Path, Topology
+
+NodePath = Callable[[str], Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What admission last decided about a unit.
+
+    ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
+    the one that was used; the rest is to be kept in the root's status.
+    """
+
+    reason: str | None = None
+    message: str = ""
+    topology: Topology | None = None
+    excluded: tuple[core.ExcludedNode, ...] = ()
+    reservation: core.Reservation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One condition without its time."""
+
+    type: str
+    true: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One group's status before the old one is looked at."""
+
+    group: core.Group
+    said: Sequence[Said]
+    admitted: int
+    scheduled: int
+    nodes: Sequence[str] = ()
+    decision: Decision = field(default_factory=Decision)
+
+
+def statuses(unit: Unit, decision: Decision, path_of: NodePath, now: str) -> list[tuple[core.Group, dict[str, Any]]]:
+    """The status of every group of a unit.
+
+    Args:
+        unit: the unit as it is.
+        decision: the last decision about it.
+        path_of: a node's domain path in the unit's topology.
+        now: the time of conditions that change, RFC 3339.
+    """
+    facts = [_root(unit, decision, path_of)]
+    for role in unit.roles:
+        if role.group is not unit.root:
+            facts.append(_role(role))
+        if role.composite:
+            facts.extend(_leaf(replica) for replica in role.replicas)
+    return [(each.group, _status(each, decision.topology, path_of, now)) for each in facts]
+
+
+def placed(pod: core.Pod) -> bool:
+    """The pod has its node, written on it: bound or pinned."""
+    return podstate.bound(pod) or podstate.pinned(pod) is not None
+
+
+def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
+    admitted, bound = _met(unit, placed), _met(unit, podstate.bound)
+    said = [
+        _with_warning(
+            unit,
+            Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
+            if admitted
+            else Said(ADMITTED, admitted, *_why_not(unit, decision)),
+        ),
+        Said(
+            SCHEDULED,
+            bound,
+            SCHEDULED if bound else REASON_WAITING,
+            _tally(unit, podstate.bound, "are bound"),
+        ),
+        *_preferences(unit, decision.topology, path_of),
+    ]
+    gang = [role for role in unit.roles if role.minimum]
+    nodes = [node for role in unit.roles if role.follows for node in _nodes(role.replicas)]
+    if unit.root.kind == "PodGroup":
+        pods = list(unit.pods())
+        return Facts(unit.root, said, sum(map(placed, pods)), sum(map(podstate.bound, pods)), nodes, decision)
+    return Facts(
+        unit.root,
+        said,
+        sum(_whole(role, placed) >= role.minimum for role in gang),
+        sum(_whole(role, podstate.bound) >= role.minimum for role in gang),
+        nodes,
+        decision,
+    )
+
+
+def _role(role: Role) -> Facts:
+    admitted, bound = _whole(role, placed), _whole(role, podstate.bound)
+    need = max(role.minimum, 1)
+    said = _both(admitted >= need, bound >= need, f"{admitted} of {role.desired} replicas")
+    return Facts(role.group, said, admitted, bound, _nodes(role.replicas))
+
+
+def _leaf(replica: Replica) -> Facts:
+    admitted = sum(map(placed, replica.pods))
+    bound = sum(map(podstate.bound, replica.pods))
+    said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
+    return Facts(replica.group, said, admitted, bound, _nodes([replica]))
+
+
+def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT001 - two answers of one kind
+    return [
+        Said(ADMITTED, admitted, REASON_ADMITTED if admitted else REASON_WAITING, f"{tally} have their places"),
+        Said(SCHEDULED, bound, SCHEDULED if bound else REASON_WAITING, "bound" if bound else "not all bound yet"),
+    ]
+
+
+def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
+    """The unit's minimum holds; where none is asked for, at least something of it is there."""
+    return unit.minimum_met(accepted) and any(map(accepted, unit.pods()))
+
+
+def _admitted(unit: Unit, decision: Decision) -> str:
+    """How far the unit has come, and what keeps its surplus from coming further, unless that is only room."""
+    tally = _tally(unit, placed, "have their places")
+    stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN}
+    return f"{tally}; {decision.message}" if stuck else tally
+
+
+def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
+    if decision.reason is not None:
+        return decision.reason, decision.message
+    if any(podstate.bound(pod) for pod in unit.pods()):
+        return REASON_BELOW_MINIMUM, _tally(unit, placed, "have their places")
+    return REASON_WAITING, "waits to be planned"
+
+
+def _with_warning(unit: Unit, said: Said) -> Said:
+    """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
+    names = sorted({name for pod in unit.pods() for name in unmodelled(pod)})
+    if not names:
+        return said
+    return replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+
+
+def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:
+    """``prefill 3/4 (minimum 1), decode 2/2 (minimum 2) replicas are bound``."""
+    parts = [f"{role.name} {_whole(role, accepted)}/{role.desired} (minimum {role.minimum})" for role in unit.roles]
+    return f"{', '.join(parts)} replicas {what}"
+
+
+def _whole(role: Role, accepted: Callable[[core.Pod], bool]) -> int:
+    return sum(replica_met(replica, accepted) for replica in role.replicas)
+
+
+def _nodes(replicas: Iterable[Replica]) -> list[str]:
+    return [
+        node
+        for replica in replicas
+        for pod in replica.pods
+        if (node := pod.spec.node_name or podstate.pinned(pod)) is not None
+    ]
+
+
+def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
+    """``TopologySatisfied``, where a level is preferred: reached by the placed pods of every scope, or not.
+
+    Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is
+    never held back by a preference, so it does not spoil one either.
+    """
+    if topology is None:
+        return []
+    minimum = [(role, minimum_replicas(role, placed)) for role in unit.roles]
+    scopes: list[tuple[str, str, list[list[str]]]] = []
+    if level := _preferred(topology, unit.root):
+        following = [replica for role, replicas in minimum if role.follows for replica in replicas]
+        scopes.append(("unit", level, [_nodes(following)]))
+    for role, replicas in minimum:
+        groups = [*(replica.group for replica in role.replicas if role.composite), role.group]
+        preferred = next((level for group in groups if (level := _preferred(topology, group))), None)
+        if preferred and role.group is not unit.root:
+            scopes.append((f"role {role.name}", preferred, [_nodes([replica]) for replica in replicas]))
+    constraints = unit.root.spec.scheduling_constraints
+    for rule in (constraints.proximity or ()) if constraints else ():
+        if rule.mode == "Preferred":
+            near = [replica for role, replicas in minimum if role.name in rule.roles for replica in replicas]
+            scopes.append((f"proximity of {' and '.join(rule.roles)}", rule.level, [_nodes(near)]))
+    if not any(nodes for _, _, sets in scopes for nodes in sets):
+        return []
+    missed = [
+        f"{name}: not in one {level}" for name, level, sets in scopes if not _shared(topology, level, sets, path_of)
+    ]
+    reason = "Preferred" if not missed else "NotReached"
+    return [Said(TOPOLOGY_SATISFIED, not missed, reason, "; ".join(missed) or "every preferred level is reached")]
+
+
+def _preferred(topology: Topology, group: core.Group) -> str | None:
+    """The narrowest preferred level of a group; a level that the topology does not have is never reached."""
+    constraints = group.spec.scheduling_constraints
+    levels = [
+        each.level or next((level.name for level in topology.levels if each.key in level.keys), each.key or "")
+        for each in (constraints.topology or () if constraints else ())
+        if each.mode == "Preferred"
+    ]
+    order = [level.name for level in topology.levels]
+    return max(levels, key=lambda name: order.index(name) if name in order else len(order), default=None)
+
+
+def _shared(topology: Topology, level: str, sets: Sequence[Sequence[str]], path_of: NodePath) -> bool:
+    """Each set of nodes lies in one domain of a level."""
+    try:
+        depth = topology.depth(level) + 1
+    except KeyError:
+        return False
+    return all(
+        len({path[:depth] for path in paths}) <= 1 and all(path[depth - 1 : depth] != (None,) for path in paths)
+        for paths in ([path_of(node) for node in nodes] for nodes in sets)
+    )
+
+
+def _placement(topology: Topology | None, nodes: Sequence[str], path_of: NodePath) -> list[dict[str, Any]]:
+    """The domains that hold all nodes, from the broadest level down as far as they share one."""
+    paths = [path for node in nodes if (path := path_of(node))]
+    if topology is None or not paths:
+        return []
+    found: list[dict[str, Any]] = []
+    for depth, level in enumerate(topology.levels, start=1):
+        heads = {path[:depth] for path in paths}
+        if len(heads) > 1:
+            break
+        head = heads.pop()
+        if head[-1] is not None:
+            found.append({"level": level.name, "path": list(head)})
+    return found
+
+
+def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str) -> dict[str, Any]:
+    old = facts.group.status.conditions
+    generation, created = facts.group.metadata.generation, facts.group.metadata.creation_timestamp
+    status: dict[str, Any] = {
+        "conditions": [
+            _condition(said, core.condition(old, said.type), generation, created, now) for said in facts.said
+        ],
+        "admitted": facts.admitted,
+        "scheduled": facts.scheduled,
+        "placement": _placement(topology, facts.nodes, path_of),
+        "excludedNodes": [msgspec.to_builtins(each) for each in facts.decision.excluded],
+    }
+    if facts.decision.reservation is not None:
+        status["reservation"] = msgspec.to_builtins(facts.decision.reservation)
+    return {key: value for key, value in status.items() if value not in ([], None)}
+
+
+def _condition(said: Said, old: core.Condition | None, generation: int, created: str, now: str) -> dict[str, Any]:
+    status = "True" if said.true else "False"
+    same = old is not None and old.status == status
+    # What was never otherwise has been so since the group was made. Waiting times are counted from it, and it tells a
+    # gang that was never admitted from one that lost its places.
+    begun = now if said.true or old is not None else created or now
+    return {
+        "type": said.type,
+        "status": status,
+        "reason": said.reason,
+        "message": said.message[:32_000],
+        "observedGeneration": generation,
+        "lastTransitionTime": old.last_transition_time if same and old and old.last_transition_time else begun,
+    }
+
+
+def observed(group: core.Group) -> Mapping[str, Any]:
+    """The status that a group has, in the form in which it is written."""
+    status = group.status
+    found: dict[str, Any] = {
+        "conditions": [
+            {
+                "type": each.type,
+                "status": each.status,
+                "reason": each.reason,
+                "message": each.message,
+                "observedGeneration": each.observed_generation or 0,
+                "lastTransitionTime": each.last_transition_time,
+            }
+            for each in status.conditions or ()
+        ],
+        "admitted": status.admitted,
+        "scheduled": status.scheduled,
+        "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],
+        "excludedNodes": [msgspec.to_builtins(each) for each in status.excluded_nodes or ()],
+    }
+    if status.reservation is not None:
+        found["reservation"] = msgspec.to_builtins(status.reservation)
+    return {key: value for key, value in found.items() if value not in ([], None)}

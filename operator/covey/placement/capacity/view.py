@@ -1,0 +1,46 @@
+"""What one gang changes about the inventory that all gangs share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from covey.placement.capacity.frame import Entry
+from covey.placement.capacity.tables import Vector
+from covey.placement.model import Path
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one gang changes about the inventory. Paths are those of the structure's topology.
+
+    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods (by stream) must be placed
+    inside a domain before anything else; ``anchors`` which domain a group lies in already.
+    """
+
+    closed: Mapping[Path, int] = field(default_factory=dict)
+    closed_nodes: Mapping[str, tuple[Path, int]] = field(default_factory=dict)
+    mandatory: Mapping[Path, Vector] = field(default_factory=dict)
+    anchors: Mapping[int, Path] = field(default_factory=dict)
+    touched: frozenset[Path] = field(init=False)
+    anchored: int = field(init=False)
+    #: What was worked out for this view alone.
+    totals: dict[Path, Entry | None] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        nodes = (path for path, _ in self.closed_nodes.values())
+        paths = (*self.closed, *nodes, *self.mandatory, *self.anchors.values())
+        touched = frozenset(path[:end] for path in paths for end in range(len(path) + 1))
+        object.__setattr__(self, "touched", touched)
+        object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
+
+    def off(self, path: Path) -> int:
+        """The streams that a domain is closed to, by itself or by one above it."""
+        bits = 0
+        if self.closed:
+            for end in range(len(path) + 1):
+                bits |= self.closed.get(path[:end], 0)
+        return bits
+
+
+NO_VIEW = View()

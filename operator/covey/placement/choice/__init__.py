@@ -1,0 +1,1 @@
+"""Which candidate domain, and how much surplus: the best of all answers."""

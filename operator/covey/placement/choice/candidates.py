@@ -1,0 +1,182 @@
+"""Answers a `Problem`: is there a candidate domain that holds the minimum, which is best, and who goes where."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from covey.placement.capacity.engine import Engine
+from covey.placement.capacity.structure import Structure
+from covey.placement.capacity.tables import Budget, Table, Vector
+from covey.placement.choice.surplus import Growth, fill_key, fullest
+from covey.placement.cluster.domains import DomainNode
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Path
+from covey.placement.question.demands import Demand, admitted_counts
+from covey.placement.question.problem import Problem, host_depth
+from covey.placement.sharing.layout import Layout, counted_depths, natural
+from covey.placement.sharing.prices import Prices
+
+#: Structures whose tables are kept between plans.
+_ENGINES: Final = 24
+#: Tables and sums after which an engine is begun afresh.
+_REMEMBERED: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate domain, how much further surplus of each role it takes, and how full that makes the roles."""
+
+    scope: DomainNode
+    counts: Vector
+    fill: tuple[int, ...]
+
+
+class Solution:
+    """The candidates of a problem that hold its minimum."""
+
+    def __init__(
+        self, gang: Gang, inventory: Inventory, problem: Problem, demands: Sequence[Demand], budget: Budget
+    ) -> None:
+        self.problem = problem
+        self.engine = engine_for(inventory, problem.structure, budget)
+        self._host = host_depth(inventory.topologies[gang.topology])
+        streams = len(problem.structure.streams)
+        self._frame = self.engine.frames[problem.structure.scope]
+        #: The class that each dimension of the final tables counts.
+        self.order = tuple(dimension - streams for dimension in self._frame.dimensions)
+        self.base = problem.base([demand for demand in demands if demand.minimum])
+        admitted = admitted_counts(gang)
+        for demand in demands:
+            admitted[demand.role] += demand.minimum
+        kinds: list[list[int]] = [[] for _ in gang.roles]
+        for demand in demands:
+            if not demand.minimum:
+                kinds[demand.role].append(problem.kinds[demand.role, demand.replica.replica])
+        self.roles = [Growth(tuple(k), n, role.desired) for k, n, role in zip(kinds, admitted, gang.roles, strict=True)]
+        self._fullest: dict[int, tuple[Vector, tuple[int, ...]] | None] = self.engine.fullest.setdefault(
+            (self.base, tuple(self.roles)), {}
+        )
+
+    def table(self, scope: DomainNode) -> Table | None:
+        """What a candidate holds, in whole replicas by class."""
+        if not self.problem.admits(scope):
+            return None
+        table = self.engine.final(scope, self.problem.view)
+        barred = self.problem.barred(scope) if self.problem.wide else []
+        if table is None or not barred:
+            return table
+        return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
+
+    def candidates(self) -> list[DomainNode]:
+        """The candidate domains, in no order that matters."""
+        if self.problem.anchor is not None:
+            found = self.engine.tree.by_path.get(self.problem.anchor)
+            return [found] if found is not None else []
+        return list(self.engine.candidates())
+
+    def feasible(self) -> bool:
+        """Whether some candidate holds the minimum."""
+        need = self._vector((0,) * len(self.roles))
+        tables = (self.table(scope) for scope in self.candidates())
+        return any(table is not None and table.holds(need) for table in tables)
+
+    @cached_property
+    def choices(self) -> list[Choice]:
+        """The candidates that allow the best filled surplus."""
+        found: list[Choice] = []
+        for scope in self.candidates():
+            table = self.table(scope)
+            best = None if table is None else self._best(table)
+            if best is not None and (not found or best[1] >= found[0].fill):
+                if found and best[1] > found[0].fill:
+                    found.clear()
+                found.append(Choice(scope, *best))
+        most = max((choice.counts for choice in found), default=())
+        return [choice for choice in found if choice.counts == most]
+
+    def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
+        """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
+        if len(scopes) == 1:
+            return scopes[0]
+        by_class = self.problem.base(chosen)
+        target = tuple(by_class[kind] for kind in self.order)
+        layout.look_at(scopes, target)
+        above: dict[Path, int] = {}
+        ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
+        for scope in scopes:
+            domains, rest = layout.prices.split(layout.price(scope, target))
+            key = (domains, _broken(scope, above), rest, layout.prices.free(scope))
+            ranked.setdefault(key, []).append(scope)
+        return min(ranked[min(ranked)], key=lambda scope: [natural(value) for value in scope.path])
+
+    def layout(self, used: Collection[Path]) -> Layout:
+        """A layout that charges nothing for domains that are used already."""
+        counted = counted_depths(self.engine, self._host)
+        return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
+
+    def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
+        """The minimum and so many further replicas of each role."""
+        left = list(counts)
+        found = []
+        for demand in demands:
+            if not demand.minimum:
+                left[demand.role] -= 1
+            if demand.minimum or left[demand.role] >= 0:
+                found.append(demand)
+        return found
+
+    def place(self, scope: DomainNode, layout: Layout, chosen: Sequence[Demand]) -> dict[str, str]:
+        """The node of every missing pod of these demands, all of which fit together in a candidate."""
+        keys = {(demand.role, demand.replica.replica) for demand in chosen}
+        items = {
+            kind: [item for item in held if (item.role, item.replica) in keys]
+            for kind, held in self.problem.items.items()
+        }
+        target = self.problem.base(chosen)
+        return layout.place(scope, tuple(target[kind] for kind in self.order), items, self.problem.fixed)
+
+    def fits(self, scope: DomainNode, chosen: Sequence[Demand]) -> bool:
+        """Whether these demands fit together in a candidate."""
+        table = self.table(scope)
+        target = self.problem.base(chosen)
+        return table is not None and table.holds([target[kind] for kind in self.order])
+
+    def _best(self, table: Table) -> tuple[Vector, tuple[int, ...]] | None:
+        if table.number not in self._fullest:
+            counts = fullest(table, self.order, self.base, self.roles)
+            self._fullest[table.number] = None if counts is None else (counts, fill_key(counts, self.roles))
+        return self._fullest[table.number]
+
+    def _vector(self, counts: Vector) -> Vector:
+        by_class = list(self.base)
+        for role, count in zip(self.roles, counts, strict=True):
+            for kind in role.kinds[:count]:
+                by_class[kind] += 1
+        return tuple(by_class[kind] for kind in self.order)
+
+
+def _broken(domain: DomainNode, known: dict[Path, int]) -> int:
+    """Which of a domain and those above it are wholly free, as bits; the broadest weighs most."""
+    parent = domain.parent
+    if parent is None:
+        return int(domain.broken == 0)
+    if parent.path not in known:
+        known[parent.path] = _broken(parent, known)
+    return known[parent.path] << 1 | (domain.broken == 0)
+
+
+def engine_for(inventory: Inventory, structure: Structure, budget: Budget) -> Engine:
+    """The engine of a structure, kept with the inventory as long as it is among those used last."""
+    engines: OrderedDict[Any, Engine] = inventory.memo.setdefault("engines", OrderedDict())
+    engine = engines.get(structure)
+    if engine is None or engine.size > _REMEMBERED:
+        engine = engines[structure] = Engine(structure, inventory)
+        while len(engines) > _ENGINES:
+            engines.popitem(last=False)
+    engines.move_to_end(structure)
+    engine.budget = budget
+    return engine

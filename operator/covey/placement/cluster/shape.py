@@ -1,0 +1,156 @@
+"""The shape of a pod: all that decides where it may go, and nothing that tells two like pods apart.
+
+Pods of one shape are interchangeable, which is what makes exact planning affordable; so a shape leaves out what does
+not matter (names, images, labels) and writes the rest in one canonical order. Labels matter where an anti-affinity term
+speaks of them; which terms do is worked out for each plan (`with_terms`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Final
+
+from covey.api import constants, core
+from covey.placement.cluster import resources
+from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.terms import Term, Terms, is_host, terms_of
+
+HOST_PORTS: Final = "host port"
+ANTI_AFFINITY: Final = "pod anti-affinity"
+
+
+def shape_of(pod: core.Pod) -> Shape:
+    """The shape of a pod, one object for all that are equal.
+
+    A pin (``metadata.name`` in a pod whose gate is gone) is left out: the pod's replacement may go elsewhere.
+    """
+    terms = terms_of(pod)
+    return _intern(
+        Shape(
+            requests=tuple(sorted(resources.pod_requests(pod).items())),
+            node_selector=tuple(sorted((pod.spec.node_selector or {}).items())),
+            node_affinity=_node_affinity(pod),
+            tolerations=tuple(sorted(set(pod.spec.tolerations or ()), key=repr)),
+            host_ports=_host_ports(pod),
+            anti_affinity=tuple(term for term in terms if is_host(term)),
+            wide_terms=tuple(term for term in terms if not is_host(term)),
+        )
+    )
+
+
+def with_terms(gang: Gang, terms: Terms) -> Gang:
+    """The gang with every pod that waits told which terms speak of it: those in play, and those of the gang itself."""
+    waiting = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
+    own = Terms({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
+    if not own and not terms:
+        return gang
+    found: dict[str, Shape] = {}
+    known: dict[tuple[int, frozenset[Term]], Shape] = {}
+    for pod in waiting:
+        matched = own.matching(pod.meta) | terms.matching(pod.meta) if pod.meta is not None else None
+        if matched:
+            key = (id(pod.shape), matched)
+            if key not in known:
+                known[key] = replace(pod.shape, matched=pod.shape.matched | matched)
+            found[pod.key] = known[key]
+    return _reshaped(gang, found) if found else gang
+
+
+def _reshaped(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
+    """The gang with these shapes in place of those of the pods (by key)."""
+
+    def pods(replica: ReplicaRequest) -> tuple[PodRequest, ...]:
+        return tuple(replace(pod, shape=shapes[pod.key]) if pod.key in shapes else pod for pod in replica.pods)
+
+    def replicas(role: RoleRequest) -> tuple[ReplicaRequest, ...]:
+        return tuple(replace(replica, pods=pods(replica)) for replica in role.replicas)
+
+    return replace(gang, roles=tuple(replace(role, replicas=replicas(role)) for role in gang.roles))
+
+
+def unmodelled(pod: core.Pod) -> tuple[str, ...]:
+    """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them.
+
+    What is modelled of anti-affinity: all of it on the host, and what holders ask of broader domains. Not modelled is
+    what the pod itself asks of them, between pods of one gang above all.
+    """
+    spec = pod.spec
+    affinity = spec.affinity or core.Affinity()
+    near = affinity.pod_affinity.required if affinity.pod_affinity else None
+    terms = terms_of(pod)
+    found = {
+        **{f"podAffinity over {term.topology_key}": True for term in near or ()},
+        **{f"podAntiAffinity over {term.key}": True for term in terms if not is_host(term)},
+        "podAntiAffinity by labels of namespaces": any(not term.exact for term in terms),
+        "topologySpreadConstraints": any(
+            constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()
+        ),
+        "persistentVolumeClaim": any(
+            volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes or ()
+        ),
+        "resourceClaims": bool(spec.resource_claims),
+    }
+    return tuple(name for name, present in found.items() if present)
+
+
+def cause_of_conflict(one: Shape, other: Shape) -> str | None:
+    """Why pods of these shapes may not share a host, or None: a host port of both, or anti-affinity of either."""
+    if one.host_ports and other.host_ports and ports_clash(one.host_ports, other.host_ports):
+        return HOST_PORTS
+    return ANTI_AFFINITY if _repels(one, other) or _repels(other, one) else None
+
+
+def conflict(one: Shape, other: Shape) -> bool:
+    """Whether pods of these shapes may not share a host."""
+    return cause_of_conflict(one, other) is not None
+
+
+def exclusive(shape: Shape) -> bool:
+    """Whether two pods of this shape may not share a host."""
+    return conflict(shape, shape)
+
+
+def ports_clash(one: Collection[tuple[str, str, int]], other: Collection[tuple[str, str, int]]) -> bool:
+    """Whether two sets of host ports meet; the address 0.0.0.0 meets every address."""
+    return any(
+        protocol == taken_protocol and port == taken_port and (ip == taken_ip or "0.0.0.0" in {ip, taken_ip})  # noqa: S104 - an address to compare, not to listen on
+        for ip, protocol, port in one
+        for taken_ip, taken_protocol, taken_port in other
+    )
+
+
+@lru_cache(maxsize=65_536)
+def _intern(shape: Shape) -> Shape:
+    return shape
+
+
+def _node_affinity(pod: core.Pod) -> core.NodeSelector | None:
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is None or constants.GATE_GANG in core.gates(pod) or core.pinned_node(pod) is None:
+        return required
+    terms = tuple(
+        core.NodeSelectorTerm(match_expressions=term.match_expressions, match_fields=fields or None)
+        for term in required.node_selector_terms
+        for fields in [tuple(field for field in term.match_fields or () if field.key != "metadata.name")]
+    )
+    if any(not term.match_expressions and not term.match_fields for term in terms):
+        return None  # a term that held nothing but the pin was added by it
+    return core.NodeSelector(node_selector_terms=terms)
+
+
+def _host_ports(pod: core.Pod) -> tuple[tuple[str, str, int], ...]:
+    containers = (*pod.spec.containers, *(c for c in pod.spec.init_containers or () if c.restart_policy == "Always"))
+    ports = {
+        (port.host_ip or "0.0.0.0", port.protocol or "TCP", port.host_port)  # noqa: S104 - what an unset hostIP means
+        for container in containers
+        for port in container.ports or ()
+        if port.host_port
+    }
+    return tuple(sorted(ports))
+
+
+def _repels(one: Shape, other: Shape) -> bool:
+    return any(term in other.matched for term in one.anti_affinity)

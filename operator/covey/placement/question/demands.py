@@ -1,0 +1,131 @@
+"""What is still to be placed of a gang, and what its placed members fix.
+
+Exactly ``minimum`` replicas of a role count as the minimum: those that are placed, then those that are partly placed,
+then the lowest numbers. A replica that is partly placed keeps its domain: its missing pods are a fixed demand there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """A replica that lacks places. ``minimum``: the gang cannot start without it."""
+
+    role: int
+    replica: ReplicaRequest
+    minimum: bool
+
+    @property
+    def missing(self) -> tuple[PodRequest, ...]:
+        """The pods without a node."""
+        return tuple(pod for pod in self.replica.pods if pod.node is None)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some of its pods are placed already."""
+        return any(pod.node is not None for pod in self.replica.pods)
+
+
+def minimum_of(role: RoleRequest) -> frozenset[int]:
+    """The numbers of the replicas that count as the role's minimum."""
+    ranked = sorted(role.replicas, key=lambda r: (not r.placed, all(p.node is None for p in r.pods), r.replica))
+    return frozenset(replica.replica for replica in ranked[: role.minimum])
+
+
+def minimum_replicas(role: RoleRequest) -> list[ReplicaRequest]:
+    """The replicas that count as the role's minimum."""
+    numbers = minimum_of(role)
+    return [replica for replica in role.replicas if replica.replica in numbers]
+
+
+def followers(gang: Gang) -> list[int]:
+    """The roles that must lie in the unit's domain."""
+    return [i for i, role in enumerate(gang.roles) if role.follow_unit]
+
+
+def minimum_demands(gang: Gang) -> list[Demand]:
+    """What the minimum lacks, together with what is marked to come with it; by role, then number."""
+    minimum = {(i, number) for i, role in enumerate(gang.roles) for number in minimum_of(role)}
+    missing = [(i, r) for i, role in enumerate(gang.roles) for r in role.replicas if not r.placed]
+    marks = {r.together for i, r in missing if r.together is not None and (i, r.replica) in minimum}
+    return [Demand(i, r, minimum=True) for i, r in missing if (i, r.replica) in minimum or r.together in marks]
+
+
+def surplus_demands(gang: Gang) -> list[Demand]:
+    """What is missing beyond `minimum_demands`; by role, partly placed replicas first, then number."""
+    needed = {(demand.role, demand.replica.replica) for demand in minimum_demands(gang)}
+    rest = [
+        Demand(i, replica, minimum=False)
+        for i, role in enumerate(gang.roles)
+        for replica in role.replicas
+        if not replica.placed and (i, replica.replica) not in needed
+    ]
+    return sorted(rest, key=lambda d: (d.role, not d.partial, d.replica.replica))
+
+
+def admitted_counts(gang: Gang) -> list[int]:
+    """How many replicas of each role are whole."""
+    return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
+
+
+def common_domain(paths: Iterable[Path], depth: int) -> Path | None:
+    """The domain of a depth that holds these nodes; None when none of them has one.
+
+    Labels may have moved under placed pods; then the domain with the most of them counts, the first among equals.
+    """
+    found = Counter(path[: depth + 1] for path in paths if len(path) > depth and (depth < 0 or path[depth] is not None))
+    if not found:
+        return None
+    return min(found, key=lambda path: (-found[path], [value or "" for value in path]))
+
+
+def placed_paths(gang: Gang, inventory: Inventory, roles: Iterable[int]) -> list[Path]:
+    """The full paths of the nodes, as far as they still exist, on which these roles' pods are placed."""
+    return [
+        inventory.path(gang.topology, pod.node)
+        for i in roles
+        for replica in gang.roles[i].replicas
+        for pod in replica.pods
+        if pod.node is not None and pod.node in inventory.nodes
+    ]
+
+
+def replica_paths(gang: Gang, inventory: Inventory, replica: ReplicaRequest) -> list[Path]:
+    """The full paths of the nodes, as far as they still exist, of one replica's placed pods."""
+    nodes = [pod.node for pod in replica.pods if pod.node is not None and pod.node in inventory.nodes]
+    return [inventory.path(gang.topology, node) for node in nodes]
+
+
+def minimum_paths(gang: Gang, inventory: Inventory, roles: Iterable[int]) -> list[Path]:
+    """The full paths of the nodes, as far as they still exist, of the minimum's placed pods of these roles."""
+    replicas = [replica for i in sorted(roles) for replica in minimum_replicas(gang.roles[i])]
+    return [path for replica in replicas for path in replica_paths(gang, inventory, replica)]
+
+
+def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
+    """Whether no part straddles domains of a depth, nor lies where the level is missing."""
+    return all(
+        len({path[: depth + 1] for path in part}) <= 1 and all(path[depth] is not None for path in part)
+        for part in parts
+    )
+
+
+def place(gang: Gang, nodes: Mapping[str, str]) -> Gang:
+    """The gang with these pods (by key) on these nodes."""
+    return replace(gang, roles=tuple(_placed_role(role, nodes) for role in gang.roles))
+
+
+def _placed_role(role: RoleRequest, nodes: Mapping[str, str]) -> RoleRequest:
+    if not any(pod.key in nodes for replica in role.replicas for pod in replica.pods):
+        return role
+    replicas = tuple(
+        replace(r, pods=tuple(replace(pod, node=nodes.get(pod.key, pod.node)) for pod in r.pods)) for r in role.replicas
+    )
+    return replace(role, replicas=replicas)

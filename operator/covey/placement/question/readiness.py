@@ -1,0 +1,142 @@
+"""What is wrong with a request before anything is planned: levels that do not exist, pods that do not exist yet."""
+
+from __future__ import annotations
+
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Reason, Refusal, RoleRequest, Topology, Verdict
+
+
+def unready(gang: Gang, inventory: Inventory) -> Refusal | None:
+    """The refusal of a gang that cannot be planned at all: unknown levels, pods that do not exist yet."""
+    topology = inventory.topologies.get(gang.topology)
+    if topology is None:
+        known = ", ".join(sorted(name for name in inventory.topologies if name)) or "none"
+        return _refusal(f"there is no topology {gang.topology!r}; there are: {known}")
+    reasons = [*_bad_levels(gang, topology), *_absent_levels(gang, inventory), *_missing(gang)]
+    return Refusal(Verdict.INFEASIBLE, tuple(reasons)) if reasons else None
+
+
+def unknown_refusal(gang: Gang, inventory: Inventory) -> Refusal:
+    """The honest answer when the search limit was met."""
+    shapes = {pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods}
+    message = (
+        f"the search limit was met: {len(shapes)} pod shapes on {len(inventory.nodes)} nodes; "
+        "neither a placement nor a proof that there is none was found"
+    )
+    return Refusal(Verdict.UNKNOWN, (_reason("", message),))
+
+
+def incomplete_refusal(missing: int) -> Refusal:
+    """The honest answer when the plan that was found leaves pods out: a fault of the planner, never a plan."""
+    message = f"the plan that was found leaves {missing} pod{'s' * (missing > 1)} without a node, which is a fault of the planner"
+    return Refusal(Verdict.UNKNOWN, (_reason("", message),))
+
+
+def no_common_domain(gang: Gang) -> Refusal:
+    """The refusal of a gang any two of whose roles fit somewhere, but in no domain every two."""
+    message = f"any two roles fit into some {gang.required or 'part of the cluster'}, but into none every two of them"
+    return _refusal(message)
+
+
+def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bool]]:
+    """Every level that a gang names: role, where it is named, the level, whether it is required.
+
+    With ``needed`` only those that the minimum depends on.
+    """
+    roles = [role for role in gang.roles if role.minimum or not needed]
+    found: list[tuple[str, str, str | None, bool]] = []
+    if any(role.follow_unit for role in roles):
+        found += [("", "the unit", gang.required, True), ("", "the unit", gang.preferred, False)]
+    for role in roles:
+        found += [
+            (role.name, f"role {role.name}", role.required, True),
+            (role.name, f"role {role.name}", role.preferred, False),
+        ]
+    names = {role.name for role in roles}
+    found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
+    if gang.spread is not None and any(role.follow_unit for role in roles):
+        found.append(("", "spread", gang.spread.level, gang.spread.required))
+    return [(role, where, level, required) for role, where, level, required in found if level is not None]
+
+
+def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
+    names = [level.name for level in topology.levels]
+    reasons = [
+        _reason(
+            role,
+            f"{where} asks for the level {level!r}; the topology {topology.name!r} has: {', '.join(names) or 'none'}",
+            level,
+            _minimum(gang, role),
+        )
+        for role, where, level, _ in _levels(gang)
+        if level not in names
+    ]
+    if reasons:
+        return reasons
+    pairs: list[tuple[str, str, str | None, str | None]] = [("", "the unit", gang.required, gang.preferred)]
+    pairs += [(role.name, f"role {role.name}", role.required, role.preferred) for role in gang.roles]
+    return [
+        _reason(
+            role,
+            f"{where} prefers {preferred}, which is broader than {required}, which it requires",
+            preferred,
+            _minimum(gang, role),
+        )
+        for role, where, required, preferred in pairs
+        if required is not None and preferred is not None and topology.depth(preferred) < topology.depth(required)
+    ]
+
+
+def _absent_levels(gang: Gang, inventory: Inventory) -> list[Reason]:
+    tree = inventory.trees[gang.topology]
+    depths = {level.name: depth for depth, level in enumerate(tree.topology.levels)}
+    implied = {  # a level no finer than the unit's adds nothing to it
+        role.name
+        for role in gang.roles
+        if role.follow_unit and depths.get(role.required or "", 0) <= depths.get(gang.required or "", -1)
+    }
+    return [
+        _reason(role, f"{where} requires the level {level}, which no node carries", level, _minimum(gang, role))
+        for role, where, level, required in _levels(gang, needed=True)
+        if required and role not in implied and level in depths and next(tree.at(depths[level]), None) is None
+    ]
+
+
+def _missing(gang: Gang) -> list[Reason]:
+    def short(role: RoleRequest) -> str | None:
+        if role.missing:
+            return role.missing
+        if len(role.replicas) < role.minimum:
+            return f"{len(role.replicas)} of {role.minimum} replicas exist"
+        return None
+
+    return [
+        _reason(role.name, f"{role.name}: {text}", required=role.minimum)
+        for role in gang.roles
+        if (text := short(role))
+    ]
+
+
+def _minimum(gang: Gang, name: str) -> int:
+    """The minimum of a role by name; 0 where the whole unit is meant."""
+    return next((role.minimum for role in gang.roles if role.name == name), 0)
+
+
+def _reason(role: str, message: str, level: str | None = None, required: int = 0) -> Reason:
+    return Reason(
+        role=role,
+        scope="unit",
+        level=level,
+        best_domain=(),
+        required=required,
+        satisfied=0,
+        resource=None,
+        requested=None,
+        short=None,
+        excluded=(),
+        message=message,
+    )
+
+
+def _refusal(message: str) -> Refusal:
+    return Refusal(Verdict.INFEASIBLE, (_reason("", message),))

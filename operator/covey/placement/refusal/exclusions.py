@@ -1,0 +1,100 @@
+"""How many nodes a role may not use, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import ANTI_AFFINITY
+from covey.placement.model import Exclusion, Gang, Path, Shape
+
+EXCLUDED = "excluded"
+RESERVED = "reserved for another gang"
+POD_LIMIT = "pods limit"
+_REMEMBERED: Final = 256
+
+
+def exclusions(
+    gang: Gang,
+    inventory: Inventory,
+    shapes: Sequence[Shape],
+    levels: Sequence[str],
+    forbidden: Collection[Path],
+) -> tuple[Exclusion, ...]:
+    """The nodes that none of these shapes may use, by the first cause of each; most frequent first.
+
+    Args:
+        gang: names the topology and the nodes that failed it before.
+        inventory: all nodes.
+        shapes: the shapes of a role's pods.
+        levels: levels that are required of every node.
+        forbidden: domains reserved for others.
+    """
+    known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
+    counts, out = Counter(known.counts), set(known.names)
+    later = {EXCLUDED: [name for name in gang.excluded_nodes if name in inventory.nodes]}
+    domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
+    later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
+    later |= _kept_off(inventory, shapes)
+    if inventory.full:
+        later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]
+    for cause, names in later.items():
+        fresh = set(names) - out  # a node is out once, by its first cause
+        counts[cause] += len(fresh)
+        out |= fresh
+    return tuple(Exclusion(cause, n) for cause, n in sorted(counts.items(), key=lambda c: (-c[1], c[0])) if n)
+
+
+def _kept_off(inventory: Inventory, shapes: Sequence[Shape]) -> dict[str, list[str]]:
+    """The nodes where a host port or anti-affinity of those who are there keeps every one of these shapes off."""
+    different = list(dict.fromkeys(shapes))
+    if not different or not all(shape.host_ports or shape.anti_affinity or shape.matched for shape in different):
+        return {}
+    afar = [inventory.kept_off(shape) for shape in different]
+    found: dict[str, list[str]] = {}
+    for name, state in inventory.nodes.items():
+        causes = [
+            ANTI_AFFINITY if name in closed else state.conflict(shape)
+            for shape, closed in zip(different, afar, strict=True)
+        ]
+        if None not in causes:
+            found.setdefault(causes[0] or "", []).append(name)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Static:
+    """Nodes that are out for what they are, and how many by cause."""
+
+    counts: Counter[str]
+    names: frozenset[str]
+
+
+def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
+    """The causes that only change with the nodes themselves; counted once until one does."""
+    memo: dict[Hashable, tuple[int, _Static]] = inventory.memo.setdefault("exclusions", {})
+    key = (topology, shapes, levels)
+    known = memo.get(key)
+    if known is None or known[0] != inventory.facts:
+        if len(memo) >= _REMEMBERED:
+            memo.clear()
+        known = memo[key] = (inventory.facts, _count(topology, inventory, shapes, levels))
+    return known[1]
+
+
+def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
+    depths = [(level, inventory.topologies[topology].depth(level)) for level in levels]
+    found: dict[str, str] = {}
+    for name, state in inventory.nodes.items():
+        causes = [state.static_cause(shape) for shape in shapes]
+        if causes and None not in causes:
+            found[name] = causes[0] or ""
+            continue
+        path = inventory.path(topology, name)
+        lacking = next((level for level, depth in depths if path[depth] is None), None)
+        if lacking is not None:
+            found[name] = f"no level {lacking}"
+    return _Static(Counter(found.values()), frozenset(found))

@@ -1,0 +1,225 @@
+"""What would have to be added so that more pods fit: the nearest fix, found greedily on copies of the nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from covey.placement.cluster.inventory import NodeState
+from covey.placement.cluster.resources import rank, text
+from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
+from covey.placement.model import Shape
+
+#: What is said of pods that find room, but not among those who are there.
+_KEPT_OFF: Final = {
+    HOST_PORTS: "for {} a host port that is asked for is taken on every node there with room",
+    ANTI_AFFINITY: "pod anti-affinity keeps {} off every node there with room",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """The first resource that is short, what one pod asks of it, and how much is missing in all.
+
+    ``nodes`` counts the pods for which no usable node is left at all, ``pods`` the others that lack anything.
+    ``large``: some of them would find no room even on nodes that all strangers have left.
+    ``sure``: that much of the one resource on the nodes there is all that is missing, for all pods that were asked for.
+    ``apart``: so many pods lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off
+    (a host port, anti-affinity).
+    """
+
+    resource: str | None
+    requested: int
+    short: int
+    nodes: int
+    pods: int = 0
+    large: bool = False
+    sure: bool = False
+    apart: int = 0
+    cause: str | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Comparable: the smaller shortage is the nearer fix."""
+        return (self.nodes + self.apart, self.short)
+
+    def plus(self, other: Shortage) -> Shortage:
+        """Both together; what the other lacks of another resource is not counted, but makes it unsure."""
+        if self.resource is None and not self.nodes and not self.apart:
+            return replace(other, sure=(self.sure or not self.pods) and other.sure)
+        same = other.resource in (self.resource, None)
+        return Shortage(
+            self.resource,
+            self.requested,
+            self.short + (other.short if same else 0),
+            self.nodes + other.nodes,
+            self.pods + other.pods,
+            self.large or other.large,
+            self.sure and same and not other.nodes and not other.apart and (other.sure or not other.pods),
+            self.apart + other.apart,
+            self.cause or other.cause,
+        )
+
+    def scaled(self, times: int, by: int) -> Shortage:
+        """An estimate for more replicas than were tried."""
+        return replace(
+            self,
+            short=self.short * times // by,
+            nodes=self.nodes * times // by,
+            pods=self.pods * times // by,
+            apart=self.apart * times // by,
+            sure=False,
+        )
+
+    def fix(self, *, whole: bool, one: bool = False) -> str:
+        """The nearest fix as the end of a sentence; empty when none can be named.
+
+        Args:
+            whole: with it the whole minimum fits, as far as this shortage is concerned.
+            one: the sentence is about a single replica, for which what is missing is true whatever else is.
+        """
+        if self.apart:
+            return f"; {_KEPT_OFF[self.cause or ANTI_AFFINITY].format(_pods(self.apart))}"
+        amount = f"{text(self.resource, self.short)} {self.resource}" if self.resource is not None else ""
+        if self.sure and whole:
+            return f"; {text(self.resource or '', self.short)} more {self.resource} there would do"
+        if not (whole or one):
+            return ""
+        if self.nodes:
+            many = self.nodes > 1
+            return f"; {self.nodes} more usable node{'s are' if many else ' is'} missing there"
+        if self.large and self.short == self.pods * self.requested:
+            many = self.pods > 1
+            worth = "pods' worth" if many else "pod's worth"
+            return f"; {self.pods} more {worth} ({amount}) {'are' if many else 'is'} missing there"
+        return f"; {amount} {'is' if self.short == 1 else 'are'} missing there" if self.large and amount else ""
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count > 1)}"
+
+
+class Bench:
+    """Copies of the free capacity of some nodes, on which pods are tried."""
+
+    def __init__(
+        self,
+        nodes: Iterable[NodeState],
+        taken: Mapping[str, Sequence[Shape]],
+        own: Mapping[str, Sequence[Shape]] | None = None,
+        kept_off: Callable[[Shape], Collection[str]] = lambda _shape: (),
+    ) -> None:
+        """Take the nodes as they are after ``taken``.
+
+        ``own`` are bound pods of the gang, which stay as well; ``kept_off`` names the nodes that others keep free of a
+        shape from afar.
+        """
+        self._nodes = list(nodes)
+        self._kept_off = kept_off
+        self._free: dict[str, dict[str, int]] = {}
+        #: What is there for the gang when all others have left.
+        self._could: dict[str, dict[str, int]] = {}
+        self._on: dict[str, list[Shape]] = {}
+        #: The nodes that a shape may use, each with what keeps it off there.
+        self._usable: dict[Shape, list[tuple[str, str | None]]] = {}
+        for node in self._nodes:
+            self._free[node.name], self._could[node.name] = dict(node.free), dict(node.allocatable)
+            self._on[node.name] = list(taken.get(node.name, ()))
+            for shape in self._on[node.name]:
+                _take(self._free[node.name], shape)
+            for shape in (*self._on[node.name], *(own or {}).get(node.name, ())):
+                _take(self._could[node.name], shape)
+
+    def copy(self) -> Bench:
+        """Another one in the same state."""
+        found = Bench((), {})
+        found._nodes, found._usable, found._kept_off = self._nodes, self._usable, self._kept_off
+        found._free = {name: dict(free) for name, free in self._free.items()}
+        found._could = {name: dict(could) for name, could in self._could.items()}
+        found._on = {name: list(on) for name, on in self._on.items()}
+        return found
+
+    def lack(self, shapes: Sequence[Shape]) -> Shortage:
+        """What is missing for these pods, each put where the least is missing. Uses the capacity up."""
+        missing: dict[str, int] = {}
+        asked: dict[str, int] = {}
+        nowhere = pods = apart = 0
+        large = False
+        cause: str | None = None
+        for shape in shapes:
+            node, kept = self._best(shape)
+            if node is None:
+                nowhere += kept is None
+                apart += kept is not None
+                cause = cause or kept
+                continue
+            free = self._free[node]
+            short = {name: value - free.get(name, 0) for name, value in shape.requests if free.get(name, 0) < value}
+            pods += bool(short)
+            large |= bool(short) and not self._can(node, shape)
+            for name, gap in short.items():
+                missing[name] = missing.get(name, 0) + gap
+                asked[name] = dict(shape.requests)[name]
+                free[name] = asked[name]
+            _take(free, shape)
+            _take(self._could[node], shape)
+            self._on[node].append(shape)
+        first = min(missing, key=rank, default=None)
+        return Shortage(
+            first,
+            asked[first] if first else 0,
+            missing[first] if first else 0,
+            nowhere,
+            pods,
+            large,
+            sure=len(missing) == 1 and not nowhere and not apart and not large,
+            apart=apart,
+            cause=cause,
+        )
+
+    def _can(self, node: str, shape: Shape) -> bool:
+        """Whether a pod would fit beside the gang's own pods if all others left."""
+        could = self._could[node]
+        return all(value <= could.get(name, 0) for name, value in shape.requests)
+
+    def _best(self, shape: Shape) -> tuple[str | None, str | None]:
+        """The node where the least is missing; or None, and what keeps the pod off the nodes that have room."""
+        usable = self._usable.get(shape)
+        if usable is None:
+            afar = self._kept_off(shape)
+            usable = self._usable[shape] = [
+                (node.name, ANTI_AFFINITY if node.name in afar else node.conflict(shape))
+                for node in self._nodes
+                if node.static_cause(shape) is None
+            ]
+        here = [(name, cause or self._among(name, shape)) for name, cause in usable]
+        free = [name for name, cause in here if cause is None]
+        best = min(free, key=lambda name: self._gap(name, shape), default=None)
+        if best is None or self._short(best, shape):
+            kept = next((cause for name, cause in here if cause is not None and not self._short(name, shape)), None)
+            if kept is not None:
+                return None, kept
+        return best, None
+
+    def _among(self, node: str, shape: Shape) -> str | None:
+        """What keeps a pod off those of its gang that were put onto a node."""
+        return next((cause for other in self._on[node] if (cause := cause_of_conflict(shape, other))), None)
+
+    def _short(self, node: str, shape: Shape) -> bool:
+        free = self._free[node]
+        return any(free.get(name, 0) < value for name, value in shape.requests)
+
+    def _gap(self, node: str, shape: Shape) -> tuple[bool, float, float, str]:
+        free, gap, left = self._free[node], 0.0, 0.0
+        for name, value in shape.requests:
+            have = free.get(name, 0)
+            if have < value:
+                gap += 1 - have / value
+            left += have / value
+        return (gap > 0 and not self._can(node, shape), gap, left, node)
+
+
+def _take(free: dict[str, int], shape: Shape) -> None:
+    for name, value in shape.requests:
+        free[name] = free.get(name, 0) - value

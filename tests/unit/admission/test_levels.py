@@ -1,0 +1,116 @@
+"""Pins that no plan would have made: told from the gang as the planner sees it, and given up by the barrier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from covey.admission.gangs import Surroundings, build_gang
+from covey.admission.levels import Astray, astray, requires_levels
+from covey.api import core
+from covey.scheduler.binder import Binder
+from covey.scheduler.topologies import Topologies
+from scheduler_builders import cache, group, member, node, role_groups
+from unit.scheduler.test_binder import Api, args, settle
+
+KEY = "cloud.provider.com/topology-rack"
+IN_RACK = {"topology": [{"level": "rack", "mode": "Required"}]}
+
+
+def racks(**names: str) -> list[core.Node]:
+    """Nodes and their racks; an empty name is a node without one."""
+    return [
+        node(name, labels={"topology.kubernetes.io/zone": "z", "cloud.provider.com/topology-block": "b"} | rack(label))
+        for name, label in names.items()
+    ]
+
+
+def rack(name: str) -> dict[str, str]:
+    return {KEY: name} if name else {}
+
+
+def tree(
+    places: Sequence[Mapping[str, Any]], *, size: int = 1, wish: Mapping[str, Any] = IN_RACK, **more: Any
+) -> list[core.Group | core.Pod]:
+    replicas = len(places) // size
+    root = group("root", composite=True, minimum=1, desired=1, constraints=wish, **more)
+    pods = [member("decode", number // size, number % size, size=size, **place) for number, place in enumerate(places)]
+    return [root, *role_groups("decode", replicas=replicas, minimum=replicas, size=size), *pods]
+
+
+def judge(nodes: Sequence[core.Node], objects: Sequence[core.Group | core.Pod]) -> Astray | None:
+    made = cache(*nodes, *objects)
+    [root] = made.index.roots()
+    unit = made.index.unit(root)
+    assert unit is not None
+    assert requires_levels(unit)
+    topology = Topologies(made).choose(unit.root)
+    gang = build_gang(unit, topology, made.capacity.shape, Surroundings())
+    bound = {found.metadata.uid for found in unit.pods() if found.spec.node_name}
+    return astray(gang, topology, lambda name: made.path(topology, name), bound.__contains__)
+
+
+TWO = racks(a1="r1", a2="r1", b1="r2", bare="")
+
+
+@pytest.mark.parametrize(
+    ("places", "lost"),
+    [
+        ([{"pin": "a1"}, {"pin": "a2"}], []),
+        ([{"pin": "a1"}, {"pin": "b1"}], [0, 1]),
+        ([{"node": "a1"}, {"pin": "b1"}], [1]),
+        ([{"node": "a1"}, {"pin": "a2"}, {"pin": "b1"}], [2]),
+        ([{"node": "a1"}, {"node": "b1"}, {"pin": "b1"}], []),
+        ([{"pin": "bare"}], [0]),
+        ([{"pin": "a1"}, {"pin": "nowhere"}], []),
+        ([{"pin": "a1"}, {}], []),
+    ],
+)
+def test_pins_are_held_against_the_gangs_level(places: list[dict[str, Any]], lost: list[int]) -> None:
+    found = judge(TWO, tree(places))
+    assert (found.pods if found else ()) == tuple(f"uid-root-decode-{number}-0" for number in lost)
+
+
+def test_a_replicas_own_level_binds_that_replica_alone() -> None:
+    objects = tree([{"pin": "a1"}, {"pin": "a2"}, {"pin": "a1"}, {"pin": "b1"}], size=2, wish={"followUnit": True})
+    asking = [
+        group(
+            each.metadata.name,
+            parent="root-decode",
+            minimum=2,
+            labels=each.metadata.labels,
+            constraints=IN_RACK,
+        )
+        if isinstance(each, core.Group) and each.kind == "PodGroup"
+        else each
+        for each in objects
+    ]
+    found = judge(TWO, asking)
+    assert found is not None
+    assert found.pods == ("uid-root-decode-1-0", "uid-root-decode-1-1")
+    assert found.why == "replica 1 of role decode requires one rack, but has places in z/b/r1 and z/b/r2"
+
+
+def test_required_proximity_is_a_level_too() -> None:
+    wish = {"proximity": [{"roles": ["decode"], "level": "rack", "mode": "Required"}]}
+    assert judge(TWO, tree([{"pin": "a1"}, {"pin": "b1"}], wish=wish)) is not None
+    assert judge(TWO, tree([{"pin": "a1"}, {"pin": "a2"}], wish=wish)) is None
+
+
+async def test_the_barrier_gives_up_a_gang_that_is_pinned_across_two_racks() -> None:
+    objects = tree([{"pin": "a1"}, {"pin": "b1"}])
+    made = cache(*TWO, *objects)
+    api: Any = Api()
+    barrier = Binder(made, api, api, topology=Topologies(made).choose)
+    calls = [(objects[2], "a1"), (objects[3], "b1")]
+    answers = await asyncio.gather(
+        *(barrier.bind(args(found, place)) for found, place in calls if isinstance(found, core.Pod))
+    )
+    await settle()
+    assert all("the gang requires one rack" in answer for answer in answers)
+    assert api.bound == []
+    assert api.released == {"root-decode-0-0": "Conflict", "root-decode-1-0": "Conflict"}
+    assert len(barrier.waiting) == 0

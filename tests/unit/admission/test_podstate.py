@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import pytest
+
+from covey.admission import membership, podstate
+from covey.api import core
+from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
+
+
+@pytest.mark.parametrize(
+    ("found", "node"),
+    [
+        (pod(), None),
+        (pod(node="n1"), "n1"),
+        (pod(node="n1", deleted=True), "n1"),
+        (pod(node="n1", phase="Succeeded"), None),
+        (pod(node="n1", phase="Failed", deleted=True), None),
+        (pod(pin="n1"), None),
+        (pod(pin="n1", group="g"), "n1"),
+        (pod(pin="n1", gates=(START,), group="g"), "n1"),
+        (pod(pin="n1", group="g", annotations={RELEASE: "Timeout"}), "n1"),
+        (pod(pin="n1", node="n2"), "n2"),
+    ],
+)
+def test_what_holds_capacity(found: core.Pod, node: str | None) -> None:
+    assert podstate.holding(found) == node
+
+
+def test_the_condition_is_no_state() -> None:
+    gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
+    failed = {"type": "PodScheduled", "status": "False", "reason": "SchedulerError"}
+    assert podstate.pinned(pod(pin="n1", group="g", conditions=[gated])) == "n1"
+    assert podstate.bound(pod(node="n1", conditions=[failed]))
+
+
+def test_unschedulable_is_a_trigger() -> None:
+    said = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes"}
+    assert podstate.unschedulable(pod(conditions=[said])) == "0/1 nodes"
+    assert podstate.unschedulable(pod(conditions=[said | {"reason": "SchedulingGated"}])) is None
+    assert podstate.unschedulable(pod()) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [
+        (pod(gates=(GATE,)), None),
+        (pod(gates=(START, GATE)), None),
+        (pod(gates=(GATE, "example.com/quota")), "example.com/quota"),
+        (pod(), "lost its scheduling gate"),
+        (pod(gates=(GATE,), pin="n1"), "names a node itself"),
+    ],
+)
+def test_which_pods_must_not_be_planned(found: core.Pod, word: str | None) -> None:
+    obstacle = podstate.obstacle(found)
+    assert obstacle is None if word is None else word in (obstacle or "")
+
+
+def test_only_empty_terms_match_no_node() -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}
+    assert "match no node" in (podstate.obstacle(pod(gates=(GATE,), spec={"affinity": affinity})) or "")
+
+
+def test_an_empty_term_takes_nothing_from_a_pin() -> None:
+    affinity = pin_terms("n1")
+    affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"].append({})
+    assert podstate.pinned(pod(group="g", pin="n1", spec={"affinity": affinity})) == "n1"
+
+
+def test_a_gated_pod_is_not_pinned() -> None:
+    assert podstate.pinned(pod(gates=(GATE,), pin="n1", group="g")) is None
+    assert podstate.waits_for_start(pod(gates=(START,), pin="n1", group="g"))
+    assert not podstate.waits_for_start(pod(pin="n1", group="g"))
+    assert not podstate.waits_for_start(pod(gates=(START, "example.com/x"), pin="n1", group="g"))
+
+
+LEAF = group("g", minimum=1)
+
+
+@pytest.mark.parametrize(
+    ("found", "node", "word"),
+    [
+        (pod(group="g", pin="n1"), None, None),
+        (pod(group="g", pin="n1"), "n1", None),
+        (pod(group="g", pin="n1"), "n2", "on node n1, not on n2"),
+        (pod(group="g"), None, "has no scheduling gate"),
+        (pod(group="g", spec={"affinity": pin_terms("n1")}), "n1", "has no scheduling gate"),
+        (pod(group="g", pin="n1", annotations={PINNED: "uid-other"}), "n1", "has no scheduling gate"),
+        (pod(group="g", gates=(GATE,)), None, "not been admitted"),
+        (pod(group="g", pin="n1", deleted=True), None, "being deleted"),
+        (pod(group="g", pin="n1", annotations={RELEASE: "Timeout"}), None, "given up"),
+        (pod(group="g", pin="n1", phase="Failed"), None, "ended"),
+        (pod(group="g", pin="n1", owner={"uid": "somebody", "controller": True}), None, "not owned"),
+        (pod(group="g", pin="n1", owner=None), None, "not owned"),
+    ],
+)
+def test_what_kube_scheduler_may_do_with_members(found: core.Pod, node: str | None, word: str | None) -> None:
+    why = membership.refusal(found, LEAF, node)
+    assert why is None if word is None else word in (why or "")
+
+
+def test_a_member_without_its_group_waits() -> None:
+    assert "does not exist" in (membership.refusal(pod(group="g", pin="n1"), None) or "")
