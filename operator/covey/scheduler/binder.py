@@ -36,7 +36,7 @@ from covey.kube.client import Client
 from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.observability import metrics
 from covey.observability.logging import get_logger
-from covey.placement.cluster.inventory import ANTI_AFFINITY, HOST_PORTS
+from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS
 from covey.placement.model import Topology
 from covey.scheduler.barrier import Call, Waiting, releasable
 from covey.scheduler.cache import Cache, Listener
