@@ -7,7 +7,8 @@ level is no domain: nothing that requires the level may use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator
 from typing import Final, NamedTuple
 
 from covey.api import core
@@ -138,27 +139,37 @@ class NodeState:
             cause = self._causes[shape] = admits.static_cause(shape, self.node)
             return cause
 
-    def conflict(self, shape: Shape, meta: core.Meta | None = None) -> str | None:
+    def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
         """Why a holder on this node keeps the shape off it, or None.
 
         Args:
             shape: what a pod is.
             meta: its labels, where ``shape.matched`` does not tell yet which terms speak of it.
+            without: keys of holders that do not count.
         """
-        for guard in self.guards.values():
+        for key, guard in self.guards.items():
+            if key in without:
+                continue
             cause = cause_of_conflict(shape, guard)
             if cause is not None:
                 return cause
             if meta is not None and any(term.matches(meta) for term in guard.anti_affinity):
                 return ANTI_AFFINITY
         for term in shape.anti_affinity:
-            if any(each.meta is not None and term.matches(each.meta) for each in self.held.values()):
+            others = (each.meta for key, each in self.held.items() if key not in without)
+            if any(meta is not None and term.matches(meta) for meta in others):
                 return ANTI_AFFINITY
         return None
 
-    def short(self, shape: Shape) -> str | None:
-        """The first resource that is too short for one pod of the shape, or None."""
-        missing = [name for name, wanted in shape.requests if self.free.get(name, 0) < wanted]
+    def short(self, shape: Shape, without: Collection[str] = ()) -> str | None:
+        """The first resource that is too short for one pod of the shape, or None; ``without`` as for `conflict`."""
+        free = self.free
+        if without:
+            free = Counter(free)
+            for key in without:
+                if key in self.held:
+                    free.update(dict(self.held[key].shape.requests))
+        missing = [name for name, wanted in shape.requests if free.get(name, 0) < wanted]
         return min(missing, key=resources.rank) if missing else None
 
     def devices(self) -> bool:

@@ -124,15 +124,22 @@ class Inventory:
         held = self._holds.get(key)
         return held[0] if held else None
 
-    def fits(self, shape: Shape, node: str, meta: core.Meta | None = None) -> str | None:
-        """None when one more pod of the shape (with these labels) fits the node now; else the cause."""
+    def fits(self, shape: Shape, node: str, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
+        """None when one more pod of the shape fits the node now; else the cause.
+
+        Args:
+            shape: what the pod is.
+            node: the node's name.
+            meta: the pod's namespace and labels.
+            without: keys of holders that are judged as if they held nothing.
+        """
         state = self.nodes.get(node)
         if state is None:
             return UNKNOWN_NODE
-        cause = state.static_cause(shape) or state.conflict(shape, meta)
+        cause = state.static_cause(shape) or state.conflict(shape, meta, without)
         if cause is not None:
             return cause
-        short = state.short(shape)
+        short = state.short(shape, without)
         return None if short is None else f"insufficient {short}"
 
     def free(self, node: str) -> Mapping[str, int]:
