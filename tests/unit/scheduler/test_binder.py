@@ -395,7 +395,7 @@ def test_a_mark_is_renewed_while_its_call_is_held_and_no_longer() -> None:
         await asyncio.gather(call, return_exceptions=True)
         await asyncio.sleep(10 * RENEW)
         assert [mark.rpartition(".")[2] for mark in api.marks] == ["arrived"] * 3 + ["left"]
-        assert not found._marked
+        assert not found._arrivals._renewals
         return times
 
     assert run(hold()) == [0.0, RENEW, 2 * RENEW, 2.5 * RENEW]
