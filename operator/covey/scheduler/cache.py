@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.admission import podstate
+from covey.admission.resized import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
+from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
@@ -33,8 +35,6 @@ from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
-from covey.scheduler.resized import counted_spec
-from covey.scheduler.volumes import PersistentVolume, VolumeClaim, Volumes
 
 
 class Workload(core.Read, frozen=True):

@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from covey.admission import podstate
+from covey.admission.resized import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Path, Shape, Topology
-from covey.scheduler.resized import counted_spec
 
 _Change = Callable[[Inventory], None]
 

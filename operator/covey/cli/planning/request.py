@@ -82,6 +82,8 @@ def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
         (*facts.topologies, *manifests.topologies),
         (*facts.priority_classes, *manifests.priority_classes),
         facts.groups,
+        facts.claims,
+        facts.volumes,
         (*manifests.warnings, *facts.warnings),
     )
 
