@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -178,13 +178,13 @@ class Draft:
         if found:
             target.setdefault("topology", {}).update(found)
 
-    def together(self, path: str, role: Object, level: str, mode: str) -> None:
-        """All pods of a role in one domain, whatever their number."""
+    def together(self, path: str, roles: Sequence[Object], level: str, mode: str) -> None:
+        """All pods of some roles in one domain, whatever their number."""
         rules = self.spec.setdefault("proximity", [])
         if len(rules) == _MOST_PROXIMITIES:
             self.remark(path, f"there are {_MOST_PROXIMITIES} such rules already, which is all there may be; left out")
         else:
-            rules.append({"roles": [role["name"]], "level": level, "mode": mode})
+            rules.append({"roles": [role["name"] for role in roles], "level": level, "mode": mode})
 
     def finish(self, document: Fields) -> Object:
         """The whole resource, once the converter has taken what it understands.
@@ -236,16 +236,18 @@ class Draft:
         probe: Object = {"template": {}, **(role or {"name": "any"})}
         spec: Object = {"roles": [probe]}
         _set(spec if role is None else probe, wish.keys, wish.value)
-        where = f"spec.{'.'.join(wish.keys)}" if role is None else f"{'.'.join(wish.keys)} of role {role['name']}"
-        said = wish.value if isinstance(wish.value, (str, int)) else "it"
+        where = ".".join(wish.keys)
+        where = f"spec.{where}" if role is None else f"{where} of role {role['name']}"
+        said = f"it would be {str(wish.value).lower() if wish.value is True else wish.value}"
+        said = said if isinstance(wish.value, (str, int)) else ""
         try:
             refused = unsupported(DisaggregatedInferenceSpec.model_validate_json(json.dumps(spec), strict=True))
         except ValidationError as error:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
-            self.remark(wish.source, f"{where} cannot be {said} ({problem}); left out")
+            self.remark(wish.source, f"stands for {where}, which it cannot be ({problem}); left out")
             return
         if refused:
-            self.remark(wish.source, f"{where} would be {said}, which this release does not support yet; left out")
+            self.remark(wish.source, f"stands for {where}, which this release does not support yet; left out", said)
         else:
             _set(self.spec if wish.role is None else wish.role, wish.keys, wish.value)
 

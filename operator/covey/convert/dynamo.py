@@ -77,7 +77,7 @@ def _place(source: Fields, role: Object, draft: Draft) -> None:
     if level and role["size"] > 1:
         draft.constrain(role, level, None)
     elif level:
-        draft.together(source.at("packDomain"), role, level, "Required")
+        draft.together(source.at("packDomain"), [role], level, "Required")
 
 
 def _scaling(source: Fields, role: Object, draft: Draft) -> None:

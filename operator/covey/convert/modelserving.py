@@ -63,6 +63,8 @@ def _replica(source: Fields, draft: Draft) -> Replica:
     workers = source.number("workerReplicas", 0)
     entry = with_variables(template_of(source.below("entryTemplate"), draft), _VARIABLES)
     if not workers:
+        if source.take("workerTemplate") is not None:
+            draft.remark(source.at("workerTemplate"), "is not used, as workerReplicas is 0; left out")
         return Replica(1, entry)
     worker = with_variables(template_of(source.below("workerTemplate"), draft), _VARIABLES)
     for key, template in (("entryTemplate", entry), ("workerTemplate", worker)):

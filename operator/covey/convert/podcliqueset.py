@@ -101,10 +101,7 @@ def _standalone(clique: _Clique, draft: Draft) -> Object:
         minReplicas=min(minimum, clique.replicas),
         **Replica(1, clique.template).fields(),
     )
-    constraint = clique.source.below("topologyConstraint")
-    for level, mode in zip(_domains(constraint, draft), ("Required", "Preferred"), strict=True):
-        if level:
-            draft.together(constraint.path, role, level, mode)
+    _together(clique.source.below("topologyConstraint"), [role], draft)
     _scaling(clique.spec.below("autoScalingConfig"), role, draft)
     _rolling(clique.source.below("rollingUpdate"), role, draft)
     return role
@@ -117,16 +114,20 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], role_of: dict[str, Ob
             what = f"there is no clique {name}" if name not in cliques else f"{name} is in two scaling groups"
             raise ConversionError(source.at("cliqueNames"), what, "correct the name")
     inner = [cliques[name] for name in names]
-    found = replica_of(source.at("cliqueNames"), [Part(each.name, each.replicas, each.template) for each in inner])
+    replicas = source.number("replicas", 1)
+    minimum = min(source.number("minAvailable", 1), replicas)
+    parts = [Part(each.name, each.replicas, each.template) for each in inner]
+    try:
+        found = replica_of(source.at("cliqueNames"), parts)
+    except ConversionError:
+        if minimum < replicas or (replicas > 1 and "topologyConstraint" in source):
+            raise
+        role_of.update(_apart(source, inner, replicas, draft))
+        return
     if found.leader and found.leader != names[0]:
         draft.remark(source.at("cliqueNames"), f"{found.leader} is pod 0 of a replica, the leader")
-    replicas = source.number("replicas", 1)
     role = draft.add_role(
-        source.at("name"),
-        source.text("name"),
-        replicas=replicas,
-        minReplicas=min(source.number("minAvailable", 1), replicas),
-        **found.fields(),
+        source.at("name"), source.text("name"), replicas=replicas, minReplicas=minimum, **found.fields()
     )
     required, preferred = _domains(source.below("topologyConstraint"), draft)
     draft.constrain(role, required, preferred)
@@ -138,6 +139,31 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], role_of: dict[str, Ob
             draft.remark(clique.spec.at("minAvailable"), what)
     _scaling(source.below("scaleConfig"), role, draft)
     _rolling(source.below("rollingUpdate"), role, draft)
+
+
+def _apart(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Draft) -> dict[str, Object]:
+    """The cliques of a group as roles of their own; as all replicas of the group are needed, the minimum is the same."""
+    source.take("name")
+    names = ", ".join(clique.name for clique in cliques)
+    what = f"has pods of {len(cliques)} kinds in one replica, which becomes the roles {names}"
+    draft.remark(source.path, what, "scale them together, and none of them alone")
+    roles = {}
+    for clique in cliques:
+        roles[clique.name] = draft.add_role(
+            clique.source.at("name"),
+            clique.name,
+            replicas=replicas * clique.replicas,
+            minReplicas=replicas * min(clique.spec.number("minAvailable", clique.replicas), clique.replicas),
+            **Replica(1, clique.template).fields(),
+        )
+    _together(source.below("topologyConstraint"), list(roles.values()), draft)
+    return roles
+
+
+def _together(source: Fields, roles: Sequence[Object], draft: Draft) -> None:
+    for level, mode in zip(_domains(source, draft), ("Required", "Preferred"), strict=True):
+        if level:
+            draft.together(source.path, roles, level, mode)
 
 
 def _scaling(source: Fields, role: Object, draft: Draft) -> None:
