@@ -33,8 +33,8 @@ def _place(source: Fields, draft: Draft) -> None:
     """One domain for a slice, and no other slice in it."""
     source.settle("type", "None")
     kind = source.meaning("type", {"ExclusiveSlice": "own", "ExclusiveTopology": "all"})
-    key = source.text("topology")
-    level = draft.level_of(source.at("topology"), key) if kind and key else None
+    key = source.text("topology") if kind else ""
+    level = draft.level_of(source.at("topology"), key) if key else None
     if level:
         draft.constrain(draft.spec, level, None)
         draft.spec["spread"] = lws.apart(level)

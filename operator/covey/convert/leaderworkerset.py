@@ -10,6 +10,7 @@ from typing import Final
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.parts import Replica, led
+from covey.convert.remarks import ConversionError
 from covey.convert.templates import Template, items, name_of, remark_on, template_of
 
 GROUP: Final = "leaderworkerset.x-k8s.io"
@@ -94,6 +95,8 @@ def _volume(claim: Fields, draft: Draft) -> Object:
     metadata = claim.below("metadata")
     metadata.take("creationTimestamp")
     name = metadata.text("name")
+    if not name:
+        raise ConversionError(metadata.at("name"), "is missing", "give the claim a name, by which pods mount it")
     kept = {key: metadata.strings(key) for key in ("labels", "annotations") if key in metadata}
     what = "becomes an ephemeral volume, which goes with its pod"
     draft.remark(claim.path, what, "create the claims yourself where the data has to stay")

@@ -171,22 +171,17 @@ def _update(source: Fields, role: Object, draft: Draft) -> None:
 
 
 def _ports(source: Fields, role: Object, draft: Draft) -> None:
-    """Ports of the headless Service; there the number is the container's own."""
+    """Ports of the headless Service, where the number is the container's own."""
     ports = []
-    for number, port in enumerate(source.each("servicePorts")):
-        target = port.take("targetPort")
-        if isinstance(target, str) and not target.isdecimal():
-            draft.remark(port.at("targetPort"), f"{target} is a name; the Service's own number is used instead")
-            target = None
-        protocol = port.text("protocol")
-        ports.append(
-            {
-                "name": port.text("name") or f"port-{number}",
-                "port": int(target) if target is not None else port.number("port", 0),
-                **({"protocol": protocol} if protocol else {}),
-            }
-        )
-        port.take("port")
+    for index, port in enumerate(source.each("servicePorts")):
+        number, target = port.number("port", 0), port.take("targetPort")
+        if isinstance(target, int) and target != number:
+            draft.remark(port.at("port"), f"{number} becomes {target}, as the Service is headless", "use the latter")
+            number = target
+        elif target not in (None, number):
+            draft.remark(port.at("targetPort"), f"{target} is no number; the Service is headless, its port is {number}")
+        name, protocol = port.text("name") or f"port-{index}", port.text("protocol")
+        ports.append({"name": name, "port": number, **({"protocol": protocol} if protocol else {})})
     if ports:
         role["network"] = {"ports": ports}
 

@@ -221,6 +221,11 @@ def test_a_slice_has_a_domain_of_its_own(kind: str, remarked: bool) -> None:  # 
     assert ("spec.placementPolicy.type" in said(found)) is remarked
 
 
+def test_a_placement_of_a_kind_that_is_not_known_is_named_whole() -> None:
+    found = convert(disaggregated_set(placementPolicy={"type": "Packed", "topology": "example.com/rack"}), RACKS)
+    assert {"spec.placementPolicy.type", "spec.placementPolicy.topology"} <= set(said(found))
+
+
 def test_a_set_that_is_scaled_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("covey.convert.draft.unsupported", lambda spec: ["no"] if spec.roles[0].scaling else [])
     document = disaggregated_set()

@@ -89,6 +89,12 @@ def test_one_domain_for_the_group_but_not_for_every_role() -> None:
 def test_ports_of_a_headless_service_are_those_of_the_containers() -> None:
     found = convert(role_based_group())
     assert roles(found)["router"]["network"] == {"ports": [{"name": "http", "port": 8000}]}
+    assert said(found)["spec.roles[0].servicePorts[0].port"].startswith("80 becomes 8000")
+    document = role_based_group()
+    document["spec"]["roles"][0]["servicePorts"] = [{"port": 80, "targetPort": "http", "protocol": "UDP"}]
+    found = convert(document)
+    assert roles(found)["router"]["network"] == {"ports": [{"name": "port-0", "port": 80, "protocol": "UDP"}]}
+    assert "http is no number" in said(found)["spec.roles[0].servicePorts[0].targetPort"]
 
 
 def test_what_has_no_counterpart_yet_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,6 +105,7 @@ def test_what_has_no_counterpart_yet_is_named(monkeypatch: pytest.MonkeyPatch) -
     found = said(convert(role_based_group()))
     assert set(found) == {
         "spec.roles",
+        "spec.roles[0].servicePorts[0].port",
         "spec.roles[1].dependencies",
         "spec.roles[1].rolloutStrategy.rollingUpdate.type",
         "spec.roles[1].rolloutStrategy.rollingUpdate.maxUnavailable",
