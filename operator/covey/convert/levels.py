@@ -15,3 +15,8 @@ class Levels:
 
     by_key: Mapping[str, str] = field(default_factory=dict)
     topologies: frozenset[str] = frozenset()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The levels there are."""
+        return frozenset(self.by_key.values())

@@ -32,21 +32,24 @@ def convert(document: Fields, draft: Draft) -> None:
     draft.spec["replicas"] = spec.number("replicas", 1)
     group = spec.below("template")
     group.settle("restartGracePeriodSeconds", 0)
-    _topology(group.below("networkTopology"), draft)
+    topology = group.below("networkTopology")
+    if whole := _tier(topology.below("groupPolicy"), draft):
+        draft.spec["topology"] = whole
+    each_role = _tier(topology.below("rolePolicy"), draft)
     minimums = group.below("gangPolicy").below("minRoleReplicas")
     rollout = spec.below("rolloutStrategy")
     by_role = rollout.meaning("type", {"RoleRollingUpdate": "role"})
     rollout.settle("type", "ServingGroupRollingUpdate")
     recovery = spec.meaning("recoveryPolicy", _RECOVERIES)
     for source in group.each("roles"):
-        role = _role(source, minimums, draft)
+        role = _role(source, minimums, each_role, draft)
         if by_role:
             budgets(source, role, draft)
         if recovery == "RecreateUnit" or (recovery and role["size"] > 1):
             draft.wish(spec.at("recoveryPolicy"), role, "restart.policy", recovery)
 
 
-def _role(source: Fields, minimums: Fields, draft: Draft) -> Object:
+def _role(source: Fields, minimums: Fields, topology: Object, draft: Draft) -> Object:
     name = source.text("name")
     replicas = source.number("replicas", 1)
     minimum = minimums.number(name, replicas)
@@ -55,6 +58,7 @@ def _role(source: Fields, minimums: Fields, draft: Draft) -> Object:
         name,
         replicas=replicas,
         minReplicas=min(minimum, replicas),
+        topology=dict(topology) or None,
         **_replica(source, draft).fields(),
     )
 
@@ -73,12 +77,18 @@ def _replica(source: Fields, draft: Draft) -> Replica:
     return led(1 + workers, entry, worker)
 
 
-def _topology(source: Fields, draft: Draft) -> None:
-    """Tiers of HyperNodes are numbers or free names; a name may be that of a level."""
-    group, role = source.below("groupPolicy"), source.below("rolePolicy")
-    for policy in (group, role):
-        if "highestTierAllowed" in policy:
-            policy.take("mode")
-            tier = policy.number("highestTierAllowed", 0)
+def _tier(source: Fields, draft: Draft) -> dict[str, str]:
+    """A tier of HyperNodes as a role's or a unit's topology: a level has its name, or it is no level.
+
+    ``mode`` is hard where nothing is said, as in Volcano.
+    """
+    number, name = source.at("highestTierAllowed"), source.at("highestTierName")
+    level = source.text("highestTierName")
+    if level in draft.levels.names:
+        return {"preferred" if source.text("mode") == "soft" else "required": level}
+    for path, tier in ((name, level), (number, source.take("highestTierAllowed"))):
+        if tier or tier == 0:
+            source.take("mode")
             what = f"tier {tier} of HyperNodes is no level of a ClusterTopology; the constraint is left out"
-            draft.remark(policy.at("highestTierAllowed"), what, "set topology.required or topology.preferred")
+            draft.remark(path, what, "set topology.required or topology.preferred")
+    return {}

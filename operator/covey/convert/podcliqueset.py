@@ -7,7 +7,7 @@ outside any group is a role whose replicas are single pods. ``minAvailable`` is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -26,13 +26,21 @@ _IN_GROUP: Final = {**_VARIABLES, "GROVE_PCSG_INDEX": "$(COVEY_REPLICA)"}
 
 @dataclass(frozen=True, slots=True)
 class _Clique:
-    """A clique of the template, with its pods' template."""
+    """A clique of the template, with its pods' template as the source has it."""
 
     source: Fields
     spec: Fields
     name: str
     replicas: int
     template: Template
+
+
+@dataclass(frozen=True, slots=True)
+class _Roles:
+    """Clique → its role, and the cliques that lead a replica."""
+
+    of: dict[str, Object] = field(default_factory=dict)
+    leaders: set[str] = field(default_factory=set)
 
 
 def convert(document: Fields, draft: Draft) -> None:
@@ -47,15 +55,15 @@ def convert(document: Fields, draft: Draft) -> None:
     draft.constrain(draft.spec, required, preferred)
     groups = template.each("podCliqueScalingGroups")
     members = {name for group in groups for name in group.texts("cliqueNames")}
-    cliques = [_clique(each, members, draft) for each in template.each("cliques")]
+    cliques = [_clique(each, draft) for each in template.each("cliques")]
     by_name = {clique.name: clique for clique in cliques}
-    role_of: dict[str, Object] = {}
+    roles = _Roles()
     for clique in cliques:
         if clique.name not in members:
-            role_of[clique.name] = _standalone(clique, draft)
+            roles.of[clique.name] = _standalone(clique, draft)
     for group in groups:
-        _group(group, by_name, role_of, draft)
-    _order(template, cliques, role_of, draft)
+        _group(group, by_name, roles, draft)
+    _order(template, cliques, roles, draft)
 
 
 def _gang(template: Fields, draft: Draft) -> None:
@@ -78,18 +86,22 @@ def _domains(source: Fields, draft: Draft) -> tuple[str | None, str | None]:
     return required or legacy, draft.domain(pack.at("preferred"), pack.text("preferred"))
 
 
-def _clique(source: Fields, members: set[str], draft: Draft) -> _Clique:
+def _clique(source: Fields, draft: Draft) -> _Clique:
     name, spec = source.text("name"), source.below("spec")
     spec.settle("roleName", name)
     template = template_of(spec, draft, spec="podSpec")
     for key in ("labels", "annotations"):
         template = labelled(template, key, source.strings(key))
-    variables = _IN_GROUP if name in members else _VARIABLES
-    unknown = rf"\bGROVE_(?!{'|'.join(each.removeprefix('GROVE_') for each in variables)}\b)[A-Z_]+\b"
+    return _Clique(source, spec, name, spec.number("replicas", 1) or 1, template)
+
+
+def _pods(clique: _Clique, variables: Mapping[str, str], draft: Draft) -> Template:
+    """The template with the variables that Covey can tell, and a remark on those that it cannot."""
+    template = with_variables(clique.template, variables)
     instead = "COVEY_INDEX, COVEY_SIZE and COVEY_LEADER_ADDRESS say where a pod stands in its replica"
-    remark_on(draft, template, spec.at("podSpec"), unknown, "is not set by Covey", instead)
-    remark_on(draft, template, spec.at("podSpec"), r"grove\.io/[a-z-]+", "is not set by Covey", instead)
-    return _Clique(source, spec, name, spec.number("replicas", 1) or 1, with_variables(template, variables))
+    foreign = r"\bGROVE_[A-Z_]+\b|grove\.io/[a-z-]+"
+    remark_on(draft, template, clique.spec.at("podSpec"), foreign, "is not set by Covey", instead)
+    return template
 
 
 def _standalone(clique: _Clique, draft: Draft) -> Object:
@@ -99,7 +111,7 @@ def _standalone(clique: _Clique, draft: Draft) -> Object:
         clique.name,
         replicas=clique.replicas,
         minReplicas=min(minimum, clique.replicas),
-        **Replica(1, clique.template).fields(),
+        **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
     )
     _together(clique.source.below("topologyConstraint"), [role], draft)
     _scaling(clique.spec.below("autoScalingConfig"), role, draft)
@@ -107,23 +119,24 @@ def _standalone(clique: _Clique, draft: Draft) -> Object:
     return role
 
 
-def _group(source: Fields, cliques: Mapping[str, _Clique], role_of: dict[str, Object], draft: Draft) -> None:
+def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft: Draft) -> None:
     names = source.texts("cliqueNames")
     for name in names:
-        if name not in cliques or name in role_of:
+        if name not in cliques or name in roles.of:
             what = f"there is no clique {name}" if name not in cliques else f"{name} is in two scaling groups"
             raise ConversionError(source.at("cliqueNames"), what, "correct the name")
     inner = [cliques[name] for name in names]
     replicas = source.number("replicas", 1)
     minimum = min(source.number("minAvailable", 1), replicas)
-    parts = [Part(each.name, each.replicas, each.template) for each in inner]
+    parts = [Part(each.name, each.replicas, _pods(each, _IN_GROUP, draft)) for each in inner]
     try:
         found = replica_of(source.at("cliqueNames"), parts)
     except ConversionError:
         if minimum < replicas or (replicas > 1 and "topologyConstraint" in source):
             raise
-        role_of.update(_apart(source, inner, replicas, draft))
+        roles.of.update(_apart(source, inner, replicas, draft))
         return
+    roles.leaders.add(found.leader)
     if found.leader and found.leader != names[0]:
         draft.remark(source.at("cliqueNames"), f"{found.leader} is pod 0 of a replica, the leader")
     role = draft.add_role(
@@ -132,7 +145,7 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], role_of: dict[str, Ob
     required, preferred = _domains(source.below("topologyConstraint"), draft)
     draft.constrain(role, required, preferred)
     for clique in inner:
-        role_of[clique.name] = role
+        roles.of[clique.name] = role
         minimum = clique.spec.number("minAvailable", clique.replicas)
         if minimum < clique.replicas:
             what = f"is {minimum} of {clique.replicas} pods, but a replica of Covey is always whole"
@@ -154,7 +167,7 @@ def _apart(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Dra
             clique.name,
             replicas=replicas * clique.replicas,
             minReplicas=replicas * min(clique.spec.number("minAvailable", clique.replicas), clique.replicas),
-            **Replica(1, clique.template).fields(),
+            **Replica(1, _pods(clique, _VARIABLES, draft)).fields(),
         )
     _together(source.below("topologyConstraint"), list(roles.values()), draft)
     return roles
@@ -181,18 +194,18 @@ def _rolling(source: Fields, role: Object, draft: Draft) -> None:
         draft.wish(source.at("maxUnavailable"), role, "update.maxUnavailable", source.take("maxUnavailable"))
 
 
-def _order(template: Fields, cliques: Sequence[_Clique], role_of: Mapping[str, Object], draft: Draft) -> None:
+def _order(template: Fields, cliques: Sequence[_Clique], roles: _Roles, draft: Draft) -> None:
     """Which clique starts after which: a dependency of its role, or the leader that workers wait for."""
-    roles: dict[str, tuple[str, Object, set[str]]] = {}
+    after: dict[str, tuple[str, Object, set[str]]] = {}
     for path, clique, before in _pairs(template, cliques):
-        role, other = role_of[clique.name], role_of[before.name]
+        role, other = roles.of[clique.name], roles.of[before.name]
         if other is not role:
-            roles.setdefault(role["name"], (path, role, set()))[2].add(other["name"])
-        elif role.get("leaderTemplate") == before.template:
+            after.setdefault(role["name"], (path, role, set()))[2].add(other["name"])
+        elif before.name in roles.leaders:
             draft.wish(path, role, "startup", "LeaderReady")
         else:
             draft.remark(path, f"{clique.name} after {before.name}, which is no leader of their replica; left out")
-    for path, role, names in roles.values():
+    for path, role, names in after.values():
         draft.wish(path, role, "dependsOn", [{"role": name, "condition": "Ready"} for name in sorted(names)])
 
 

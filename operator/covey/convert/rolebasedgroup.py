@@ -20,14 +20,13 @@ _GANG: Final = f"{_PREFIX}group-gang-scheduling"
 _PATTERNS: Final = ("standalonePattern", "leaderWorkerPattern", "customComponentsPattern")
 _RESTARTS: Final = {"None": "None", "RecreateRoleInstanceOnPodRestart": "RecreateReplica"}
 _IN_PLACE: Final = {"RecreatePod": "Never", "InPlaceIfPossible": "IfPossible"}
-_VARIABLES: Final = {
-    "RBG_ROLE_NAME": "$(COVEY_ROLE)",
-    "RBG_ROLE_INDEX": "$(COVEY_REPLICA)",
+_VARIABLES: Final = {"RBG_ROLE_NAME": "$(COVEY_ROLE)", "RBG_ROLE_INDEX": "$(COVEY_REPLICA)"}
+_WITH_LEADER: Final = {
+    **_VARIABLES,
     "RBG_LWP_LEADER_ADDRESS": "$(COVEY_LEADER_ADDRESS)",
     "RBG_LWP_WORKER_INDEX": "$(COVEY_INDEX)",
     "RBG_LWP_GROUP_SIZE": "$(COVEY_SIZE)",
 }
-_UNKNOWN: Final = rf"\bRBG_(?!{'|'.join(name.removeprefix('RBG_') for name in _VARIABLES)}\b)[A-Z_]+\b"
 
 
 def convert(document: Fields, draft: Draft) -> None:
@@ -121,9 +120,9 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
         if found.leader and components[0].text("name") != found.leader:
             draft.remark(pattern.at("components"), f"{found.leader} is pod 0 of a replica, the leader")
         return found
-    template = _template(pattern, shared, draft)
     if given[0] == "standalonePattern":
-        return Replica(1, template)
+        return Replica(1, _template(pattern, shared, _VARIABLES, draft))
+    template = _template(pattern, shared, _WITH_LEADER, draft)
     pattern.settle("sharedServiceSelection", "All")
     leader, worker = (
         merged(template, pattern.take(key), pattern.at(key)) if key in pattern else template
@@ -133,15 +132,15 @@ def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Repl
 
 
 def _component(source: Fields, draft: Draft) -> Part:
-    template = _known(template_of(source.below("template"), draft), source.at("template"), draft)
+    template = _known(template_of(source.below("template"), draft), source.at("template"), _VARIABLES, draft)
     for key in ("labels", "annotations"):
         template = labelled(template, key, source.strings(key))
     return Part(source.text("name"), source.number("size", 1), template)
 
 
-def _template(pattern: Fields, shared: Mapping[str, Fields], draft: Draft) -> Template:
+def _template(pattern: Fields, shared: Mapping[str, Fields], variables: Mapping[str, str], draft: Draft) -> Template:
     if "templateRef" not in pattern:
-        return _known(template_of(pattern.below("template"), draft), pattern.at("template"), draft)
+        return _known(template_of(pattern.below("template"), draft), pattern.at("template"), variables, draft)
     reference = pattern.below("templateRef")
     name = reference.text("name")
     if name not in shared:
@@ -149,15 +148,16 @@ def _template(pattern: Fields, shared: Mapping[str, Fields], draft: Draft) -> Te
         raise ConversionError(reference.at("name"), what, "add the template, or correct the name")
     base = template_of(shared[name].below("template"), draft)
     patched = merged(base, reference.take("patch") or {}, reference.at("patch"))
-    return _known(patched, reference.path, draft)
+    return _known(patched, reference.path, variables, draft)
 
 
-def _known(template: Template, path: str, draft: Draft) -> Template:
+def _known(template: Template, path: str, variables: Mapping[str, str], draft: Draft) -> Template:
+    """A template with the variables that Covey can tell, and a remark on those that it cannot."""
+    template = with_variables(template, variables)
     instead = "COVEY_* variables and covey.dev labels say what Covey knows"
-    remark_on(
-        draft, template, path, rf"{_UNKNOWN}|rbg\.workloads\.x-k8s\.io/[a-z-]+", "means nothing to Covey", instead
-    )
-    return with_variables(template, _VARIABLES)
+    foreign = r"\bRBG_[A-Z_]+\b|rbg\.workloads\.x-k8s\.io/[a-z-]+"
+    remark_on(draft, template, path, foreign, "means nothing to Covey", instead)
+    return template
 
 
 def _update(source: Fields, role: Object, draft: Draft) -> None:

@@ -111,7 +111,7 @@ def _with_env(container: Any, variables: Mapping[str, str]) -> Any:
 
 
 def remark_on(draft: Draft, template: Template, path: str, pattern: str, what: str, instead: str) -> None:
-    """Say which names of another controller a template relies on, each once.
+    """Say which names of another controller a template relies on, each once; not those that it defines itself.
 
     Args:
         draft: takes the remarks.
@@ -121,7 +121,9 @@ def remark_on(draft: Draft, template: Template, path: str, pattern: str, what: s
         what: says what is wrong with them.
         instead: what to do.
     """
-    for name in sorted({name for text in _texts(template) for name in re.findall(pattern, text)}):
+    spec = template["spec"]
+    own = {name_of(each) for key in _CONTAINERS for holder in items(spec, key) for each in items(holder, "env")}
+    for name in sorted({name for text in _texts(template) for name in re.findall(pattern, text)} - own):
         draft.remark(path, f"{name} {what}", instead)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from covey.convert import ConversionError, Converted, convert
+from covey.convert import ConversionError, Converted, Levels, convert
 from foreign_workloads import Object, model_serving
 
 
@@ -85,6 +85,15 @@ def test_a_tier_is_no_level() -> None:
     assert "topology" not in found.body["spec"]
     path = "spec.template.networkTopology.groupPolicy.highestTierAllowed"
     assert "tier 2 of HyperNodes is no level" in said(found)[path]
+
+
+def test_a_tier_with_the_name_of_a_level_is_that_level() -> None:
+    soft = {"mode": "soft", "highestTierName": "rack"}
+    document = model_serving(networkTopology={"groupPolicy": {"highestTierName": "block"}, "rolePolicy": soft})
+    found = convert(document, Levels({"example.com/block": "block", "example.com/rack": "rack"}))
+    assert found.body["spec"]["topology"] == {"required": "block"}
+    assert {str(each["topology"]) for each in roles(found).values()} == {"{'preferred': 'rack'}"}
+    assert "tier block of HyperNodes is no level" in str(said(convert(document)))
 
 
 def test_a_name_in_capitals_is_written_small() -> None:

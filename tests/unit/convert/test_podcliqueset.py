@@ -135,6 +135,15 @@ def test_a_group_of_several_kinds_becomes_roles_where_all_of_it_is_needed() -> N
     assert together.body["spec"]["proximity"] == [{"roles": ["b", "c"], "level": "rack", "mode": "Required"}]
 
 
+def test_an_index_of_a_group_is_told_only_where_there_is_a_group() -> None:
+    document = several_kinds()
+    args = ["$(GROVE_PCSG_INDEX) $(GROVE_PCS_INDEX) $(GROVE_MINE)"]
+    container = cliques(document)["b"]["spec"]["podSpec"]["containers"][0]
+    container |= {"args": args, "env": [{"name": "GROVE_MINE", "value": "1"}]}
+    found = [remark.what.split()[0] for remark in convert(document).remarks if remark.path.endswith("podSpec")]
+    assert found == ["GROVE_PCSG_INDEX"]
+
+
 @pytest.mark.parametrize(
     "group",
     [

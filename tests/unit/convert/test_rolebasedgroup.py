@@ -48,7 +48,7 @@ def test_start_scripts_find_their_leader() -> None:
 
 def test_variables_that_covey_lacks_are_named_once() -> None:
     document = role_based_group()
-    args = ["$(RBG_GROUP_NAME) $(RBG_GROUP_NAME) $(RBG_LWP_WORKER_INDEX)"]
+    args = ["$(RBG_GROUP_NAME) $(RBG_GROUP_NAME) $(RBG_ROLE_INDEX)"]
     decode = document["spec"]["roles"][2]["standalonePattern"]["template"]
     decode["spec"]["containers"][0]["args"] = args
     found = [each for each in convert(document).remarks if each.path.endswith("standalonePattern.template")]
