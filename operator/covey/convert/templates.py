@@ -84,7 +84,8 @@ def labelled(template: Template, key: str, values: Mapping[str, str]) -> Templat
     if not values:
         return template
     metadata = template.get("metadata", {})
-    return {**template, "metadata": {**metadata, key: {**values, **metadata.get(key, {})}}}
+    rest = {key: value for key, value in template.items() if key != "metadata"}
+    return {"metadata": {**metadata, key: {**values, **metadata.get(key, {})}}, **rest}
 
 
 def with_variables(template: Template, variables: Mapping[str, str]) -> Template:
