@@ -4,15 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, plan, role, roles_of, workload, write
 from covey.api.inference import DisaggregatedInference
+from covey.api.schema import structural
 from covey.api.support import unsupported
 from foreign_workloads import EVERY, Object, dynamo_components, leader_worker_set, model_serving, pod_clique_set
 
 EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
+SCHEMA = structural(DisaggregatedInference)
 RACK = "cloud.provider.com/topology-rack"
 
 
@@ -36,6 +39,7 @@ def test_what_comes_out_is_valid_compiles_and_finds_its_place(name: str, file: A
     result = covey("convert", "-f", file(document))
     assert result.exit_code == 0, result.stderr
     (body,) = yaml.safe_load_all(result.stdout)
+    jsonschema.validate(body, SCHEMA)
     assert unsupported(DisaggregatedInference.model_validate(body).spec) == [], "the operator runs it"
 
     compiled = covey("compile", "-f", "-", "-o", "json", stdin=result.stdout)
