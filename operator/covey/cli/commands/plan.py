@@ -72,7 +72,7 @@ def plan(
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
-    manifests = read_manifests(files, namespace, fallback, recursive=recursive)
+    manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
     planned = _plan(manifests, facts, additions)
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(_status(planned))
