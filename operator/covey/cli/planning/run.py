@@ -157,6 +157,8 @@ def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], sec
     return WorkloadReport(
         workload.namespace,
         workload.name,
+        workload.resource[1],
+        workload.made_for,
         verdict.value,
         round(seconds * 1000, 3),
         tuple(teller.unit(decision) for decision in decisions),

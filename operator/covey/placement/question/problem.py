@@ -6,7 +6,8 @@ may aim at different levels, because a preference counts for the minimum alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.capacity.structure import ReplicaClass, Stream, Structure
@@ -14,7 +15,7 @@ from covey.placement.capacity.tables import Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Shape, Topology
+from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Rule, Shape, Topology
 from covey.placement.question.demands import (
     Demand,
     common_domain,
@@ -22,18 +23,20 @@ from covey.placement.question.demands import (
     minimum_paths,
     placed_paths,
     replica_paths,
+    rule_paths,
 )
 from covey.placement.sharing.layout import Item
 
 
 @dataclass(frozen=True, slots=True)
 class Aims:
-    """Depths that must not be straddled (-1: none): by the unit, by each role's replicas, by proximity rules."""
+    """Depths that must not be straddled (-1: none): by the unit, each role's replicas, each rule; by proximity."""
 
     unit: int
     roles: tuple[int, ...]
     proximity: frozenset[int]
     spread: bool
+    rules: tuple[int, ...] = ()
 
 
 def depth_of(topology: Topology, level: str | None) -> int:
@@ -61,6 +64,7 @@ def required_aims(gang: Gang, topology: Topology) -> Aims:
         roles=tuple(depth_of(topology, role.required) for role in gang.roles),
         proximity=frozenset(i for i, rule in enumerate(gang.proximity) if rule.required),
         spread=gang.spread is not None and gang.spread.required,
+        rules=tuple(depth_of(topology, rule.required) for rule in gang.rules),
     )
 
 
@@ -180,7 +184,24 @@ def _groups(
         required = index in loose.proximity
         paths = (placed_paths if required else minimum_paths)(gang, inventory, roles)
         group(depth, roles, everybody=required, anchor=common_domain(paths, depth))
+    for each, depth, wish in zip(gang.rules, loose.rules, aims.rules, strict=True):
+        groups += _of_rule(gang, inventory, demands, each, depth, wish)
     return groups
+
+
+def _of_rule(
+    gang: Gang, inventory: Inventory, demands: Sequence[Demand], rule: Rule, depth: int, wish: int
+) -> Iterator[_Group]:
+    """A rule's groups: everything under its required level, and the minimum under what is wished."""
+    own = set(rule.members)
+    members = {
+        (d.role, d.replica.replica): d.minimum for d in demands if (gang.roles[d.role].name, d.replica.replica) in own
+    }
+    if depth >= 0 and members:
+        yield _Group(depth, set(members), common_domain(rule_paths(gang, inventory, rule), depth))
+    needed = {member for member, minimum in members.items() if minimum}
+    if wish > depth and needed:
+        yield _Group(wish, needed, common_domain(rule_paths(gang, inventory, rule, minimum=True), wish))
 
 
 def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
@@ -189,6 +210,8 @@ def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
 
 #: Levels, groups and wide groups of a class.
 _Sets = tuple[frozenset[int], frozenset[int], frozenset[int]]
+#: What tells classes apart: pods, depth, sets, inner classes, whether they are inside others, whether they are fixed.
+_Kind = tuple[Vector, int, _Sets, tuple[tuple[int, int], ...], bool, bool]
 
 
 class _Builder:
@@ -205,11 +228,15 @@ class _Builder:
         self._streams: dict[tuple[Shape, bool], int] = {}
         self._caps: list[int] = []
         self._demands: list[tuple[Demand, int, _Sets, Path | None]] = []
+        #: How many replicas there are of each class.
+        self._classes: dict[_Kind, int] = {}
+        self._numbers: dict[_Kind, int] = {}
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
         """Take in a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
         number = (demand.role, demand.replica.replica)
+        level = max(level, self._whole(demand.replica))
         groups = {i for i, group in enumerate(self._groups) if number in group.members}
         depth = max([self._scope, level, *(self._groups[i].depth for i in groups)])
         region = None
@@ -225,37 +252,36 @@ class _Builder:
         levels = frozenset({level, depth, *never_without, *(self._groups[i].depth for i in groups)})
         self._demands.append((demand, depth, (levels, frozenset(groups), wide), region))
 
+    def _whole(self, replica: ReplicaRequest) -> int:
+        """The depth of a level that a replica of a role without one has for all its pods; -1 for none."""
+        parts = replica.parts
+        return self._depth(parts[0]) if len(parts) == 1 and len(parts[0].pods) == len(replica.pods) else -1
+
     def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
         """The finished question."""
-        classes: dict[tuple[Vector, int, _Sets, bool], int] = {}
-        caps: list[int] = []
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
         fixed: dict[Path, list[Item]] = {}
         mandatory: dict[Path, Vector] = {}
         ordered = sorted(self._demands, key=lambda d: (not d[0].minimum, d[0].role, d[0].replica.replica))
         for demand, depth, sets, region in ordered:
-            pods = self._pods(demand)
-            vector = tuple(map(len, pods))
-            kind = classes.setdefault((vector, depth, sets, region is not None), len(classes))
-            if kind == len(caps):
-                caps.append(0)
-            item = Item(demand.role, demand.replica.replica, kind, pods)
+            parts = () if demand.partial else demand.replica.parts
+            item = self._item(demand, demand.missing, parts, depth, sets, fixed=region is not None)
             if region is not None:  # the class has no replicas of its own; it keeps its streams counted up to here
+                vector = tuple(map(len, item.pods))
                 fixed.setdefault(region, []).append(item)
                 mandatory[region] = tuple(map(sum, zip(mandatory.get(region, (0,) * len(vector)), vector, strict=True)))
                 continue
-            caps[kind] += 1
-            kinds[demand.role, demand.replica.replica] = kind
-            items.setdefault(kind, []).append(item)
+            kinds[demand.role, demand.replica.replica] = item.kind
+            items.setdefault(item.kind, []).append(item)
         structure = Structure(
             topology=self._gang.topology,
             scope=self._scope,
             bottom=self._bottom(aims),
             streams=tuple(Stream(s, cap, f) for (s, f), cap in zip(self._streams, self._caps, strict=True)),
             classes=tuple(
-                ReplicaClass(vector, depth, *sets, cap)
-                for (vector, depth, sets, _), cap in zip(classes, caps, strict=True)
+                ReplicaClass(vector, depth, *sets, cap, parts, inner)
+                for (vector, depth, sets, parts, inner, _), cap in self._classes.items()
             ),
             groups=tuple(group.depth for group in self._groups),
         )
@@ -267,6 +293,49 @@ class _Builder:
         )
         return Problem(structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed)
 
+    def _item(
+        self,
+        demand: Demand,
+        pods: Sequence[PodRequest],
+        parts: Sequence[Part],
+        depth: int,
+        sets: _Sets,
+        *,
+        fixed: bool = False,
+        inner: bool = False,
+    ) -> Item:
+        """A replica, or a part of one with a level of its own, and the class that it is of."""
+        finer = list(self._finer(parts, depth))
+        inside = {key for part in finer for key in part.pods}
+        held = [
+            self._item(
+                demand,
+                [pod for pod in pods if pod.key in part.pods],
+                part.parts,
+                self._depth(part),
+                (frozenset({self._depth(part)}), frozenset(), frozenset()),
+                inner=True,
+            )
+            for part in finer
+        ]
+        own = self._pods(demand, [pod for pod in pods if pod.key not in inside])
+        within = tuple(sorted(Counter(each.kind for each in held).items()))
+        key = (tuple(map(len, own)), depth, sets, within, inner, fixed)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        self._classes[key] = self._classes.get(key, 0) + (not fixed)
+        return Item(demand.role, demand.replica.replica, number, own, tuple(held))
+
+    def _depth(self, part: Part) -> int:
+        return self._inventory.topologies[self._gang.topology].depth(part.required)
+
+    def _finer(self, parts: Sequence[Part], depth: int) -> Iterator[Part]:
+        """The parts whose level is narrower than what holds anyway; of others what is inside."""
+        for part in parts:
+            if self._depth(part) > depth:
+                yield part
+            else:
+                yield from self._finer(part.parts, depth)
+
     def _stream(self, role: int, shape: Shape) -> int:
         key = (shape, self._gang.roles[role].follow_unit if self._tell_apart else True)
         stream = self._streams.setdefault(key, len(self._streams))
@@ -274,17 +343,17 @@ class _Builder:
             self._caps.append(0)
         return stream
 
-    def _pods(self, demand: Demand) -> tuple[tuple[str, ...], ...]:
-        pods: list[list[str]] = [[] for _ in self._streams]
-        for pod in sorted(demand.missing, key=lambda pod: pod.index):
-            pods[self._stream(demand.role, pod.shape)].append(pod.key)
-        return tuple(map(tuple, pods))
+    def _pods(self, demand: Demand, pods: Sequence[PodRequest]) -> tuple[tuple[str, ...], ...]:
+        keys: list[list[str]] = [[] for _ in self._streams]
+        for pod in sorted(pods, key=lambda pod: pod.index):
+            keys[self._stream(demand.role, pod.shape)].append(pod.key)
+        return tuple(map(tuple, keys))
 
     def _bottom(self, aims: Aims) -> int:
         topology = self._inventory.topologies[self._gang.topology]
         host = host_depth(topology)
         finest = len(topology.levels) - 1 if host is None else host - 1
-        asked = [depth for _, depth, _, _ in self._demands] + [group.depth for group in self._groups]
+        asked = [depth for _, depth, *_ in self._classes] + [group.depth for group in self._groups]
         if aims.spread and self._gang.spread is not None:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])

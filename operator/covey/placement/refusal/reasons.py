@@ -16,7 +16,7 @@ from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory, NodeState
-from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict
+from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, where
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
 from covey.placement.refusal.bounds import bounds
 from covey.placement.refusal.exclusions import exclusions
@@ -439,13 +439,8 @@ class _Case:
         return exclusions(gang, self._inventory, shapes, levels, self._forbidden)
 
 
-def where(path: Path) -> str:
-    """A domain as people write it: its values from broad to narrow."""
-    return "/".join(value or "-" for value in path)
-
-
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 
-__all__ = ["explain", "where"]
+__all__ = ["explain"]
