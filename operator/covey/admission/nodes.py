@@ -155,7 +155,7 @@ def gang_of(node: Node) -> tuple[list[core.Pod], list[core.Pod]]:
 def chosen(node: Node) -> tuple[list[Node], list[Node]]:
     """The children of a composite gang that count as its minimum, and the others.
 
-    First those with all places they need, then those with some, then by their order.
+    First those that exist whole; of them those with all places they need, then those with some, then by their order.
     """
     least = {id(child) for child in sorted(node.gangs, key=_progress)[: node.count]}
     gangs = [(id(child) in least, child) for child in node.gangs]
@@ -214,13 +214,14 @@ def _state(pod: core.Pod) -> int:
     return 0 if podstate.bound(pod) else 1 if podstate.pinned(pod) else 2 if podstate.gated(pod) else 3
 
 
-def _progress(node: Node) -> int:
-    """How far a child is from what it needs: all bound, all with their places, some, none."""
+def _progress(node: Node) -> tuple[bool, int]:
+    """How far a child is from what it needs: all exists or not; all bound, all with their places, some, none."""
+    absent = not node.satisfied(lambda _pod: True)
     if node.satisfied(podstate.bound):
-        return 0
+        return absent, 0
     if node.satisfied(_placed):
-        return 1
-    return 2 if any(_placed(pod) for each in node.walk() for pod in each.pods) else 3
+        return absent, 1
+    return absent, 2 if any(_placed(pod) for each in node.walk() for pod in each.pods) else 3
 
 
 def _placed(pod: core.Pod) -> bool:

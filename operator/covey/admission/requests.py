@@ -66,7 +66,7 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     stands: dict[Member, tuple[Member, ...]] = {}
     for role in unit.roles:
         request = _role(unit, role, reader)
-        torn = [each for each in request.replicas if each.parts and _partial(each)]
+        torn = [each for each in request.replicas if _nested(each) and _partial(each)]
         for each in torn:
             request, pieces, held = _apart(request, each)
             roles.append(pieces)
@@ -75,7 +75,7 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
         roles.append(request)
         stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
-    return tuple(roles), tuple(rules)
+    return tuple(_after(role, stands) for role in roles), tuple(rules)
 
 
 def levels(group: core.Group, topology: Topology, *scopes: str) -> Levels:
@@ -148,7 +148,7 @@ def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequ
     parts = tuple(part for each in replica.parts for part in _parts(each, reader))
     if level is not None:
         parts = (model.Part(level, tuple(pod.key for pod in pods), parts),)
-    return ReplicaRequest(replica.number, pods, replica.together, parts, replica.after)
+    return ReplicaRequest(replica.number, pods, replica.together, parts, (replica.after,) if replica.after else ())
 
 
 def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
@@ -176,6 +176,19 @@ def _obstacle(replica: Replica, assumed: Mapping[str, str]) -> str | None:
 
 def _partial(replica: ReplicaRequest) -> bool:
     return len({pod.node is None for pod in replica.pods}) > 1
+
+
+def _nested(replica: ReplicaRequest) -> bool:
+    """It has levels inside that are not just its own."""
+    return any(part.parts or len(part.pods) < len(replica.pods) for part in replica.parts)
+
+
+def _after(role: RoleRequest, stands: Mapping[Member, tuple[Member, ...]]) -> RoleRequest:
+    """What its replicas are surplus of may be in pieces; what is not there at all is never placed."""
+    if not any(replica.after for replica in role.replicas):
+        return role
+    found = (replace(r, after=tuple(m for each in r.after for m in stands.get(each, (each,)))) for r in role.replicas)
+    return replace(role, replicas=tuple(found))
 
 
 def _apart(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, RoleRequest, list[Rule]]:

@@ -111,8 +111,8 @@ class ReplicaRequest:
     together: str | None = None
     #: What of it has a level of its own. A replica that is placed in part has no parts.
     parts: tuple[Part, ...] = ()
-    #: The replica that it is surplus of: it is placed only once that one is.
-    after: Member | None = None
+    #: What it is surplus of: it is placed only once all of them are.
+    after: tuple[Member, ...] = ()
 
     @property
     def placed(self) -> bool:

@@ -124,9 +124,18 @@ class _Planner:
         if not demands:
             return finished(gang, self._inventory, {})
         try:
+            if ruled(gang, demands) > RULES:
+                return self._one_by_one(demands)
             nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
         except SearchLimit:
-            nodes = self._search().surplus(demands)
+            return self._one_by_one(demands)
+        return self._whole(demands, nodes)
+
+    def _one_by_one(self, demands: Sequence[Demand]) -> Plan:
+        return self._whole(demands, self._search().surplus(demands))
+
+    def _whole(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> Plan:
+        gang = self._gang
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
 
     def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:

@@ -101,7 +101,7 @@ def plan_round(
 
 def _followed(gang: Gang) -> bool:
     """What came may have surplus of its own, which may come now."""
-    return any(replica.after is not None and not replica.placed for role in gang.roles for replica in role.replicas)
+    return any(bool(replica.after) and not replica.placed for role in gang.roles for replica in role.replicas)
 
 
 def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:

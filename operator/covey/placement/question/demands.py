@@ -74,9 +74,7 @@ def surplus_demands(gang: Gang) -> list[Demand]:
         Demand(i, replica, minimum=False)
         for i, role in enumerate(gang.roles)
         for replica in role.replicas
-        if not replica.placed
-        and (i, replica.replica) not in needed
-        and (replica.after is None or replica.after in whole)
+        if not replica.placed and (i, replica.replica) not in needed and whole.issuperset(replica.after)
     ]
     return sorted(rest, key=lambda d: (d.role, not d.partial, d.replica.replica))
 
@@ -86,13 +84,17 @@ def in_view(gang: Gang) -> list[Demand]:
 
     What must lie beside pods that have no place yet is not among it, unless its rule holds those pods too.
     """
-    wanted = {(gang.roles[d.role].name, d.replica.replica) for d in minimum_demands(gang)}
+    whole = {(role.name, replica.replica) for role in gang.roles for replica in role.replicas if replica.placed}
+    soon_whole = whole | {(gang.roles[d.role].name, d.replica.replica) for d in minimum_demands(gang)}
     beside = {member for rule in gang.rules if rule.beside for member in rule.members}
     soon = [
         Demand(i, replica, minimum=False)
         for i, role in enumerate(gang.roles)
         for replica in role.replicas
-        if not replica.placed and replica.after in wanted and (role.name, replica.replica) not in beside
+        if not replica.placed
+        and not whole.issuperset(replica.after)
+        and soon_whole.issuperset(replica.after)
+        and (role.name, replica.replica) not in beside
     ]
     found = [demand for demand in surplus_demands(gang) if not demand.partial]
     return sorted([*found, *soon], key=lambda d: (d.role, d.replica.replica))
@@ -165,7 +167,17 @@ def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
 
 def place(gang: Gang, nodes: Mapping[str, str]) -> Gang:
     """The gang with these pods (by key) on these nodes."""
-    return replace(gang, roles=tuple(_placed_role(role, nodes) for role in gang.roles))
+    return replace(
+        gang,
+        roles=tuple(_placed_role(role, nodes) for role in gang.roles),
+        rules=tuple(_placed_rule(rule, nodes) for rule in gang.rules),
+    )
+
+
+def _placed_rule(rule: Rule, nodes: Mapping[str, str]) -> Rule:
+    if not any(pod.key in nodes for pod in rule.beside):
+        return rule
+    return replace(rule, beside=tuple(replace(pod, node=nodes.get(pod.key, pod.node)) for pod in rule.beside))
 
 
 def _placed_role(role: RoleRequest, nodes: Mapping[str, str]) -> RoleRequest:

@@ -7,7 +7,7 @@ too. Whatever else were placed would be in the wrong one of them, so it waits un
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path, Reason, Refusal, Verdict, where
@@ -89,10 +89,13 @@ def _scopes(gang: Gang, inventory: Inventory) -> Iterator[tuple[str, str, list[P
         following = followers(gang)
         yield "the unit", gang.required, placed_paths(gang, inventory, following), of(following)
     for i, role in enumerate(gang.roles):
-        for replica in role.replicas if role.required is not None else ():
-            if not replica.placed:
-                name = f"replica {replica.replica} of {role.name}"
-                yield name, role.required or "", replica_paths(gang, inventory, replica), {(i, replica.replica)}
+        for replica in role.replicas:
+            name = f"replica {replica.replica} of {role.name}"
+            if role.required is not None and not replica.placed:
+                yield name, role.required, replica_paths(gang, inventory, replica), {(i, replica.replica)}
+            for part in replica.parts if not replica.placed else ():
+                own = replace(replica, pods=tuple(pod for pod in replica.pods if pod.key in part.pods))
+                yield name, part.required, replica_paths(gang, inventory, own), {(i, replica.replica)}
     for rule in gang.proximity:
         if rule.required:
             near = [i for i, role in enumerate(gang.roles) if role.name in rule.roles]
