@@ -31,7 +31,7 @@ from oracle.instances import GPU, node, shape
 TOPOLOGY = Topology("floor", (Level("zone", ("zone",)), Level("block", ("block",)), Level("rack", ("rack",))))
 LEVELS = ("zone", "block", "rack")
 #: What the solver may do before it gives up.
-EFFORT = 0.5
+EFFORT = 0.05
 GATE = {"name": "scheduling.covey.dev/gang"}
 
 

@@ -18,7 +18,7 @@ from covey.placement.choice.sets import choose_sets
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms
-from covey.placement.model import Gang, Path, Plan, Refusal, Topology
+from covey.placement.model import Gang, Path, Plan, Refusal, Topology, Verdict
 from covey.placement.question.demands import (
     Demand,
     followers,
@@ -65,7 +65,7 @@ def plan_minimum(
     if refusal is not None:
         return refusal
     full = with_terms(gang, inventory.terms)
-    return decided(full, lambda choice: _Planner(choice, inventory, limit, forbidden).minimum())
+    return decided(full, lambda choice, told: _Planner(choice, inventory, limit, forbidden).minimum(told=told))
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
@@ -97,7 +97,7 @@ class _Planner:
         self._limit = limit
         self._torn = torn(gang, inventory)
 
-    def minimum(self) -> Plan | Refusal:
+    def minimum(self, *, told: bool = True) -> Plan | Refusal:
         gang = self._gang
         needed = minimum_demands(gang)
         if not needed:
@@ -109,6 +109,8 @@ class _Planner:
         everything = [*needed, *(view if ruled(gang, view) <= RULES else unruled(gang, view))]
         nodes = self._looked_for(needed, everything)
         if isinstance(nodes, Solution):
+            if not told:
+                return Refusal(Verdict.INFEASIBLE, ())
             return explain(gang, self._inventory, nodes, needed, self._forbidden)
         if isinstance(nodes, Refusal):
             return nodes
@@ -318,8 +320,9 @@ class _Planner:
             )
             for d in demands
         } | {part for d in demands for part in levels_inside(d.replica.parts)}
-        if ruled(self._gang, demands) > RULES:  # each doubles the tables
-            return Budget(self._limit)
+        number = ruled(self._gang, demands)
+        if number > RULES or (number and not all(demand.minimum for demand in demands)):
+            return Budget(self._limit)  # each rule doubles the tables, and surplus can be placed without them
         if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):
             return Budget(_NO_LIMIT)
         return Budget(self._limit * 20 if len(shapes) <= EXACT else self._limit)

@@ -6,12 +6,13 @@ one choice that does not fit proves nothing about the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations, islice, product
 from typing import Final
 
-from covey.placement.model import Gang, Part, Plan, Refusal, RoleRequest, Verdict
+from covey.placement.model import Gang, Part, Plan, Refusal, ReplicaRequest, RoleRequest, Shape, Verdict
 from covey.placement.question.demands import Demand
 from covey.placement.question.readiness import guessed_refusal
 
@@ -21,17 +22,21 @@ CHOICES: Final = 64
 RULES: Final = 4
 
 
-def decided(gang: Gang, ask: Callable[[Gang], Plan | Refusal]) -> Plan | Refusal:
+def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | Refusal:
     """The plan of the first choice that has one: of those alike the one that keeps the most preferences.
 
     Without one the first refusal; *Unknown* where another choice than those tried may have a plan.
+
+    Args:
+        gang: the gang.
+        ask: plans a choice; told whether a refusal's reasons will be read.
     """
     tried = 0
     first: Refusal | None = None
     best: Plan | None = None
     for choice in islice(_choices(gang), CHOICES):
         tried += 1
-        answer = ask(choice)
+        answer = ask(choice, first is None and best is None)
         if isinstance(answer, Plan):
             if best is None or _kept(answer) > _kept(best):
                 best = answer
@@ -67,13 +72,41 @@ def _firsts(role: RoleRequest) -> Iterator[frozenset[int] | None]:
     if not role.free or wanted <= 0 or wanted >= len(untouched):
         yield None
         return
-    yield from map(frozenset, combinations(untouched, wanted))
+    looks = {replica.replica: look(replica) for replica in role.replicas}
+    seen: set[frozenset[tuple[object, int]]] = set()
+    for numbers in combinations(untouched, wanted):
+        alike = frozenset(Counter(looks[number] for number in numbers).items())
+        if alike not in seen:
+            seen.add(alike)
+            yield frozenset(numbers)
+
+
+def look(replica: ReplicaRequest) -> object:
+    """The same for replicas that ask for the same."""
+    shapes = {pod.key: pod.shape for pod in replica.pods}
+
+    def inside(parts: Sequence[Part]) -> frozenset[tuple[object, int]]:
+        found = ((part.required, pods(part.pods), inside(part.parts)) for part in parts)
+        return frozenset(Counter(found).items())
+
+    def pods(keys: Iterable[str]) -> frozenset[tuple[Shape, int]]:
+        return frozenset(Counter(shapes[key] for key in keys).items())
+
+    return pods(shapes), inside(replica.parts)
 
 
 def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
-    """How many rules over several replicas these demands are under."""
+    """How many rules these demands are under that cost tables: over several, or with pods that are placed."""
     found = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
-    return sum(not found.isdisjoint(rule.members) for rule in gang.rules)
+    placed = {(role.name, r.replica) for role in gang.roles for r in role.replicas if any(pod.node for pod in r.pods)}
+    return sum(
+        len(found.intersection(rule.members)) > 1
+        or (
+            not found.isdisjoint(rule.members)
+            and (not placed.isdisjoint(rule.members) or any(pod.node for pod in rule.beside))
+        )
+        for rule in gang.rules
+    )
 
 
 def unruled(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:

@@ -7,7 +7,7 @@ may aim at different levels, because a preference counts for the minimum alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.capacity.structure import ReplicaClass, Stream, Structure
@@ -116,6 +116,20 @@ class _Group:
     members: set[tuple[int, int]]
     anchor: Path | None
 
+    def level(self, scope: int) -> bool:
+        """Nothing but a level of its one replica inside a candidate: that costs less than a group."""
+        return len(self.members) == 1 and self.anchor is None and self.depth > scope
+
+
+def _levels_alone(groups: Iterable[_Group], scope: int) -> dict[tuple[int, int], int]:
+    """The finest depth that a replica must not straddle by groups of its own."""
+    found: dict[tuple[int, int], int] = {}
+    for group in groups:
+        if group.level(scope):
+            (member,) = group.members
+            found[member] = max(group.depth, found.get(member, -1))
+    return found
+
 
 def build(
     gang: Gang,
@@ -134,7 +148,9 @@ def build(
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
-    groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    found = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    groups = [group for group in found if not group.level(scope)]
+    alone = _levels_alone(found, scope)
     anchor = within if within is not None else _unit_anchor(gang, inventory, scope) if scope >= 0 else None
     wide = [group for group in groups if group.depth <= scope]
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
@@ -143,6 +159,7 @@ def build(
         level = own.roles[demand.role]
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
+        level = max(level, alone.get((demand.role, demand.replica.replica), -1))
         builder.add(demand, level, _never_without(gang, inventory.topologies[gang.topology], demand.role))
     return builder.problem(anchor, aims, forbidden)
 
