@@ -32,7 +32,7 @@ from covey.placement.question.demands import (
     surplus_demands,
     together,
 )
-from covey.placement.question.free import RULES, decided, levels_inside, ruled, unruled
+from covey.placement.question.free import RULES, decided, levels_inside, ruled, too_many, unruled
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
 from covey.placement.question.torn import allowed, refusal_of, torn
@@ -106,7 +106,9 @@ class _Planner:
         if refusal is not None:
             return refusal
         view = allowed(self._torn, in_view(gang))
-        everything = [*needed, *(view if ruled(gang, view) <= RULES else unruled(gang, view))]
+        everything = [*needed, *view]
+        if too_many(gang, everything):
+            everything = [*needed, *unruled(gang, view)]
         nodes = self._looked_for(needed, everything)
         if isinstance(nodes, Solution):
             if not told:
@@ -126,7 +128,7 @@ class _Planner:
         if not demands:
             return finished(gang, self._inventory, {})
         try:
-            if ruled(gang, demands) > RULES:
+            if too_many(gang, demands):
                 return self._one_by_one(demands)
             nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
         except SearchLimit:

@@ -20,6 +20,8 @@ from covey.placement.question.readiness import guessed_refusal
 CHOICES: Final = 64
 #: Rules over several replicas that the exact method takes: each doubles its tables.
 RULES: Final = 4
+#: Kinds of replicas up to which surplus under rules is looked at as a whole.
+KINDS: Final = 8
 
 
 def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | Refusal:
@@ -107,6 +109,25 @@ def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
         )
         for rule in gang.rules
     )
+
+
+def too_many(gang: Gang, demands: Sequence[Demand]) -> bool:
+    """Rules tell so many kinds of replicas apart that surplus is better placed one after another."""
+    rules: dict[tuple[str, int], list[int]] = {}
+    for number, rule in enumerate(gang.rules):
+        for member in rule.members:
+            rules.setdefault(member, []).append(number)
+    if not rules:
+        return False
+    kinds = {
+        (
+            gang.roles[d.role].required,
+            tuple(rules.get((gang.roles[d.role].name, d.replica.replica), ())),
+            look(d.replica),
+        )
+        for d in demands
+    }
+    return ruled(gang, demands) > RULES or len(kinds) > KINDS
 
 
 def unruled(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:
