@@ -193,6 +193,17 @@ def role_name(group: core.Group) -> str:
     return group.metadata.label(LABEL_ROLE) or group.metadata.name
 
 
+def levels_of(group: core.Group) -> tuple[tuple[str | None, str | None, str], ...]:
+    """The levels, keys and modes that a group names."""
+    constraints = group.spec.scheduling_constraints
+    return tuple((each.level, each.key, each.mode) for each in (constraints.topology or ())) if constraints else ()
+
+
+def prefers(group: core.Group) -> bool:
+    """It prefers a level."""
+    return any(mode == "Preferred" for _, _, mode in levels_of(group))
+
+
 def replica_number(node: Node) -> int | None:
     """The number that our operator gave to a replica's group."""
     label = node.group.metadata.label(LABEL_REPLICA)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from covey.admission.nodes import Node, chosen, gang_of, places, replica_number, role_name
+from covey.admission.nodes import Node, chosen, gang_of, levels_of, places, replica_number, role_name
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_TOGETHER
 
@@ -303,17 +303,12 @@ def _alike(nodes: Sequence[Node], *, pods: bool = False) -> bool:
 
 
 def _wishes(node: Node) -> tuple[object, ...]:
-    return (node.group.kind, _levels(node), tuple(map(_wishes, node.children)))
+    return (node.group.kind, levels_of(node.group), tuple(map(_wishes, node.children)))
 
 
 def _everything(node: Node) -> tuple[object, ...]:
     members = sorted(_ask(pod) for pod in (gang_of(node)[0] if node.count else node.pods)) if node.leaf else ()
-    return (_levels(node), node.count, tuple(members), tuple(map(_everything, node.children)))
-
-
-def _levels(node: Node) -> tuple[tuple[str | None, str | None, str], ...]:
-    constraints = node.group.spec.scheduling_constraints
-    return tuple((each.level, each.key, each.mode) for each in (constraints.topology or ())) if constraints else ()
+    return (levels_of(node.group), node.count, tuple(members), tuple(map(_everything, node.children)))
 
 
 def _ask(pod: core.Pod) -> str:

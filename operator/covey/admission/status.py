@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from covey.admission import podstate
+from covey.admission.apart import apart
 from covey.admission.tree import Node, Replica, Role, Unit, minimum_replicas, replica_met
 from covey.api import core
 from covey.api.constants import (
@@ -102,6 +103,8 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
             Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
             if admitted
             else Said(ADMITTED, admitted, *_why_not(unit, decision)),
+            decision.topology,
+            path_of,
         ),
         Said(
             SCHEDULED,
@@ -161,12 +164,18 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     return REASON_WAITING, "waits to be planned"
 
 
-def _with_warning(unit: Unit, said: Said) -> Said:
+def _with_warning(unit: Unit, said: Said, topology: Topology | None, path_of: NodePath) -> Said:
     """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
     names = sorted({name for pod in unit.pods() for name in unmodelled(pod)})
-    if not names:
-        return said
-    return replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+    if names:
+        said = replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+    torn = list(apart(unit, topology, path_of)) if topology is not None and said.true else []
+    if torn:
+        said = replace(said, message="; ".join([said.message, *torn]))
+    if unit.untried:
+        untried = ", ".join(unit.untried)
+        said = replace(said, message=f"{said.message}; preferred inside what comes whole, and not tried: {untried}")
+    return said
 
 
 def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:

@@ -9,10 +9,21 @@ PodGroup without a parent is a unit of one role.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from covey.admission.nodes import MAX_DEPTH, Key, Node, grow, key_of, minimum_of, number, role_name
+from covey.admission.nodes import (
+    MAX_DEPTH,
+    Key,
+    Node,
+    grow,
+    key_of,
+    levels_of,
+    minimum_of,
+    number,
+    prefers,
+    role_name,
+)
 from covey.admission.roles import Member, Part, Replica, Role, Roles, Scope
 from covey.api import core
 from covey.api.constants import LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
@@ -72,6 +83,16 @@ class Unit:
         return children >= (self.root.spec.desired_group_count or children) and all(
             sum(replica.whole for replica in role.replicas) >= role.desired for role in self.roles
         )
+
+    @property
+    def untried(self) -> tuple[str, ...]:
+        """Groups whose preferred level no plan aims at: they are only a part of what comes whole."""
+        found: list[str] = []
+        for role in self.roles:
+            if role.whole and len({levels_of(replica.group) for replica in role.replicas}) > 1:
+                found += [r.group.metadata.name for r in role.replicas if prefers(r.group)]
+            found += [name for replica in role.replicas for part in replica.parts for name in _preferring(part)]
+        return tuple(dict.fromkeys(found))
 
     @property
     def one_by_one(self) -> bool:
@@ -137,6 +158,13 @@ def positions(template: Template) -> dict[str, int]:
 
     walk(template)
     return {name: position for position, name in enumerate(found) if name}
+
+
+def _preferring(part: Part) -> Iterator[str]:
+    if prefers(part.group):
+        yield part.group.metadata.name
+    for inner in part.parts:
+        yield from _preferring(inner)
 
 
 def _problem(tree: Node, roles: Sequence[Role], children: Callable[[core.Group], Sequence[core.Group]]) -> str | None:

@@ -84,7 +84,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    every = dict.fromkeys([*warnings, *_unmodelled(workloads)])
+    every = dict.fromkeys([*warnings, *_unmodelled(workloads), *_untried(workloads)])
     report = Report(tuple(every), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory)
 
@@ -126,6 +126,13 @@ def _unmodelled(workloads: Sequence[Workload]) -> Iterator[str]:
         names = {name for pod in workload.pods.values() for name in unmodelled(pod)}
         if names:
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
+
+
+def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
+    for workload in workloads:
+        for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
+            what = "is part of what comes whole: the level that it prefers is not tried"
+            yield f"{workload.title}: group {name} {what}; prefer it on the group above"
 
 
 def _reserved(
