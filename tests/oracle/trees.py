@@ -47,6 +47,12 @@ class Branch:
     gpus: int = 0
     pods: list[str] = field(default_factory=list)
 
+    def narrows(self, root: Branch) -> bool:
+        """Its required level adds to the root's: one that is no narrower does not."""
+        if self.required is None or self is root or root.required is None:
+            return self.required is not None
+        return LEVELS.index(self.required) > LEVELS.index(root.required)
+
     @property
     def leaf(self) -> bool:
         """It is a PodGroup."""
@@ -350,7 +356,7 @@ def feasible(wood: Wood) -> bool | None:
     for name, gpus in left.items():
         model.add(sum(leaf.gpus * counts[leaf.name, name] for leaf in wood.root.walk() if leaf.leaf) <= max(gpus, 0))
     for branch in wood.root.walk():
-        if branch.required is not None:
+        if branch.narrows(wood.root):
             _confine(wood, branch, model, counts, list(left))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -392,7 +398,7 @@ def violations(wood: Wood, new: Mapping[str, str], *, admitted: bool) -> list[st
     for branch in wood.root.walk():
         if not any(pod in new for pod in branch.members()):
             continue
-        if branch.required and (len(domains := wood.domains(branch, after)) > 1 or None in domains):
+        if branch.narrows(wood.root) and (len(domains := wood.domains(branch, after)) > 1 or None in domains):
             found.append(f"{branch.name} is not in one {branch.required}: {domains}")
         if branch.count is not None and not _satisfied(branch, after):
             found.append(f"{branch.name} is placed without its minimum")
@@ -418,9 +424,9 @@ def _left_out(wood: Wood, after: Mapping[str, str]) -> Iterator[str]:
 
 
 def _joins(wood: Wood, branch: Branch, name: str, after: Mapping[str, str]) -> bool:
-    if branch.required is None:
+    if not branch.narrows(wood.root):
         return True
-    own = facts.domain(wood.path(name) or (), LEVELS.index(branch.required))
+    own = facts.domain(wood.path(name) or (), LEVELS.index(branch.required or ""))
     return own is not None and wood.domains(branch, after) <= {own}
 
 

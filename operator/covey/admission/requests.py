@@ -7,7 +7,7 @@ in pieces, each a replica of a role of their own, which the levels of its groups
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.admission import podstate
@@ -75,7 +75,8 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
         roles.append(request)
         stands |= {(role.name, each.replica): ((role.name, each.replica),) for each in request.replicas}
     rules += (rule for scope in unit.scopes if (rule := _rule(scope, stands, reader)) is not None)
-    return tuple(_after(role, stands) for role in roles), tuple(rules)
+    narrower = tuple(rule for each in rules if (rule := _beyond(each, unit, roles, reader)) is not None)
+    return tuple(_after(role, stands) for role in roles), narrower
 
 
 def levels(group: core.Group, topology: Topology, *scopes: str) -> Levels:
@@ -223,6 +224,17 @@ def _apart(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, Rol
     count = len(pieces)
     own = RoleRequest(name, count if needed else 0, count, tuple(pieces), follow_unit=role.follow_unit)
     return left, own, rules
+
+
+def _beyond(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
+    """What a rule adds: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
+    most = reader.depth(levels(unit.root, reader.topology)[0])
+    following = {role.name for role in roles if role.follow_unit}
+    if not all(name in following for name, _ in rule.members):
+        return rule
+    required = rule.required if reader.depth(rule.required) > most else None
+    preferred = rule.preferred if reader.depth(rule.preferred) > most else None
+    return replace(rule, required=required, preferred=preferred) if required or preferred else None
 
 
 def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Reader) -> Rule | None:

@@ -65,7 +65,9 @@ def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bo
         ]
     names = {role.name for role in roles}
     found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
-    pairs = {(role.name, replica.replica) for role in roles for replica in role.replicas}
+    # Of replicas that are not alike others may do, which ask for nothing that is missing.
+    certain = [role for role in roles if not (needed and role.free)]
+    pairs = {(role.name, replica.replica) for role in certain for replica in role.replicas}
     for rule in gang.rules:
         if not pairs.isdisjoint(rule.members):
             found += [
@@ -74,7 +76,8 @@ def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bo
             ]
     found += [
         (role.name, f"a group of role {role.name}", level, True)
-        for role in roles
+        for role in certain
+        if not (needed and gang.required)
         for level in sorted({level for replica in role.replicas for level in _inside(replica.parts)})
     ]
     if gang.spread is not None and any(role.follow_unit for role in roles):
