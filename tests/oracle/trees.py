@@ -48,10 +48,10 @@ class Branch:
     pods: list[str] = field(default_factory=list)
 
     def narrows(self, root: Branch) -> bool:
-        """Its required level adds to the root's: one that is no narrower does not."""
-        if self.required is None or self is root or root.required is None:
-            return self.required is not None
-        return LEVELS.index(self.required) > LEVELS.index(root.required)
+        """Its required level adds to those above it: one that is no narrower does not."""
+        above = (each for each in root.walk() if each is not self and any(below is self for below in each.walk()))
+        most = max((LEVELS.index(each.required) for each in above if each.required is not None), default=-1)
+        return self.required is not None and LEVELS.index(self.required) > most
 
     @property
     def leaf(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from covey.admission import podstate
@@ -167,6 +168,7 @@ def number(text: str | None, default: int = 0) -> int:
     return int(text) if text is not None and text.isdecimal() else default
 
 
+@lru_cache(maxsize=65_536)
 def natural(name: str) -> tuple[tuple[bool, int, str], ...]:
     """A sort key that puts ``pod-2`` before ``pod-10``."""
     parts: list[tuple[bool, int, str]] = []

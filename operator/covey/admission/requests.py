@@ -8,11 +8,11 @@ in pieces, each a replica of a role of their own, which the levels of its groups
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from covey.admission import podstate
 from covey.admission.roles import Member, Part, Replica, Role, Scope
-from covey.admission.tree import Unit, number
+from covey.admission.tree import Node, Unit, number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, REASON_INVALID_TOPOLOGY
 from covey.placement import model
@@ -38,12 +38,23 @@ class Reader:
     topology: Topology
     shape: Callable[[core.Pod], Shape]
     assumed: Mapping[str, str]
+    #: By kind and name of a group: the depth of the narrowest level that a group above it requires, the root aside.
+    above: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     def pod(self, pod: core.Pod, position: int) -> PodRequest:
         """A pod. ``position`` is its index where no label has one."""
         index = number(pod.metadata.label(LABEL_INDEX), position)
         place = place_of(pod, self.assumed)
         return PodRequest(pod.metadata.uid, index, self.shape(pod), place, pod.metadata)
+
+    def own(self, group: core.Group) -> Levels:
+        """The levels of a group for all its pods; one that is no narrower than a group's above adds nothing to it."""
+        required, preferred = levels(group, self.topology, "Group")
+        most = self.above.get((group.kind, group.metadata.name), -1)
+        return (
+            required if self.depth(required) > most else None,
+            preferred if self.depth(preferred) > most else None,
+        )
 
     def depth(self, level: str | None) -> int:
         """The depth of a level; -1 for none."""
@@ -61,6 +72,10 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     Raises:
         UnplannableError: a group names a level that the topology does not have.
     """
+    above: dict[tuple[str, str], int] = {}
+    for child in unit.tree.children:
+        above |= _above(child, reader, -1)
+    reader = replace(reader, above=above)
     roles: list[RoleRequest] = []
     rules: list[Rule] = []
     stands: dict[Member, tuple[Member, ...]] = {}
@@ -123,7 +138,7 @@ def _role(unit: Unit, role: Role, reader: Reader) -> RoleRequest:
     alike: Levels = (None, None)
     own: dict[int, Levels] = {}
     if role.whole:
-        own = {id(replica): levels(replica.group, reader.topology, "Group") for replica in role.replicas}
+        own = {id(replica): reader.own(replica.group) for replica in role.replicas}
         alike = next(iter(own.values()), alike) if len(set(own.values())) == 1 else alike
     elif role.group is not unit.root:
         alike = levels(role.group, reader.topology, "Pod")
@@ -154,7 +169,7 @@ def _replica(replica: Replica, reader: Reader, level: str | None) -> ReplicaRequ
 
 def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
     """A part of a replica, or where it has no level what is inside it."""
-    required, _ = levels(part.group, reader.topology, "Group")
+    required, _ = reader.own(part.group)
     inside = tuple(found for each in part.parts for found in _parts(each, reader))
     if required is None:
         yield from inside
@@ -226,6 +241,15 @@ def _apart(role: RoleRequest, replica: ReplicaRequest) -> tuple[RoleRequest, Rol
     return left, own, rules
 
 
+def _above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
+    """For a node and all below: the depth of the narrowest level that holds from above; ``most`` for the node."""
+    found = {(node.group.kind, node.group.metadata.name): most}
+    inside = max(most, reader.depth(levels(node.group, reader.topology, "Group")[0]))
+    for child in node.children:
+        found |= _above(child, reader, inside)
+    return found
+
+
 def _beyond(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
     """What a rule adds: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
     most = reader.depth(levels(unit.root, reader.topology)[0])
@@ -238,7 +262,7 @@ def _beyond(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader
 
 
 def _rule(scope: Scope, stands: Mapping[Member, tuple[Member, ...]], reader: Reader) -> Rule | None:
-    required, preferred = levels(scope.group, reader.topology, "Group")
+    required, preferred = reader.own(scope.group)
     members = tuple(found for member in scope.members for found in stands.get(member, ()))
     if required is None and preferred is None:
         return None
