@@ -22,8 +22,9 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Path, Plan, Topology, Verdict
+from covey.placement.planner import EXACT
 from covey.placement.question.demands import minimum_demands
-from covey.placement.question.free import RULES, ruled
+from covey.placement.question.free import RULES, look, ruled
 from covey.placement.rounds import plan_round
 from oracle import facts
 from oracle.instances import GPU, node, shape
@@ -440,7 +441,7 @@ class Verdicts:
     planner: Verdict | None
     feasible: bool | None
     complaints: tuple[str, ...]
-    #: The planner need not be exact: it guessed, or there are more rules than the exact method takes.
+    #: The planner need not be exact: it guessed, or there are more rules or kinds than the exact method takes.
     open: bool = False
 
 
@@ -457,7 +458,9 @@ def judge(seed: int) -> Verdicts:
     (outcome,) = plan_round([gang], inventory_of(wood))
     admitted = isinstance(outcome.minimum, Plan)
     found = violations(wood, outcome.assignments, admitted=admitted)
-    open_ = bool(gang.guessed) or ruled(gang, minimum_demands(gang)) > RULES
+    needed = minimum_demands(gang)
+    kinds = {(gang.roles[demand.role].required, look(demand.replica)) for demand in needed}
+    open_ = bool(gang.guessed) or ruled(gang, needed) > RULES or len(kinds) > EXACT
     if admitted and possible is False:
         found.append("admitted, though the minimum fits nowhere")
     if outcome.minimum.verdict is Verdict.INFEASIBLE and possible:

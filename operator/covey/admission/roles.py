@@ -149,13 +149,14 @@ class Roles:
     ) -> list[Member]:
         """One role: the minimum of each node is a replica; then what is surplus of each."""
         follows = follows and all(node.follows for node in nodes)
-        free = minimum < len(nodes) and not _numbered(nodes) and not _alike(nodes, pods=True)
-        apart = free or (not minimum and not _numbered(nodes) and not _alike(nodes, pods=True))
-        ordered = sorted(nodes, key=_place) if _numbered(nodes) else list(nodes)
+        numbered = _numbered(nodes)
+        free = minimum < len(nodes) and not numbered and not _alike(nodes, pods=True)
+        apart = free or (not minimum and not numbered and not _alike(nodes, pods=True))
+        ordered = sorted(nodes, key=_place) if numbered else list(nodes)
         replicas = []
         for position, node in enumerate(ordered):
             own = replica_number(node)
-            place = position if own is None or not _numbered(nodes) else own
+            place = position if own is None or not numbered else own
             mark = node.group.metadata.label(LABEL_TOGETHER)
             if mark is None and apart:  # each by itself: one that does not fit keeps none of the others
                 mark = f"{node.group.kind}/{node.group.metadata.name}"
