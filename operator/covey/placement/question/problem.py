@@ -1,13 +1,9 @@
-"""One question to the engine: a gang's demands under chosen levels, as structure, view and candidates.
-
-Levels are *aims*: the required ones always, the preferred ones as far as they are tried. The minimum and the surplus
-may aim at different levels, because a preference counts for the minimum alone.
-"""
+"""One question to the engine: a gang's demands under chosen levels, as structure, view and candidates."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.capacity.structure import ReplicaClass, Stream, Structure
@@ -15,28 +11,16 @@ from covey.placement.capacity.tables import Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Rule, Shape, Topology
+from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
+from covey.placement.question.binding import Aims, Group, groups_of, levels_alone, unit_anchor
 from covey.placement.question.demands import (
     Demand,
     common_domain,
     followers,
-    minimum_paths,
     placed_paths,
     replica_paths,
-    rule_paths,
 )
 from covey.placement.sharing.layout import Item
-
-
-@dataclass(frozen=True, slots=True)
-class Aims:
-    """Depths that must not be straddled (-1: none): by the unit, each role's replicas, each rule; by proximity."""
-
-    unit: int
-    roles: tuple[int, ...]
-    proximity: frozenset[int]
-    spread: bool
-    rules: tuple[int, ...] = ()
 
 
 def depth_of(topology: Topology, level: str | None) -> int:
@@ -110,27 +94,6 @@ class Problem:
         return tuple(counts)
 
 
-@dataclass(slots=True)
-class _Group:
-    depth: int
-    members: set[tuple[int, int]]
-    anchor: Path | None
-
-    def level(self, scope: int) -> bool:
-        """Nothing but a level of its one replica inside a candidate: that costs less than a group."""
-        return len(self.members) == 1 and self.anchor is None and self.depth > scope
-
-
-def _levels_alone(groups: Iterable[_Group], scope: int) -> dict[tuple[int, int], int]:
-    """The finest depth that a replica must not straddle by groups of its own."""
-    found: dict[tuple[int, int], int] = {}
-    for group in groups:
-        if group.level(scope):
-            (member,) = group.members
-            found[member] = max(group.depth, found.get(member, -1))
-    return found
-
-
 def build(
     gang: Gang,
     inventory: Inventory,
@@ -148,10 +111,10 @@ def build(
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
-    found = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    found = groups_of(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
     groups = [group for group in found if not group.level(scope)]
-    alone = _levels_alone(found, scope)
-    anchor = within if within is not None else _unit_anchor(gang, inventory, scope) if scope >= 0 else None
+    alone = levels_alone(found, scope)
+    anchor = within if within is not None else unit_anchor(gang, inventory, scope) if scope >= 0 else None
     wide = [group for group in groups if group.depth <= scope]
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
     for demand in demands:
@@ -171,60 +134,6 @@ def _never_without(gang: Gang, topology: Topology, role: int) -> set[int]:
     return {topology.depth(level) for level in levels if level is not None}
 
 
-def _groups(
-    gang: Gang,
-    inventory: Inventory,
-    demands: Sequence[Demand],
-    aims: Aims,
-    loose: Aims,
-    *,
-    scope: int,
-    unit: int,
-) -> list[_Group]:
-    groups: list[_Group] = []
-    everyone = range(len(gang.roles))
-
-    def group(depth: int, roles: Collection[int], *, everybody: bool, anchor: Path | None) -> None:
-        members = {(d.role, d.replica.replica) for d in demands if d.role in roles and (everybody or d.minimum)}
-        if members:
-            groups.append(_Group(depth, members, anchor))
-
-    if unit > scope:
-        group(unit, followers(gang), everybody=True, anchor=_unit_anchor(gang, inventory, unit))
-    if aims.unit > unit:
-        paths = minimum_paths(gang, inventory, followers(gang))
-        group(aims.unit, followers(gang), everybody=False, anchor=common_domain(paths, aims.unit))
-    for index in sorted(aims.proximity | loose.proximity):
-        rule = gang.proximity[index]
-        depth = inventory.topologies[gang.topology].depth(rule.level)
-        roles = {i for i in everyone if gang.roles[i].name in rule.roles}
-        required = index in loose.proximity
-        paths = (placed_paths if required else minimum_paths)(gang, inventory, roles)
-        group(depth, roles, everybody=required, anchor=common_domain(paths, depth))
-    for each, depth, wish in zip(gang.rules, loose.rules, aims.rules, strict=True):
-        groups += _of_rule(gang, inventory, demands, each, depth, wish)
-    return groups
-
-
-def _of_rule(
-    gang: Gang, inventory: Inventory, demands: Sequence[Demand], rule: Rule, depth: int, wish: int
-) -> Iterator[_Group]:
-    """A rule's groups: everything under its required level, and the minimum under what is wished."""
-    own = set(rule.members)
-    members = {
-        (d.role, d.replica.replica): d.minimum for d in demands if (gang.roles[d.role].name, d.replica.replica) in own
-    }
-    if depth >= 0 and members:
-        yield _Group(depth, set(members), common_domain(rule_paths(gang, inventory, rule), depth))
-    needed = {member for member, minimum in members.items() if minimum}
-    if wish > depth and needed:
-        yield _Group(wish, needed, common_domain(rule_paths(gang, inventory, rule, minimum=True), wish))
-
-
-def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
-    return common_domain(placed_paths(gang, inventory, followers(gang)), depth)
-
-
 #: Levels, groups and wide groups of a class.
 _Sets = tuple[frozenset[int], frozenset[int], frozenset[int]]
 #: What tells classes apart: pods, depth, sets, inner classes, whether they are inside others, whether they are fixed.
@@ -235,7 +144,7 @@ class _Builder:
     """Collects streams, classes and fixed demands."""
 
     def __init__(
-        self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group], wide: Sequence[_Group]
+        self, gang: Gang, inventory: Inventory, scope: int, groups: list[Group], wide: Sequence[Group]
     ) -> None:
         self._gang = gang
         self._inventory = inventory
@@ -261,7 +170,7 @@ class _Builder:
             region = common_domain(replica_paths(self._gang, self._inventory, demand.replica), depth)
             if region is not None and not demand.minimum:
                 groups.add(len(self._groups))
-                self._groups.append(_Group(depth, {number}, region))
+                self._groups.append(Group(depth, {number}, region))
                 region = None
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1

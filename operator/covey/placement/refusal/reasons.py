@@ -247,8 +247,10 @@ class _Case:
         return f"{self._level(path)} {where(path)}"
 
     def _unruled(self) -> bool:
-        """Whether room is all that matters: no rule binds replicas to each other."""
+        """Whether room is all that matters: no rule binds replicas to each other, no level stands inside them."""
         problem, spread = self._solution.problem, self._gang.spread
+        if any(kind.parts for kind in problem.structure.classes):
+            return False
         return not problem.structure.groups and not problem.wide and (spread is None or not spread.required)
 
     def _settles(self, role: int, scope: DomainNode, lack: Shortage, only: DomainNode | None = None) -> bool:
