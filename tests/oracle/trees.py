@@ -460,7 +460,9 @@ def judge(seed: int) -> Verdicts:
     found = violations(wood, outcome.assignments, admitted=admitted)
     needed = minimum_demands(gang)
     kinds = {(gang.roles[demand.role].required, look(demand.replica)) for demand in needed}
-    open_ = bool(gang.guessed) or ruled(gang, needed) > RULES or len(kinds) > EXACT
+    open_ = (
+        bool(gang.guessed) or ruled(gang, needed) > RULES or len(kinds) > EXACT or any(role.free for role in gang.roles)
+    )
     if admitted and possible is False:
         found.append("admitted, though the minimum fits nowhere")
     if outcome.minimum.verdict is Verdict.INFEASIBLE and possible:

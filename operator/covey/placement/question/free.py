@@ -17,7 +17,7 @@ from covey.placement.question.demands import Demand
 from covey.placement.question.readiness import guessed_refusal
 
 #: Choices that are tried one after another; each costs a plan.
-CHOICES: Final = 64
+CHOICES: Final = 16
 #: Rules over several replicas that the exact method takes: each doubles its tables.
 RULES: Final = 4
 #: Kinds of replicas up to which surplus under rules is looked at as a whole.
