@@ -197,7 +197,7 @@ class Roles:
         found: list[Member] = []
         name = f"{node.group.metadata.name} (surplus)"
         if node.leaf:
-            beyond = gang_of(node)[1]
+            beyond = gang_of(node)[1] if len(node.pods) > node.count else []
             if beyond:
                 replicas = tuple(Replica(place, node.group, 1, (pod,), after=after) for place, pod in enumerate(beyond))
                 found = self._add(name, node, 0, len(replicas), replicas, follows=follows)
