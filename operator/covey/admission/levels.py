@@ -7,11 +7,11 @@ it releases. Judged is what the planner was asked for (``gangs``), so that the t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from covey.admission.tree import Unit
-from covey.placement.model import Gang, Path, PodRequest, Topology
+from covey.placement.model import Gang, Part, Path, PodRequest, Topology
 
 NodePath = Callable[[str], Path]
 
@@ -35,8 +35,7 @@ class _Scope:
 
 def requires_levels(unit: Unit) -> bool:
     """Some group of the unit requires a level: only then need anything be looked at."""
-    groups = [unit.root, *(role.group for role in unit.roles)]
-    groups += [replica.group for role in unit.roles for replica in role.replicas]
+    groups = [node.group for node in unit.tree.walk()]
     wishes = [each.spec.scheduling_constraints for each in groups if each.spec.scheduling_constraints]
     levels = (rule.mode for wish in wishes for rule in wish.topology or ())
     near = (rule.mode for wish in wishes for rule in wish.proximity or ())
@@ -80,3 +79,18 @@ def _scopes(gang: Gang) -> Iterator[_Scope]:
         if rule.required:
             near = tuple(pod for name in rule.roles for pod in roles.get(name, ()))
             yield _Scope(f"the proximity of {' and '.join(rule.roles)}", rule.level, near)
+    replicas = {(role.name, replica.replica): replica for role in gang.roles for replica in role.replicas}
+    for rule_ in gang.rules:
+        if rule_.required:
+            held = (pod for member in rule_.members for pod in replicas[member].pods)
+            yield _Scope(f"group {rule_.name}", rule_.required, (*held, *rule_.beside))
+    for (role_name, number), replica in replicas.items():
+        yield from _inside(
+            f"replica {number} of role {role_name}", replica.parts, {pod.key: pod for pod in replica.pods}
+        )
+
+
+def _inside(name: str, parts: Iterable[Part], pods: Mapping[str, PodRequest]) -> Iterator[_Scope]:
+    for part in parts:
+        yield _Scope(f"a group of {name}", part.required, tuple(pods[key] for key in part.pods))
+        yield from _inside(name, part.parts, pods)

@@ -13,10 +13,12 @@ from typing import Any
 import msgspec
 
 from covey.admission import podstate
-from covey.admission.tree import Replica, Role, Unit, minimum_replicas, replica_met
+from covey.admission.apart import apart
+from covey.admission.tree import Node, Replica, Role, Unit, minimum_replicas, replica_met
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
+    LABEL_ROLE,
     REASON_ADMITTED,
     REASON_BELOW_MINIMUM,
     REASON_DENIED,
@@ -82,12 +84,13 @@ def statuses(
         now: the time of conditions that change, RFC 3339.
         settled: whether all claims of a pod are bound to volumes.
     """
+    desired = {id(role.group): role.desired for role in unit.roles}
+    replicas = {id(replica.group): replica for role in unit.roles if role.whole for replica in role.replicas}
     facts = [_root(unit, decision, path_of, settled)]
-    for role in unit.roles:
-        if role.group is not unit.root:
-            facts.append(_role(role))
-        if role.composite:
-            facts.extend(_leaf(replica) for replica in role.replicas)
+    for node in unit.tree.walk():
+        if node is not unit.tree:
+            replica = replicas.get(id(node.group))
+            facts.append(_leaf(replica) if node.leaf and replica else _group(node, desired.get(id(node.group))))
     return [(each.group, _status(each, decision.topology, path_of, now)) for each in facts]
 
 
@@ -105,6 +108,8 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
             Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
             if admitted
             else Said(ADMITTED, admitted, *_why_not(unit, decision)),
+            decision.topology,
+            path_of,
         ),
         Said(
             SCHEDULED,
@@ -114,33 +119,27 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
         ),
         *_preferences(unit, decision.topology, path_of),
     ]
-    gang = [role for role in unit.roles if role.minimum]
-    nodes = [node for role in unit.roles if role.follows for node in _nodes(role.replicas)]
-    if unit.root.kind == "PodGroup":
-        pods = list(unit.pods())
-        return Facts(unit.root, said, sum(map(placed, pods)), sum(map(podstate.bound, pods)), nodes, decision)
-    return Facts(
-        unit.root,
-        said,
-        sum(_whole(role, placed) >= role.minimum for role in gang),
-        sum(_whole(role, podstate.bound) >= role.minimum for role in gang),
-        nodes,
-        decision,
-    )
+    nodes = _places(unit.followers())
+    tree = unit.tree
+    return Facts(unit.root, said, tree.met(placed), tree.met(podstate.bound), nodes, decision)
 
 
-def _role(role: Role) -> Facts:
-    admitted, bound = _whole(role, placed), _whole(role, podstate.bound)
-    need = max(role.minimum, 1)
-    said = _both(admitted >= need, bound >= need, f"{admitted} of {role.desired} replicas")
-    return Facts(role.group, said, admitted, bound, _nodes(role.replicas))
+def _group(node: Node, desired: int | None) -> Facts:
+    """A group below the root: how many of its pods, or of its groups, have what they need."""
+    admitted, bound = node.met(placed), node.met(podstate.bound)
+    need = max(node.count, 1)
+    ours = node.group.metadata.label(LABEL_ROLE) is not None
+    what = "replicas" if ours else "pods" if node.leaf else "groups"
+    there = desired if desired is not None else max(need, len(node.pods if node.leaf else node.gangs))
+    said = _both(admitted >= need, bound >= need, f"{admitted} of {there} {what}")
+    return Facts(node.group, said, admitted, bound, _places(pod for each in node.walk() for pod in each.pods))
 
 
 def _leaf(replica: Replica) -> Facts:
     admitted = sum(map(placed, replica.pods))
     bound = sum(map(podstate.bound, replica.pods))
     said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
-    return Facts(replica.group, said, admitted, bound, _nodes([replica]))
+    return Facts(replica.group, said, admitted, bound, _places(replica.pods))
 
 
 def _both(admitted: bool, bound: bool, tally: str) -> list[Said]:  # noqa: FBT001 - two answers of one kind
@@ -170,12 +169,18 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     return REASON_WAITING, "waits to be planned"
 
 
-def _with_warning(unit: Unit, settled: Settled, said: Said) -> Said:
+def _with_warning(unit: Unit, settled: Settled, said: Said, topology: Topology | None, path_of: NodePath) -> Said:
     """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
     names = sorted({name for pod in unit.pods() for name in unmodelled(pod, volumes_settled=settled(pod))})
-    if not names:
-        return said
-    return replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+    if names:
+        said = replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")
+    torn = list(apart(unit, topology, path_of)) if topology is not None and said.true else []
+    if torn:
+        said = replace(said, message="; ".join([said.message, *torn]))
+    if unit.untried:
+        untried = ", ".join(unit.untried)
+        said = replace(said, message=f"{said.message}; preferred inside what comes whole, and not tried: {untried}")
+    return said
 
 
 def _tally(unit: Unit, accepted: Callable[[core.Pod], bool], what: str) -> str:
@@ -189,12 +194,11 @@ def _whole(role: Role, accepted: Callable[[core.Pod], bool]) -> int:
 
 
 def _nodes(replicas: Iterable[Replica]) -> list[str]:
-    return [
-        node
-        for replica in replicas
-        for pod in replica.pods
-        if (node := pod.spec.node_name or podstate.pinned(pod)) is not None
-    ]
+    return _places(pod for replica in replicas for pod in replica.pods)
+
+
+def _places(pods: Iterable[core.Pod]) -> list[str]:
+    return [node for pod in pods if (node := pod.spec.node_name or podstate.pinned(pod)) is not None]
 
 
 def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
@@ -211,10 +215,15 @@ def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> li
         following = [replica for role, replicas in minimum if role.follows for replica in replicas]
         scopes.append(("unit", level, [_nodes(following)]))
     for role, replicas in minimum:
-        groups = [*(replica.group for replica in role.replicas if role.composite), role.group]
+        groups = [replica.group for replica in role.replicas] if role.whole else [role.group]
         preferred = next((level for group in groups if (level := _preferred(topology, group))), None)
         if preferred and role.group is not unit.root:
             scopes.append((f"role {role.name}", preferred, [_nodes([replica]) for replica in replicas]))
+    least = {(role.name, replica.number): replica for role, replicas in minimum for replica in replicas}
+    for scope in unit.scopes:
+        if level := _preferred(topology, scope.group):
+            near = [least[member] for member in scope.members if member in least]
+            scopes.append((f"group {scope.group.metadata.name}", level, [_nodes(near)]))
     constraints = unit.root.spec.scheduling_constraints
     for rule in (constraints.proximity or ()) if constraints else ():
         if rule.mode == "Preferred":

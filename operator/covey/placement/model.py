@@ -85,6 +85,22 @@ class PodRequest:
     meta: core.Meta | None = field(default=None, compare=False, repr=False)
 
 
+#: A replica of a gang: its role's name and its number.
+Member = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods of one replica (by key) that must not straddle a level of their own, narrower than the replica's.
+
+    ``pods`` are all of them, those of ``parts`` too.
+    """
+
+    required: str
+    pods: tuple[str, ...]
+    parts: tuple[Part, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaRequest:
     """One replica: its pods by ascending index, all of them or none."""
@@ -93,6 +109,10 @@ class ReplicaRequest:
     pods: tuple[PodRequest, ...]
     #: Replicas of a unit that share this mark are admitted all or none.
     together: str | None = None
+    #: What of it has a level of its own. A replica that is placed in part has no parts.
+    parts: tuple[Part, ...] = ()
+    #: What it is surplus of: it is placed only once all of them are.
+    after: tuple[Member, ...] = ()
 
     @property
     def placed(self) -> bool:
@@ -117,6 +137,9 @@ class RoleRequest:
     follow_unit: bool = True
     #: Replicas below the minimum's count whose pods are not all there yet, e.g. ``"3 of 4 pods exist"``.
     missing: str | None = None
+    #: The replicas are not alike, and any ``minimum`` of them will do; those in ``first`` are tried first.
+    free: bool = False
+    first: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +149,20 @@ class Proximity:
     roles: tuple[str, ...]
     level: str
     required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """All pods of these replicas in one domain of the required level; those of the minimum in one of the preferred.
+
+    ``beside`` are pods of other replicas that lie in the same domain.
+    """
+
+    name: str
+    members: tuple[Member, ...]
+    required: str | None = None
+    preferred: str | None = None
+    beside: tuple[PodRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +190,15 @@ class Gang:
     required: str | None = None
     preferred: str | None = None
     proximity: tuple[Proximity, ...] = ()
+    rules: tuple[Rule, ...] = ()
     spread: Spread | None = None
     priority: int = 0
     created: str = ""
     uid: str = ""
     #: Nodes that this gang must not use now (reported failures the planner does not model), with the reason.
     excluded_nodes: Mapping[str, str] = field(default_factory=dict)
+    #: Groups of which only some must come that are not alike: another choice than the one made here may fit.
+    guessed: tuple[str, ...] = ()
 
     @property
     def order(self) -> tuple[int, str, str, str, int, str]:
@@ -183,6 +223,11 @@ class Domain:
     path: Path
 
 
+def where(path: Path) -> str:
+    """A domain as people write it: its values from broad to narrow."""
+    return "/".join(value or "-" for value in path)
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
     """A replica that has all its places, after the plan.
@@ -198,7 +243,7 @@ class ReplicaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A preference and what became of it. ``scope``: ``unit``, ``role/NAME``, ``proximity/INDEX`` or ``spread``."""
+    """A preference and what became of it. ``scope``: ``unit``, ``role/NAME``, ``group/NAME``, ``proximity/INDEX``, ``spread``."""
 
     scope: str
     level: str

@@ -18,20 +18,24 @@ from covey.placement.choice.sets import choose_sets
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms
-from covey.placement.model import Gang, Path, Plan, Refusal, Topology
+from covey.placement.model import Gang, Path, Plan, Refusal, Topology, Verdict
 from covey.placement.question.demands import (
     Demand,
     followers,
+    in_view,
     minimum_demands,
     minimum_paths,
     minimum_replicas,
     placed_paths,
     replica_paths,
+    rule_paths,
     surplus_demands,
     together,
 )
+from covey.placement.question.free import RULES, decided, levels_inside, ruled, too_many, unruled
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
+from covey.placement.question.torn import allowed, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
@@ -60,7 +64,8 @@ def plan_minimum(
     refusal = unready(gang, inventory)
     if refusal is not None:
         return refusal
-    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).minimum()
+    full = with_terms(gang, inventory.terms)
+    return decided(full, lambda choice, told: _Planner(choice, inventory, limit, forbidden).minimum(told=told))
 
 
 def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
@@ -90,15 +95,24 @@ class _Planner:
         self._topology: Topology = inventory.topologies[gang.topology]
         self._required = required_aims(gang, self._topology)
         self._limit = limit
+        self._torn = torn(gang, inventory)
 
-    def minimum(self) -> Plan | Refusal:
+    def minimum(self, *, told: bool = True) -> Plan | Refusal:
         gang = self._gang
         needed = minimum_demands(gang)
         if not needed:
             return finished(gang, self._inventory, {})
-        everything = [*needed, *(demand for demand in surplus_demands(gang) if not demand.partial)]
+        refusal = refusal_of(gang, self._torn, needed)
+        if refusal is not None:
+            return refusal
+        view = allowed(self._torn, in_view(gang))
+        everything = [*needed, *view]
+        if too_many(gang, everything):
+            everything = [*needed, *unruled(gang, view)]
         nodes = self._looked_for(needed, everything)
         if isinstance(nodes, Solution):
+            if not told:
+                return Refusal(Verdict.INFEASIBLE, ())
             return explain(gang, self._inventory, nodes, needed, self._forbidden)
         if isinstance(nodes, Refusal):
             return nodes
@@ -110,13 +124,22 @@ class _Planner:
 
     def surplus(self) -> Plan:
         gang = self._gang
-        demands = surplus_demands(gang)
+        demands = allowed(self._torn, surplus_demands(gang))
         if not demands:
             return finished(gang, self._inventory, {})
         try:
+            if too_many(gang, demands):
+                return self._one_by_one(demands)
             nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
         except SearchLimit:
-            nodes = self._search().surplus()
+            return self._one_by_one(demands)
+        return self._whole(demands, nodes)
+
+    def _one_by_one(self, demands: Sequence[Demand]) -> Plan:
+        return self._whole(demands, self._search().surplus(demands))
+
+    def _whole(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> Plan:
+        gang = self._gang
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
 
     def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:
@@ -136,7 +159,8 @@ class _Planner:
         """Whether the gang prefers anything, so that wishes must be tried one after another."""
         gang = self._gang
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
-        return bool(gang.preferred or soft or any(role.preferred for role in gang.roles))
+        near = any(rule.preferred for rule in gang.rules)
+        return bool(gang.preferred or soft or near or any(role.preferred for role in gang.roles))
 
     def _looked_for(
         self, needed: Sequence[Demand], everything: Sequence[Demand]
@@ -244,7 +268,7 @@ class _Planner:
         """The finest levels that the minimum can reach, one wish after another, each on top of those granted."""
         aims = self._required
         for depth in range(len(self._topology.levels) - 1, -1, -1):
-            for scope in range(-1, len(self._gang.roles)):  # -1 is the unit
+            for scope in range(-1, len(self._gang.roles) + len(self._gang.rules)):  # -1 is the unit
                 wish = self._wish(aims, scope, depth)
                 if wish is not None and self._granted(needed, wish):
                     aims = wish
@@ -260,12 +284,14 @@ class _Planner:
             return False
 
     def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
-        """The aims with one more wish: the unit's (scope -1) or a role's, at a depth; None when it has none there."""
+        """The aims with one more wish: of the unit (scope -1), a role, or a rule, at a depth; None without one there."""
         if scope < 0:
             wanted = depth_of(self._topology, self._gang.preferred)
             parts = [minimum_paths(self._gang, self._inventory, followers(self._gang))]
             useful = aims.unit < depth <= wanted and together(parts, depth)
             return replace(aims, unit=depth) if useful else None
+        if scope >= len(self._gang.roles):
+            return self._ruled_wish(aims, scope - len(self._gang.roles), depth)
         role = self._gang.roles[scope]
         wanted = depth_of(self._topology, role.preferred)
         reached = max(aims.roles[scope], aims.unit if role.follow_unit else -1)
@@ -275,6 +301,14 @@ class _Planner:
             return None
         roles = (*aims.roles[:scope], depth, *aims.roles[scope + 1 :])
         return replace(aims, roles=roles)
+
+    def _ruled_wish(self, aims: Aims, number: int, depth: int) -> Aims | None:
+        rule = self._gang.rules[number]
+        wanted = depth_of(self._topology, rule.preferred)
+        paths = rule_paths(self._gang, self._inventory, rule, minimum=True)
+        if not aims.rules[number] < depth <= wanted or not together([paths], depth):
+            return None
+        return replace(aims, rules=(*aims.rules[:number], depth, *aims.rules[number + 1 :]))
 
     def _budget(self, demands: Sequence[Demand], *, wishes: bool = False) -> Budget:
         """What a look at these demands may cost; ``wishes``: under preferred levels, which tell more classes apart."""
@@ -287,7 +321,10 @@ class _Planner:
                 frozenset(Counter(p.shape for p in d.missing).items()),
             )
             for d in demands
-        }
+        } | {part for d in demands for part in levels_inside(d.replica.parts)}
+        number = ruled(self._gang, demands)
+        if number > RULES or (number and not all(demand.minimum for demand in demands)):
+            return Budget(self._limit)  # each rule doubles the tables, and surplus can be placed without them
         if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):
             return Budget(_NO_LIMIT)
         return Budget(self._limit * 20 if len(shapes) <= EXACT else self._limit)

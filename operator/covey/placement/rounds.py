@@ -7,7 +7,7 @@ long: there neither gangs behind it nor the surplus of its priority and of lower
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from covey.placement.cluster.inventory import Inventory
@@ -87,12 +87,21 @@ def plan_round(
         for number, minimum in minimums.items():
             surplus: Plan | None = None
             if isinstance(minimum, Plan):
-                further = around(number, _surplus(placed[number], inventory, limit, reserved))
-                assert isinstance(further, Plan)
-                surplus = further
-                placed[number] = apply(surplus, placed[number], inventory)
+                more = True
+                while more:
+                    further = around(number, _surplus(placed[number], inventory, limit, reserved))
+                    assert isinstance(further, Plan)
+                    before = surplus.assignments if surplus else ()
+                    surplus = replace(further, assignments=(*before, *further.assignments))
+                    placed[number] = apply(further, placed[number], inventory)
+                    more = bool(further.assignments) and _followed(placed[number])
             outcomes.append(Outcome(number, placed[number], minimum, surplus))
     return outcomes
+
+
+def _followed(gang: Gang) -> bool:
+    """What came may have surplus of its own, which may come now."""
+    return any(bool(replica.after) and not replica.placed for role in gang.roles for replica in role.replicas)
 
 
 def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:

@@ -17,7 +17,7 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
-from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place, surplus_demands
+from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place
 from covey.placement.question.problem import Aims, build
 from covey.placement.question.readiness import no_common_domain
 from covey.placement.refusal.reasons import explain
@@ -80,10 +80,10 @@ class Search:
                 return nodes
         return None
 
-    def surplus(self) -> dict[str, str]:
+    def surplus(self, demands: Sequence[Demand]) -> dict[str, str]:
         """Nodes for surplus, one replica (or ``together`` set) at a time, the emptiest role first."""
         nodes: dict[str, str] = {}
-        gang, waiting = self._gang, surplus_demands(self._gang)
+        gang, waiting = self._gang, list(demands)
         with self._trial() as held:
             while waiting:
                 admitted = admitted_counts(gang)

@@ -105,7 +105,7 @@ def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
     if unit.absent or not any(pod.metadata.uid in calls for pod in unit.pods()):
         return []
     torn = _torn(unit, here)
-    complete = [_complete(role.replicas, torn, here) for role in unit.roles]
+    complete = _with_what_they_follow(unit, [_complete(role.replicas, torn, here) for role in unit.roles])
     if not (unit.one_by_one or any(role.minimum for role in unit.roles)):
         return []
     if any(len(whole) < role.minimum for role, whole in zip(unit.roles, complete, strict=True)):
@@ -117,6 +117,16 @@ def releasable(unit: Unit, calls: Mapping[str, Call]) -> list[core.Pod]:
         for pod in replica.pods
         if pod.metadata.uid in calls and not podstate.bound(pod)
     ]
+
+
+def _with_what_they_follow(unit: Unit, complete: list[list[Replica]]) -> list[list[Replica]]:
+    """Without the surplus of replicas that may not go themselves."""
+    while True:
+        going = {(role.name, r.number) for role, whole in zip(unit.roles, complete, strict=True) for r in whole}
+        kept = [[r for r in whole if r.after is None or r.after in going] for whole in complete]
+        if kept == complete:
+            return kept
+        complete = kept
 
 
 def _torn(unit: Unit, here: Callable[[core.Pod], bool]) -> frozenset[str]:

@@ -100,7 +100,7 @@ def test_siblings_occupy_their_domains_decided_ones_too() -> None:
 
 
 def test_a_role_that_does_not_follow_occupies_nothing() -> None:
-    root = group("root", composite=True, minimum=1, desired=2)
+    root = group("root", composite=True, minimum=2, desired=2)
     [router] = role_groups("router", replicas=1, minimum=1, size=1)
     spec = msgspec.structs.replace(router.spec, scheduling_constraints=core.SchedulingConstraints(follow_unit=False))
     groups = [*role_groups("decode", replicas=1, minimum=1, size=1), msgspec.structs.replace(router, spec=spec)]

@@ -82,8 +82,10 @@ def test_every_group_is_counted() -> None:
     assert condition(status(found, name="root-decode-1"), "Admitted")["status"] == "False"
 
 
-def preferring(level: str) -> core.Group:
-    return group("root", composite=True, minimum=1, constraints={"topology": [{"level": level, "mode": "Preferred"}]})
+def preferring(level: str, minimum: int = 1) -> core.Group:
+    return group(
+        "root", composite=True, minimum=minimum, constraints={"topology": [{"level": level, "mode": "Preferred"}]}
+    )
 
 
 def test_preferences_are_told_by_the_pods_themselves() -> None:
@@ -104,9 +106,9 @@ def test_surplus_and_roles_that_go_their_own_way_spoil_no_preference() -> None:
     loose = group("root-cache", parent="root", minimum=1, constraints={"followUnit": False})
     groups = [*role_groups("decode", replicas=1, minimum=1, size=1), loose]
     pods = [member("decode", 0, node="n1"), pod("c", group="root-cache", node="n3")]
-    assert satisfied(unit(preferring("rack"), groups, pods))["status"] == "True"
+    assert satisfied(unit(preferring("rack", 2), groups, pods))["status"] == "True"
     follows = [groups[0], group("root-cache", parent="root", minimum=1)]
-    assert satisfied(unit(preferring("rack"), follows, pods))["status"] == "False"
+    assert satisfied(unit(preferring("rack", 2), follows, pods))["status"] == "False"
 
 
 def test_the_narrowest_preferred_level_counts_by_name_or_by_key() -> None:

@@ -199,7 +199,6 @@ def ordered_by(spec: Any) -> list[Any]:
             ],
             "a circle",
         ),
-        ([root("tree", 1), leaf("a", 1), leaf("b", 1)], "Covey needs them equal"),
         (
             [leaf("g", 1, parent=None) | {"apiVersion": "scheduling.covey.dev/v1alpha1"}],
             "",

@@ -125,23 +125,21 @@ def test_a_leaf_that_wants_one_domain_is_one_replica() -> None:
 
 
 def test_what_covey_does_not_plan_is_said() -> None:
-    root = group("root", composite=True, minimum=1)
+    near = {"proximity": [{"roles": ["a", "b"], "level": "rack"}]}
+    root = group("root", composite=True, minimum=1, constraints=near)
     made = cache(root, group("a", parent="root", minimum=1), group("b", parent="root", minimum=1))
     unit = made.index.unit(root_key("root"))
     assert unit is not None
     assert "minGroupCount is 1" in (unit.problem or "")
-    deep = cache(
-        root,
-        group("a", composite=True, parent="root", minimum=1),
-        group("b", composite=True, parent="a", minimum=1),
-    ).index.unit(root_key("root"))
+    chain = [group(name, composite=True, parent=above, minimum=1) for above, name in ("ra", "ab", "bc", "cd")]
+    deep = cache(group("r", composite=True, minimum=1), *chain).index.unit(root_key("r"))
     assert deep is not None
-    assert "composite children" in (deep.problem or "")
+    assert deep.problem == "group c has children below the level 4, where a tree ends"
 
 
 def test_a_workload_orders_the_roles_of_the_units_that_refer_to_it() -> None:
     reference = {"workloadName": "w", "templateName": "unit"}
-    made = cache(group("root", composite=True, minimum=1, workloadRef=reference), group("alone", minimum=1))
+    made = cache(group("root", composite=True, minimum=2, workloadRef=reference), group("alone", minimum=1))
     named = [
         group(f"root-{role}", minimum=1, parent="root", workloadRef=reference | {"templateName": role})
         for role in ("decode", "prefill")

@@ -106,10 +106,15 @@ class ReasonReport(Shape, frozen=True):
 
 
 class WorkloadReport(Shape, frozen=True):
-    """One workload: all its units."""
+    """One workload: all its units.
+
+    A ready tree has the ``kind`` and the name of its root group, and names the ``workload`` that the root refers to.
+    """
 
     namespace: str
     name: str
+    kind: str
+    workload: str | None
     verdict: str
     elapsed_ms: float
     units: tuple[UnitReport, ...]

@@ -93,7 +93,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    every = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes)])
+    every = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
     report = Report(tuple(every), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory)
 
@@ -158,6 +158,13 @@ def _unmodelled(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 
 
+def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
+    for workload in workloads:
+        for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
+            what = "is part of what comes whole: the level that it prefers is not tried"
+            yield f"{workload.title}: group {name} {what}; prefer it on the group above"
+
+
 def _reserved(
     facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
 ) -> list[tuple[Path, Gang]]:
@@ -187,6 +194,8 @@ def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], sec
     return WorkloadReport(
         workload.namespace,
         workload.name,
+        workload.resource[1],
+        workload.made_for,
         verdict.value,
         round(seconds * 1000, 3),
         tuple(teller.unit(decision) for decision in decisions),

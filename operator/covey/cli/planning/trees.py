@@ -185,7 +185,7 @@ def _workload(
     declared = _declared(above)
     (unit,) = build_units(owned, pods.values(), leaf_of, declared)
     if unit.problem:
-        raise InputError(document.place.at("spec"), unit.problem, "Covey plans root, role and replica")
+        raise InputError(document.place.at("spec"), unit.problem, "correct the tree")
     warnings.extend(_left_out(unit, pods))
     created = str(((above.body if above else {}).get("metadata") or {}).get("creationTimestamp") or "")
     constraints = root.spec.scheduling_constraints
@@ -201,6 +201,7 @@ def _workload(
         root.spec.priority_class_name,
         root.spec.priority,
         resource=(str(document.body["apiVersion"]), root.kind),
+        made_for=(reference.workload_name if reference else "") or None,
     )
 
 

@@ -27,14 +27,15 @@ def print_table(report: Report, console: Console, *, wide: bool, heads: bool = T
 
 
 def _roles(report: Report) -> Table:
-    table = columns("WORKLOAD", "UNIT", "ROLE", "ADMITTED", "MINIMUM", "VERDICT", "PLACEMENT")
+    roots = _roots(report)
+    table = columns("WORKLOAD", *roots, "UNIT", "ROLE", "ADMITTED", "MINIMUM", "VERDICT", "PLACEMENT")
     for workload in report.workloads:
         for unit in workload.units:
             for role in unit.roles:
                 verdict = "Admitted" if unit.admitted else _refused(workload)
                 wheres = (words.domains(unit.placement), words.finest(role.instances, unit.placement))
                 table.add_row(
-                    f"{workload.namespace}/{workload.name}",
+                    *_named(workload, roots),
                     str(unit.index),
                     role.name,
                     f"{role.admitted}/{role.replicas}",
@@ -47,7 +48,9 @@ def _roles(report: Report) -> Table:
 
 def _pods(report: Report) -> Table:
     levels = [level.name for level in report.topology.levels if level.name != "host"]
-    table = columns("WORKLOAD", "UNIT", "ROLE", "REPLICA", "INDEX", "MINIMUM", "POD", "NODE", *map(str.upper, levels))
+    roots = _roots(report)
+    heads = ("UNIT", "ROLE", "REPLICA", "INDEX", "MINIMUM", "POD", "NODE")
+    table = columns("WORKLOAD", *roots, *heads, *map(str.upper, levels))
     for workload in report.workloads:
         for unit in workload.units:
             for role in unit.roles:
@@ -55,7 +58,7 @@ def _pods(report: Report) -> Table:
                     at = {each.level: str(each.domain) for each in instance.placement}
                     for pod in instance.pods:
                         table.add_row(
-                            f"{workload.namespace}/{workload.name}",
+                            *_named(workload, roots),
                             str(unit.index),
                             role.name,
                             str(instance.replica),
@@ -68,13 +71,28 @@ def _pods(report: Report) -> Table:
     return table
 
 
+def _roots(report: Report) -> tuple[str, ...]:
+    """The column of root groups, where ready trees belong to Workloads."""
+    return ("ROOT",) if any(workload.workload for workload in report.workloads) else ()
+
+
+def _named(workload: WorkloadReport, roots: tuple[str, ...]) -> tuple[str, ...]:
+    """Its Workload, if it belongs to one, and its root group."""
+    if not roots:
+        return (f"{workload.namespace}/{workload.name}",)
+    tree = workload.kind.endswith("PodGroup")
+    return (f"{workload.namespace}/{workload.workload or workload.name}", workload.name if tree else "")
+
+
 def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None:
     """Why something has no place, a sentence for each."""
     for workload in workloads:
         for message in dict.fromkeys((reason.unit, reason.message) for reason in workload.reasons):
             unit = f" unit {message[0]}" if len(workload.units) > 1 else ""
+            root = f" ({workload.name})" if workload.workload else ""
+            title = f"{workload.namespace}/{workload.workload or workload.name}{root}{unit}"
             line = Text(f"\n{workload.verdict}: ", words.verdict_style(workload.verdict))
-            console.print(line.append(f"{workload.namespace}/{workload.name}{unit}: {message[1]}", ""), soft_wrap=True)
+            console.print(line.append(f"{title}: {message[1]}", ""), soft_wrap=True)
 
 
 def print_added(report: Report, console: Console) -> None:

@@ -23,6 +23,8 @@ def print_tree(report: Report, console: Console) -> None:
 
 def _workload(workload: WorkloadReport) -> Tree:
     label = Text().append(f"{workload.namespace}/{workload.name}  ", "bold")
+    if workload.workload is not None:
+        label.append(f"{workload.kind} of Workload {workload.workload}  ", words.DIM)
     label.append(words.headline(workload), words.verdict_style(workload.verdict))
     tree = Tree(label.append(f"  {workload.elapsed_ms:g} ms", words.DIM), guide_style=words.DIM)
     for unit in workload.units:

@@ -230,7 +230,8 @@ class Engine:
         structure, frame = self.structure, self.frames[depth]
         tables = {mask: self._count(table, depth) for mask, table in total.tables.items()}
         if not real:  # what stands for a missing label is no domain of this level
-            here = [i for i, c in enumerate(structure.classes) if depth in c.levels]
+            counted = {dimension - len(structure.streams) for dimension in frame.dimensions}
+            here = [i for i, c in enumerate(structure.classes) if depth in c.levels and i in counted]
             tables = {mask: self._without(frame, table, here) for mask, table in tables.items()}
         for group, group_depth in enumerate(structure.groups):
             if group_depth == depth:
@@ -257,9 +258,12 @@ class Engine:
             if dimension in below:
                 matrix[row, below.index(dimension)] = 1
             else:
-                for stream, pods in enumerate(self.structure.classes[dimension - streams].pods):
+                kind = self.structure.classes[dimension - streams]
+                for stream, pods in enumerate(kind.pods):
                     if pods:
                         matrix[row, below.index(stream)] = pods
+                for part, number in kind.parts:
+                    matrix[row, below.index(streams + part)] = number
         return matrix
 
     def _minus(self, total: Entry, depth: int, demand: Vector) -> Entry | None:

@@ -11,6 +11,9 @@ from covey.placement.capacity.tables import Budget, Table, Tables
 
 #: Wholly free nodes of a domain that are counted one by one; beyond, in doubling steps.
 _ONE_BY_ONE: Final = 32
+#: Pairs of answers by groups that are added without being counted, and what another pair costs, in table cells.
+_FEW_PAIRS: Final = 256
+_PAIR: Final = 100
 #: Work that is bounded by it needs no budget.
 _ENOUGH: Final = 1 << 60
 
@@ -129,6 +132,9 @@ class Frame:
         key = (one.number, other.number)
         found = self._sums.get(key)
         if found is None:
+            pairs = len(one.tables) * len(other.tables)
+            if pairs > _FEW_PAIRS:
+                budget.spend(pairs * _PAIR)
             tables: dict[int, Table] = {}
             for mask, table in one.tables.items():
                 for other_mask, other_table in other.tables.items():

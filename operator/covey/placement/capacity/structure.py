@@ -25,7 +25,8 @@ class Stream:
 class ReplicaClass:
     """Replicas that are interchangeable for capacity.
 
-    ``pods`` counts the pods of each stream in one replica. A replica does not straddle domains of ``depth``;
+    ``pods`` counts the pods of each stream in one replica, but for those in ``parts``: classes with levels of their
+    own, narrower than this one's, and how many of each are inside (they are ``inner``). A replica does not straddle domains of ``depth``;
     at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths that its nodes must
     carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that a whole
     candidate meets or not. ``cap`` is how many replicas are of interest.
@@ -37,6 +38,8 @@ class ReplicaClass:
     groups: frozenset[int]
     wide: frozenset[int]
     cap: int
+    parts: tuple[tuple[int, int], ...] = ()
+    inner: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,9 @@ class Structure:
     def dimensions(self, depth: int) -> tuple[int, ...]:
         """What is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.
 
-        A class is counted in whole replicas from its own depth upwards; streams are counted as long as some class
-        above still needs single pods. The dimension with the largest cap comes last, where it costs least.
+        A class is counted in whole replicas from its own depth upwards, one that is inside others until all of them
+        are; streams are counted as long as some class above still needs single pods. The dimension with the largest
+        cap comes last, where it costs least.
         """
         count = len(self.streams)
         if depth > self.bottom:
@@ -66,9 +70,10 @@ class Structure:
         elif depth > self.scope:
             loose = [c for c in self.classes if c.depth < depth]
             streams = [i for i in range(count) if any(c.pods[i] for c in loose)]
-            whole = [count + i for i, c in enumerate(self.classes) if c.depth >= depth]
+            needed = {part for c in loose for part, _ in c.parts}
+            whole = [count + i for i, c in enumerate(self.classes) if c.depth >= depth and (not c.inner or i in needed)]
         else:
-            streams, whole = [], [count + i for i in range(len(self.classes))]
+            streams, whole = [], [count + i for i, c in enumerate(self.classes) if not c.inner]
         return tuple(sorted(streams + whole, key=lambda dimension: (self.cap(dimension), dimension)))
 
     def cap(self, dimension: int) -> int:

@@ -19,6 +19,9 @@ from covey.placement.question.demands import Demand, admitted_counts
 #: Choices of sets and of single replicas that are compared one against all; beyond, they are taken one by one.
 _CHOICES: Final = 1 << 18
 
+#: Sets that are compared with and without each other; each doubles the choices.
+_SETS: Final = 6
+
 _Sets = dict[str, list[Demand]]
 #: How good a choice is (fill, replicas of each role, which sets), and the choice.
 _Rated = tuple[tuple[Vector, Vector, tuple[bool, ...]], list[Demand]]
@@ -48,7 +51,7 @@ def choose_sets(gang: Gang, solution: Solution, demands: Sequence[Demand]) -> Ch
     tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
     found = [(scope, table) for scope, table in tables if table is not None]
     different = len({table.number for _, table in found})
-    if different * 2 ** len(sets) * prod(len(own) + 1 for own in singles) > _CHOICES:
+    if len(sets) > _SETS or different * 2 ** len(sets) * prod(len(own) + 1 for own in singles) > _CHOICES:
         return _one_by_one(gang, solution, minimum, rest, sets)
     known: dict[int, _Rated | None] = {}
     for _, table in found:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest
+from covey.placement.model import Gang, Path, PodRequest, ReplicaRequest, RoleRequest, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,12 @@ class Demand:
 
 def minimum_of(role: RoleRequest) -> frozenset[int]:
     """The numbers of the replicas that count as the role's minimum."""
-    ranked = sorted(role.replicas, key=lambda r: (not r.placed, all(p.node is None for p in r.pods), r.replica))
+
+    def rank(replica: ReplicaRequest) -> tuple[bool, bool, bool, int]:
+        untouched = all(pod.node is None for pod in replica.pods)
+        return (not replica.placed, untouched, replica.replica not in role.first, replica.replica)
+
+    ranked = sorted(role.replicas, key=rank)
     return frozenset(replica.replica for replica in ranked[: role.minimum])
 
 
@@ -59,15 +64,40 @@ def minimum_demands(gang: Gang) -> list[Demand]:
 
 
 def surplus_demands(gang: Gang) -> list[Demand]:
-    """What is missing beyond `minimum_demands`; by role, partly placed replicas first, then number."""
+    """What is missing beyond `minimum_demands` and may come now; by role, partly placed replicas first, then number.
+
+    What is surplus of a replica may come once that one is placed.
+    """
     needed = {(demand.role, demand.replica.replica) for demand in minimum_demands(gang)}
+    whole = {(role.name, replica.replica) for role in gang.roles for replica in role.replicas if replica.placed}
     rest = [
         Demand(i, replica, minimum=False)
         for i, role in enumerate(gang.roles)
         for replica in role.replicas
-        if not replica.placed and (i, replica.replica) not in needed
+        if not replica.placed and (i, replica.replica) not in needed and whole.issuperset(replica.after)
     ]
     return sorted(rest, key=lambda d: (d.role, not d.partial, d.replica.replica))
+
+
+def in_view(gang: Gang) -> list[Demand]:
+    """The surplus that a domain for the minimum is chosen with: whole replicas that may come as soon as it is there.
+
+    What must lie beside pods that have no place yet is not among it, unless its rule holds those pods too.
+    """
+    whole = {(role.name, replica.replica) for role in gang.roles for replica in role.replicas if replica.placed}
+    soon_whole = whole | {(gang.roles[d.role].name, d.replica.replica) for d in minimum_demands(gang)}
+    beside = {member for rule in gang.rules if rule.beside for member in rule.members}
+    soon = [
+        Demand(i, replica, minimum=False)
+        for i, role in enumerate(gang.roles)
+        for replica in role.replicas
+        if not replica.placed
+        and not whole.issuperset(replica.after)
+        and soon_whole.issuperset(replica.after)
+        and (role.name, replica.replica) not in beside
+    ]
+    found = [demand for demand in surplus_demands(gang) if not demand.partial]
+    return sorted([*found, *soon], key=lambda d: (d.role, d.replica.replica))
 
 
 def admitted_counts(gang: Gang) -> list[int]:
@@ -109,6 +139,24 @@ def minimum_paths(gang: Gang, inventory: Inventory, roles: Iterable[int]) -> lis
     return [path for replica in replicas for path in replica_paths(gang, inventory, replica)]
 
 
+def rule_paths(gang: Gang, inventory: Inventory, rule: Rule, *, minimum: bool = False) -> list[Path]:
+    """The full paths of the nodes, as far as they still exist, of a rule's placed pods, those beside too.
+
+    With ``minimum`` of its members only those that count as their role's minimum.
+    """
+    found = [pod for pod in rule.beside if pod.node is not None]
+    own = set(rule.members)
+    for role in gang.roles:
+        if not any(name == role.name for name, _ in own):
+            continue
+        numbers = minimum_of(role) if minimum else None
+        for replica in role.replicas:
+            if (role.name, replica.replica) in own and (numbers is None or replica.replica in numbers):
+                found += [pod for pod in replica.pods if pod.node is not None]
+    nodes = [pod.node for pod in found if pod.node is not None and pod.node in inventory.nodes]
+    return [inventory.path(gang.topology, node) for node in nodes]
+
+
 def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
     """Whether no part straddles domains of a depth, nor lies where the level is missing."""
     return all(
@@ -119,7 +167,17 @@ def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
 
 def place(gang: Gang, nodes: Mapping[str, str]) -> Gang:
     """The gang with these pods (by key) on these nodes."""
-    return replace(gang, roles=tuple(_placed_role(role, nodes) for role in gang.roles))
+    return replace(
+        gang,
+        roles=tuple(_placed_role(role, nodes) for role in gang.roles),
+        rules=tuple(_placed_rule(rule, nodes) for rule in gang.rules),
+    )
+
+
+def _placed_rule(rule: Rule, nodes: Mapping[str, str]) -> Rule:
+    if not any(pod.key in nodes for pod in rule.beside):
+        return rule
+    return replace(rule, beside=tuple(replace(pod, node=nodes.get(pod.key, pod.node)) for pod in rule.beside))
 
 
 def _placed_role(role: RoleRequest, nodes: Mapping[str, str]) -> RoleRequest:

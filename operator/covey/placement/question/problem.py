@@ -1,12 +1,9 @@
-"""One question to the engine: a gang's demands under chosen levels, as structure, view and candidates.
-
-Levels are *aims*: the required ones always, the preferred ones as far as they are tried. The minimum and the surplus
-may aim at different levels, because a preference counts for the minimum alone.
-"""
+"""One question to the engine: a gang's demands under chosen levels, as structure, view and candidates."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.placement.capacity.structure import ReplicaClass, Stream, Structure
@@ -14,26 +11,16 @@ from covey.placement.capacity.tables import Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Shape, Topology
+from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, Shape, Topology
+from covey.placement.question.binding import Aims, Group, groups_of, levels_alone, unit_anchor
 from covey.placement.question.demands import (
     Demand,
     common_domain,
     followers,
-    minimum_paths,
     placed_paths,
     replica_paths,
 )
 from covey.placement.sharing.layout import Item
-
-
-@dataclass(frozen=True, slots=True)
-class Aims:
-    """Depths that must not be straddled (-1: none): by the unit, by each role's replicas, by proximity rules."""
-
-    unit: int
-    roles: tuple[int, ...]
-    proximity: frozenset[int]
-    spread: bool
 
 
 def depth_of(topology: Topology, level: str | None) -> int:
@@ -61,6 +48,7 @@ def required_aims(gang: Gang, topology: Topology) -> Aims:
         roles=tuple(depth_of(topology, role.required) for role in gang.roles),
         proximity=frozenset(i for i, rule in enumerate(gang.proximity) if rule.required),
         spread=gang.spread is not None and gang.spread.required,
+        rules=tuple(depth_of(topology, rule.required) for rule in gang.rules),
     )
 
 
@@ -106,13 +94,6 @@ class Problem:
         return tuple(counts)
 
 
-@dataclass(slots=True)
-class _Group:
-    depth: int
-    members: set[tuple[int, int]]
-    anchor: Path | None
-
-
 def build(
     gang: Gang,
     inventory: Inventory,
@@ -130,8 +111,10 @@ def build(
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
     unit = loose.unit if surplus else aims.unit
     scope = unit if follows else -1
-    groups = _groups(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
-    anchor = within if within is not None else _unit_anchor(gang, inventory, scope) if scope >= 0 else None
+    found = groups_of(gang, inventory, demands, aims, loose, scope=scope, unit=unit)
+    groups = [group for group in found if not group.level(scope)]
+    alone = levels_alone(found, scope)
+    anchor = within if within is not None else unit_anchor(gang, inventory, scope) if scope >= 0 else None
     wide = [group for group in groups if group.depth <= scope]
     builder = _Builder(gang, inventory, scope, [group for group in groups if group.depth > scope], wide)
     for demand in demands:
@@ -139,6 +122,7 @@ def build(
         level = own.roles[demand.role]
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
+        level = max(level, alone.get((demand.role, demand.replica.replica), -1))
         builder.add(demand, level, _never_without(gang, inventory.topologies[gang.topology], demand.role))
     return builder.problem(anchor, aims, forbidden)
 
@@ -150,52 +134,17 @@ def _never_without(gang: Gang, topology: Topology, role: int) -> set[int]:
     return {topology.depth(level) for level in levels if level is not None}
 
 
-def _groups(
-    gang: Gang,
-    inventory: Inventory,
-    demands: Sequence[Demand],
-    aims: Aims,
-    loose: Aims,
-    *,
-    scope: int,
-    unit: int,
-) -> list[_Group]:
-    groups: list[_Group] = []
-    everyone = range(len(gang.roles))
-
-    def group(depth: int, roles: Collection[int], *, everybody: bool, anchor: Path | None) -> None:
-        members = {(d.role, d.replica.replica) for d in demands if d.role in roles and (everybody or d.minimum)}
-        if members:
-            groups.append(_Group(depth, members, anchor))
-
-    if unit > scope:
-        group(unit, followers(gang), everybody=True, anchor=_unit_anchor(gang, inventory, unit))
-    if aims.unit > unit:
-        paths = minimum_paths(gang, inventory, followers(gang))
-        group(aims.unit, followers(gang), everybody=False, anchor=common_domain(paths, aims.unit))
-    for index in sorted(aims.proximity | loose.proximity):
-        rule = gang.proximity[index]
-        depth = inventory.topologies[gang.topology].depth(rule.level)
-        roles = {i for i in everyone if gang.roles[i].name in rule.roles}
-        required = index in loose.proximity
-        paths = (placed_paths if required else minimum_paths)(gang, inventory, roles)
-        group(depth, roles, everybody=required, anchor=common_domain(paths, depth))
-    return groups
-
-
-def _unit_anchor(gang: Gang, inventory: Inventory, depth: int) -> Path | None:
-    return common_domain(placed_paths(gang, inventory, followers(gang)), depth)
-
-
 #: Levels, groups and wide groups of a class.
 _Sets = tuple[frozenset[int], frozenset[int], frozenset[int]]
+#: What tells classes apart: pods, depth, sets, inner classes, whether they are inside others, whether they are fixed.
+_Kind = tuple[Vector, int, _Sets, tuple[tuple[int, int], ...], bool, bool]
 
 
 class _Builder:
     """Collects streams, classes and fixed demands."""
 
     def __init__(
-        self, gang: Gang, inventory: Inventory, scope: int, groups: list[_Group], wide: Sequence[_Group]
+        self, gang: Gang, inventory: Inventory, scope: int, groups: list[Group], wide: Sequence[Group]
     ) -> None:
         self._gang = gang
         self._inventory = inventory
@@ -205,11 +154,15 @@ class _Builder:
         self._streams: dict[tuple[Shape, bool], int] = {}
         self._caps: list[int] = []
         self._demands: list[tuple[Demand, int, _Sets, Path | None]] = []
+        #: How many replicas there are of each class.
+        self._classes: dict[_Kind, int] = {}
+        self._numbers: dict[_Kind, int] = {}
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
         """Take in a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
         number = (demand.role, demand.replica.replica)
+        level = max(level, self._whole(demand.replica))
         groups = {i for i, group in enumerate(self._groups) if number in group.members}
         depth = max([self._scope, level, *(self._groups[i].depth for i in groups)])
         region = None
@@ -217,7 +170,7 @@ class _Builder:
             region = common_domain(replica_paths(self._gang, self._inventory, demand.replica), depth)
             if region is not None and not demand.minimum:
                 groups.add(len(self._groups))
-                self._groups.append(_Group(depth, {number}, region))
+                self._groups.append(Group(depth, {number}, region))
                 region = None
         for pod in demand.missing:
             self._caps[self._stream(demand.role, pod.shape)] += 1
@@ -225,37 +178,36 @@ class _Builder:
         levels = frozenset({level, depth, *never_without, *(self._groups[i].depth for i in groups)})
         self._demands.append((demand, depth, (levels, frozenset(groups), wide), region))
 
+    def _whole(self, replica: ReplicaRequest) -> int:
+        """The depth of a level that a replica of a role without one has for all its pods; -1 for none."""
+        parts = replica.parts
+        return self._depth(parts[0]) if len(parts) == 1 and len(parts[0].pods) == len(replica.pods) else -1
+
     def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
         """The finished question."""
-        classes: dict[tuple[Vector, int, _Sets, bool], int] = {}
-        caps: list[int] = []
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
         fixed: dict[Path, list[Item]] = {}
         mandatory: dict[Path, Vector] = {}
         ordered = sorted(self._demands, key=lambda d: (not d[0].minimum, d[0].role, d[0].replica.replica))
         for demand, depth, sets, region in ordered:
-            pods = self._pods(demand)
-            vector = tuple(map(len, pods))
-            kind = classes.setdefault((vector, depth, sets, region is not None), len(classes))
-            if kind == len(caps):
-                caps.append(0)
-            item = Item(demand.role, demand.replica.replica, kind, pods)
+            parts = () if demand.partial else demand.replica.parts
+            item = self._item(demand, demand.missing, parts, depth, sets, fixed=region is not None)
             if region is not None:  # the class has no replicas of its own; it keeps its streams counted up to here
+                vector = tuple(map(len, item.pods))
                 fixed.setdefault(region, []).append(item)
                 mandatory[region] = tuple(map(sum, zip(mandatory.get(region, (0,) * len(vector)), vector, strict=True)))
                 continue
-            caps[kind] += 1
-            kinds[demand.role, demand.replica.replica] = kind
-            items.setdefault(kind, []).append(item)
+            kinds[demand.role, demand.replica.replica] = item.kind
+            items.setdefault(item.kind, []).append(item)
         structure = Structure(
             topology=self._gang.topology,
             scope=self._scope,
             bottom=self._bottom(aims),
             streams=tuple(Stream(s, cap, f) for (s, f), cap in zip(self._streams, self._caps, strict=True)),
             classes=tuple(
-                ReplicaClass(vector, depth, *sets, cap)
-                for (vector, depth, sets, _), cap in zip(classes, caps, strict=True)
+                ReplicaClass(vector, depth, *sets, cap, parts, inner)
+                for (vector, depth, sets, parts, inner, _), cap in self._classes.items()
             ),
             groups=tuple(group.depth for group in self._groups),
         )
@@ -267,6 +219,49 @@ class _Builder:
         )
         return Problem(structure, view, anchor, tuple((g.depth, g.anchor) for g in self._wide), kinds, items, fixed)
 
+    def _item(
+        self,
+        demand: Demand,
+        pods: Sequence[PodRequest],
+        parts: Sequence[Part],
+        depth: int,
+        sets: _Sets,
+        *,
+        fixed: bool = False,
+        inner: bool = False,
+    ) -> Item:
+        """A replica, or a part of one with a level of its own, and the class that it is of."""
+        finer = list(self._finer(parts, depth))
+        inside = {key for part in finer for key in part.pods}
+        held = [
+            self._item(
+                demand,
+                [pod for pod in pods if pod.key in part.pods],
+                part.parts,
+                self._depth(part),
+                (frozenset({self._depth(part)}), frozenset(), frozenset()),
+                inner=True,
+            )
+            for part in finer
+        ]
+        own = self._pods(demand, [pod for pod in pods if pod.key not in inside])
+        within = tuple(sorted(Counter(each.kind for each in held).items()))
+        key = (tuple(map(len, own)), depth, sets, within, inner, fixed)
+        number = self._numbers.setdefault(key, len(self._numbers))
+        self._classes[key] = self._classes.get(key, 0) + (not fixed)
+        return Item(demand.role, demand.replica.replica, number, own, tuple(held))
+
+    def _depth(self, part: Part) -> int:
+        return self._inventory.topologies[self._gang.topology].depth(part.required)
+
+    def _finer(self, parts: Sequence[Part], depth: int) -> Iterator[Part]:
+        """The parts whose level is narrower than what holds anyway; of others what is inside."""
+        for part in parts:
+            if self._depth(part) > depth:
+                yield part
+            else:
+                yield from self._finer(part.parts, depth)
+
     def _stream(self, role: int, shape: Shape) -> int:
         key = (shape, self._gang.roles[role].follow_unit if self._tell_apart else True)
         stream = self._streams.setdefault(key, len(self._streams))
@@ -274,17 +269,17 @@ class _Builder:
             self._caps.append(0)
         return stream
 
-    def _pods(self, demand: Demand) -> tuple[tuple[str, ...], ...]:
-        pods: list[list[str]] = [[] for _ in self._streams]
-        for pod in sorted(demand.missing, key=lambda pod: pod.index):
-            pods[self._stream(demand.role, pod.shape)].append(pod.key)
-        return tuple(map(tuple, pods))
+    def _pods(self, demand: Demand, pods: Sequence[PodRequest]) -> tuple[tuple[str, ...], ...]:
+        keys: list[list[str]] = [[] for _ in self._streams]
+        for pod in sorted(pods, key=lambda pod: pod.index):
+            keys[self._stream(demand.role, pod.shape)].append(pod.key)
+        return tuple(map(tuple, keys))
 
     def _bottom(self, aims: Aims) -> int:
         topology = self._inventory.topologies[self._gang.topology]
         host = host_depth(topology)
         finest = len(topology.levels) - 1 if host is None else host - 1
-        asked = [depth for _, depth, _, _ in self._demands] + [group.depth for group in self._groups]
+        asked = [depth for _, depth, *_ in self._classes] + [group.depth for group in self._groups]
         if aims.spread and self._gang.spread is not None:
             asked.append(topology.depth(self._gang.spread.level))
         return max([self._scope, finest, *asked])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Reason, Refusal, RoleRequest, Topology, Verdict
+from covey.placement.model import Gang, Part, Reason, Refusal, RoleRequest, Topology, Verdict
 
 
 def unready(gang: Gang, inventory: Inventory) -> Refusal | None:
@@ -32,6 +34,15 @@ def incomplete_refusal(missing: int) -> Refusal:
     return Refusal(Verdict.UNKNOWN, (_reason("", message),))
 
 
+def guessed_refusal(refused: Refusal, names: Sequence[str]) -> Refusal:
+    """The honest answer when only some of the choices that groups leave open were looked at."""
+    message = (
+        f"of {' and '.join(names)} only some groups must come, which are not alike; not every choice was looked at, "
+        f"and for those that were: {refused.message}"
+    )
+    return Refusal(Verdict.UNKNOWN, (_reason("", message),))
+
+
 def no_common_domain(gang: Gang) -> Refusal:
     """The refusal of a gang any two of whose roles fit somewhere, but in no domain every two."""
     message = f"any two roles fit into some {gang.required or 'part of the cluster'}, but into none every two of them"
@@ -54,9 +65,30 @@ def _levels(gang: Gang, *, needed: bool = False) -> list[tuple[str, str, str, bo
         ]
     names = {role.name for role in roles}
     found += [("", "proximity", rule.level, rule.required) for rule in gang.proximity if names & set(rule.roles)]
+    # Of replicas that are not alike others may do, which ask for nothing that is missing.
+    certain = [role for role in roles if not (needed and role.free)]
+    pairs = {(role.name, replica.replica) for role in certain for replica in role.replicas}
+    for rule in gang.rules:
+        if not pairs.isdisjoint(rule.members):
+            found += [
+                ("", f"group {rule.name}", rule.required, True),
+                ("", f"group {rule.name}", rule.preferred, False),
+            ]
+    found += [
+        (role.name, f"a group of role {role.name}", level, True)
+        for role in certain
+        if not (needed and gang.required)
+        for level in sorted({level for replica in role.replicas for level in _inside(replica.parts)})
+    ]
     if gang.spread is not None and any(role.follow_unit for role in roles):
         found.append(("", "spread", gang.spread.level, gang.spread.required))
     return [(role, where, level, required) for role, where, level, required in found if level is not None]
+
+
+def _inside(parts: Sequence[Part]) -> Iterator[str]:
+    for part in parts:
+        yield part.required
+        yield from _inside(part.parts)
 
 
 def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
@@ -75,6 +107,7 @@ def _bad_levels(gang: Gang, topology: Topology) -> list[Reason]:
         return reasons
     pairs: list[tuple[str, str, str | None, str | None]] = [("", "the unit", gang.required, gang.preferred)]
     pairs += [(role.name, f"role {role.name}", role.required, role.preferred) for role in gang.roles]
+    pairs += [("", f"group {rule.name}", rule.required, rule.preferred) for rule in gang.rules]
     return [
         _reason(
             role,

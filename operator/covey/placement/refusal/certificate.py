@@ -21,10 +21,12 @@ def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> boo
     """Whether the refusal is proven: every candidate is bounded, truly so, and no bound allows the minimum.
 
     Returns None when the gang is outside what the check covers: members that are placed already, groups of roles
-    (proximity, spread, roles that do not follow the unit), or a refusal without bounds.
+    (proximity, rules, spread, roles that do not follow the unit), levels inside replicas, or a refusal without bounds.
     """
     gang = with_terms(gang, inventory.terms)
-    beyond = gang.proximity or gang.spread or not all(role.follow_unit for role in gang.roles)
+    nested = any(replica.parts for role in gang.roles for replica in role.replicas)
+    ruled = gang.proximity or gang.rules or gang.spread
+    beyond = ruled or nested or not all(role.follow_unit for role in gang.roles)
     placed = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
     if beyond or placed or not refusal.certificate or refusal.verdict is not Verdict.INFEASIBLE:
         return None

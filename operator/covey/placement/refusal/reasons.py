@@ -16,7 +16,7 @@ from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict
+from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict, where
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
 from covey.placement.refusal.bounds import bounds
 from covey.placement.refusal.exclusions import exclusions
@@ -247,8 +247,10 @@ class _Case:
         return f"{self._level(path)} {where(path)}"
 
     def _unruled(self) -> bool:
-        """Whether room is all that matters: no rule binds replicas to each other."""
+        """Whether room is all that matters: no rule binds replicas to each other, no level stands inside them."""
         problem, spread = self._solution.problem, self._gang.spread
+        if any(kind.parts for kind in problem.structure.classes):
+            return False
         return not problem.structure.groups and not problem.wide and (spread is None or not spread.required)
 
     def _settles(self, role: int, scope: DomainNode, lack: Shortage, only: DomainNode | None = None) -> bool:
@@ -439,13 +441,8 @@ class _Case:
         return exclusions(gang, self._inventory, shapes, levels, self._forbidden)
 
 
-def where(path: Path) -> str:
-    """A domain as people write it: its values from broad to narrow."""
-    return "/".join(value or "-" for value in path)
-
-
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 
-__all__ = ["explain", "where"]
+__all__ = ["explain"]

@@ -39,12 +39,16 @@ _POINTS: Final = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A replica to be placed: its missing pods by stream, each named by its key, by ascending index."""
+    """A replica to be placed: its missing pods by stream, each named by its key, by ascending index.
+
+    Pods under a level of their own are in ``parts``.
+    """
 
     role: int
     replica: int
     kind: int
     pods: tuple[tuple[str, ...], ...]
+    parts: tuple[Item, ...] = ()
 
 
 class Layout:
@@ -170,7 +174,7 @@ class Layout:
                     self._down(child, (0,) * len(below), 0, {d: [] for d in below}, fixed, nodes)
 
     def _open(self, hands: dict[int, list[Any]], fixed: Collection[Item], below: Vector) -> dict[int, list[Any]]:
-        """Take replicas apart into pods where their class is no longer counted as a whole."""
+        """Take replicas apart into pods and parts where their class is no longer counted as a whole."""
         streams = len(self.engine.structure.streams)
         opened: dict[int, list[Any]] = {dimension: [] for dimension in below}
         whole = [item for dimension, held in hands.items() if dimension not in opened for item in held]
@@ -178,9 +182,11 @@ class Layout:
             for stream, pods in enumerate(item.pods):
                 if pods:
                     opened[stream].extend(pods)
+            for part in item.parts:
+                opened[streams + part.kind].append(part)
         for dimension, held in hands.items():
             if dimension in opened:
-                opened[dimension] = held if dimension >= streams else opened[dimension] + held
+                opened[dimension] = opened[dimension] + held
         return opened
 
     def _below(self, domain: DomainNode, vector: Vector) -> Vector:

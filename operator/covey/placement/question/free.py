@@ -1,0 +1,143 @@
+"""Which replicas are a minimum that leaves it open: the choices, one after another, as far as they are few.
+
+Replicas that are alike, or numbered, have an order: bound ones, then the lowest. Of others any ``minimum`` will do, so
+one choice that does not fit proves nothing about the next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, islice, product
+from typing import Final
+
+from covey.placement.model import Gang, Part, Plan, Refusal, ReplicaRequest, RoleRequest, Shape, Verdict
+from covey.placement.question.demands import Demand
+from covey.placement.question.readiness import guessed_refusal
+
+#: Choices that are tried one after another; each costs a plan.
+CHOICES: Final = 16
+#: Rules over several replicas that the exact method takes: each doubles its tables.
+RULES: Final = 4
+#: Kinds of replicas up to which surplus under rules is looked at as a whole.
+KINDS: Final = 8
+
+
+def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | Refusal:
+    """The plan of the first choice that has one: of those alike the one that keeps the most preferences.
+
+    Without one the first refusal; *Unknown* where another choice than those tried may have a plan.
+
+    Args:
+        gang: the gang.
+        ask: plans a choice; told whether a refusal's reasons will be read.
+    """
+    tried = 0
+    first: Refusal | None = None
+    best: Plan | None = None
+    for choice in islice(_choices(gang), CHOICES):
+        tried += 1
+        answer = ask(choice, first is None and best is None)
+        if isinstance(answer, Plan):
+            if best is None or _kept(answer) > _kept(best):
+                best = answer
+            if _kept(best) == len(best.preferred):
+                return best
+        elif first is None or answer.verdict is Verdict.UNKNOWN:
+            first = answer
+    if best is not None:
+        return best
+    assert first is not None, "there is always one choice"
+    open_ = next(islice(_choices(gang), tried, None), None) is not None
+    names = [*gang.guessed, *(role.name for role in gang.roles if role.free and open_)]
+    return guessed_refusal(first, names) if names and first.verdict is Verdict.INFEASIBLE else first
+
+
+def _kept(plan: Plan) -> int:
+    return sum(each.achieved for each in plan.preferred)
+
+
+def _choices(gang: Gang) -> Iterator[Gang]:
+    """The gang with each choice of the replicas that come first."""
+    options = [list(islice(_firsts(role), CHOICES + 1)) for role in gang.roles]
+    for firsts in product(*options):
+        pairs = zip(gang.roles, firsts, strict=True)
+        roles = tuple(role if first is None else replace(role, first=first) for role, first in pairs)
+        yield gang if all(first is None for first in firsts) else replace(gang, roles=roles)
+
+
+def _firsts(role: RoleRequest) -> Iterator[frozenset[int] | None]:
+    touched = sum(any(pod.node is not None for pod in replica.pods) for replica in role.replicas)
+    untouched = [r.replica for r in role.replicas if all(pod.node is None for pod in r.pods)]
+    wanted = role.minimum - touched
+    if not role.free or wanted <= 0 or wanted >= len(untouched):
+        yield None
+        return
+    looks = {replica.replica: look(replica) for replica in role.replicas}
+    seen: set[frozenset[tuple[object, int]]] = set()
+    for numbers in combinations(untouched, wanted):
+        alike = frozenset(Counter(looks[number] for number in numbers).items())
+        if alike not in seen:
+            seen.add(alike)
+            yield frozenset(numbers)
+
+
+def look(replica: ReplicaRequest) -> object:
+    """The same for replicas that ask for the same."""
+    shapes = {pod.key: pod.shape for pod in replica.pods}
+
+    def inside(parts: Sequence[Part]) -> frozenset[tuple[object, int]]:
+        found = ((part.required, pods(part.pods), inside(part.parts)) for part in parts)
+        return frozenset(Counter(found).items())
+
+    def pods(keys: Iterable[str]) -> frozenset[tuple[Shape, int]]:
+        return frozenset(Counter(shapes[key] for key in keys).items())
+
+    return pods(shapes), inside(replica.parts)
+
+
+def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
+    """How many rules these demands are under that cost tables: over several, or with pods that are placed."""
+    found = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
+    placed = {(role.name, r.replica) for role in gang.roles for r in role.replicas if any(pod.node for pod in r.pods)}
+    return sum(
+        len(found.intersection(rule.members)) > 1
+        or (
+            not found.isdisjoint(rule.members)
+            and (not placed.isdisjoint(rule.members) or any(pod.node for pod in rule.beside))
+        )
+        for rule in gang.rules
+    )
+
+
+def too_many(gang: Gang, demands: Sequence[Demand]) -> bool:
+    """Rules tell so many kinds of replicas apart that surplus is better placed one after another."""
+    rules: dict[tuple[str, int], list[int]] = {}
+    for number, rule in enumerate(gang.rules):
+        for member in rule.members:
+            rules.setdefault(member, []).append(number)
+    if not rules:
+        return False
+    kinds = {
+        (
+            gang.roles[d.role].required,
+            tuple(rules.get((gang.roles[d.role].name, d.replica.replica), ())),
+            look(d.replica),
+        )
+        for d in demands
+    }
+    return ruled(gang, demands) > RULES or len(kinds) > KINDS
+
+
+def unruled(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:
+    """The demands that are under no rule over several replicas."""
+    members = {member for rule in gang.rules for member in rule.members}
+    return [d for d in demands if (gang.roles[d.role].name, d.replica.replica) not in members]
+
+
+def levels_inside(parts: Sequence[Part]) -> Iterator[tuple[str, int]]:
+    """What tells parts of replicas apart: each is counted like a kind of replica."""
+    for part in parts:
+        yield part.required, len(part.pods)
+        yield from levels_inside(part.parts)

@@ -1,0 +1,201 @@
+"""Trees that somebody else wrote, as the scheduler process sees them: roles, the barrier, levels of pins, status."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from covey.admission import gangs
+from covey.admission.gangs import Surroundings, build_gang
+from covey.admission.levels import astray
+from covey.admission.status import Decision, placed, statuses
+from covey.admission.tree import Unit
+from covey.api import core
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import shape_of
+from covey.placement.model import Gang, Level, Plan, Refusal, Topology
+from covey.placement.planner import plan_minimum, plan_surplus
+from covey.scheduler.barrier import Call, releasable
+from scheduler_builders import GATE, group, node, pod, root_key, unit
+
+TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
+PATHS = {f"{rack}{number}": ("b", rack) for rack in "xyz" for number in range(4)}
+
+
+def requires(level: str) -> dict[str, Any]:
+    return {"topology": [{"level": level, "mode": "Required"}]}
+
+
+def prefers(level: str) -> dict[str, Any]:
+    return {"topology": [{"level": level, "mode": "Preferred"}]}
+
+
+def gated(
+    leaf: str, *numbers: int, places: Mapping[int, str] | None = None, pins: Mapping[int, str] | None = None
+) -> list[core.Pod]:
+    """Pods of a leaf; some are bound (``places``) or pinned."""
+    found = []
+    for number in numbers:
+        place, pin = (places or {}).get(number), (pins or {}).get(number)
+        gates = () if place or pin else (GATE,)
+        found.append(pod(f"{leaf}-{number}", group=leaf, gates=gates, node=place, pin=pin, gpus=8))
+    return found
+
+
+def gang_of(found: Unit) -> Gang:
+    return build_gang(found, TOPOLOGY, shape_of, Surroundings())
+
+
+def inventory(*pods: core.Pod) -> Inventory:
+    """Nodes of one pod each in racks x, y and z, and what is bound there."""
+    made = Inventory([TOPOLOGY])
+    for name, (block, rack) in PATHS.items():
+        made.set_node(node(name, labels={"block": block, "rack": rack}))
+    for each in pods:
+        if each.spec.node_name:
+            made.hold(each.metadata.uid, each.spec.node_name, shape_of(each), each.metadata)
+    return made
+
+
+def calls(*pods: core.Pod) -> dict[str, Call]:
+    """Bind calls of pinned pods."""
+    made = {}
+    for each in pods:
+        pin = core.pinned_node(each)
+        assert pin is not None
+        meta = each.metadata
+        made[meta.uid] = Call(meta.uid, meta.namespace, meta.name, pin, root_key("root"), 1, 0.0)
+    return made
+
+
+def role(**state: Any) -> tuple[core.Group, list[core.Group]]:
+    """A root, a group that requires one rack, and under it two leaves of two pods."""
+    root = group("root", composite=True, minimum=1)
+    inner = group(
+        "decode", composite=True, parent="root", minimum=state.pop("minimum", 2), constraints=requires("rack")
+    )
+    return root, [inner, *(group(name, parent="decode", minimum=2) for name in ("d0", "d1"))]
+
+
+def test_the_level_of_an_inner_group_is_asked_for() -> None:
+    root, groups = role()
+    [rule] = gang_of(unit(root, groups, [*gated("d0", 0, 1), *gated("d1", 0, 1)])).rules
+    assert (rule.name, rule.required, rule.members) == ("decode", "rack", (("decode", 0), ("decode", 1)))
+
+
+def test_pins_across_two_racks_are_found_for_an_inner_group() -> None:
+    root, groups = role()
+    pods = [*gated("d0", 0, 1, places={0: "x0", 1: "x1"}), *gated("d1", 0, 1, pins={0: "x2", 1: "y0"})]
+    gang = gang_of(unit(root, groups, pods))
+    found = astray(gang, TOPOLOGY, PATHS.__getitem__, {"uid-d0-0", "uid-d0-1"}.__contains__)
+    assert found is not None
+    assert found.pods == ("uid-d1-1",)
+    assert found.why == "group decode requires one rack, but has places in b/x and b/y"
+
+
+def test_surplus_pods_of_a_leaf_wait_for_its_minimum_at_the_barrier() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [group("d0", parent="root", minimum=2, constraints=requires("rack"))]
+    pods = gated("d0", 0, 1, 2, pins={0: "x0", 1: "x1", 2: "x2"})
+    found = unit(root, groups, pods)
+    assert releasable(found, calls(pods[2])) == []
+    assert releasable(found, calls(pods[0], pods[2])) == []
+    assert releasable(found, calls(*pods)) == pods
+    bound = unit(root, groups, [*gated("d0", 0, 1, places={0: "x0", 1: "x1"}), pods[2]])
+    assert releasable(bound, calls(pods[2])) == [pods[2]]
+
+
+def test_surplus_of_a_surplus_group_waits_for_that_group() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [group(name, parent="root", minimum=2, constraints=requires("rack")) for name in ("a", "b")]
+    done = gated("a", 0, 1, places={0: "x0", 1: "x1"})
+    further = gated("b", 0, 1, 2, pins={0: "y0", 1: "y1", 2: "y2"})
+    found = unit(root, groups, [*done, *further])
+    assert releasable(found, calls(further[2], further[0])) == []
+    assert releasable(found, calls(*further)) == further
+
+
+def test_some_of_alike_groups_are_enough_and_bound_ones_come_first() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [group(name, parent="root", minimum=2) for name in ("a", "b")]
+    waiting = unit(root, groups, [*gated("a", 0, 1), *gated("b", 0, 1, places={0: "x0", 1: "x1"})])
+    assert waiting.minimum_met(placed)
+    gang = gang_of(waiting)
+    assert not gangs.wants_minimum(gang)
+    assert gangs.wants_surplus(gang)
+    plan = plan_surplus(gang, inventory(*waiting.pods()))
+    assert {each.pod for each in plan.assignments} == {"uid-a-0", "uid-a-1"}
+
+
+def test_missing_groups_and_pods_are_counted_and_no_error() -> None:
+    root = group("root", composite=True, minimum=2)
+    groups = [
+        group("a", parent="root", minimum=2),
+        group("b", parent="root", minimum=1),
+        group("c", parent="root", minimum=2),
+    ]
+    found = unit(root, groups, [*gated("a", 0, 1), *gated("b", 0), *gated("c", 0)])
+    assert gangs.missing(found, gang_of(found)) is None, "two of the three groups are there"
+    short = unit(root, groups, [*gated("a", 0, 1), *gated("c", 0)])
+    assert "root" in (gangs.missing(short, gang_of(short)) or "")
+    fewer = unit(root, groups[:1], gated("a", 0, 1))
+    assert gangs.missing(fewer, gang_of(fewer)) == "1 of the unit's groups do not exist yet"
+
+
+def test_every_group_of_a_deep_tree_has_a_status() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [
+        group("role", composite=True, parent="root", minimum=1),
+        group("pair", composite=True, parent="role", minimum=2, constraints=requires("block")),
+        group("left", parent="pair", minimum=2, constraints=requires("rack")),
+        group("right", parent="pair", minimum=1),
+    ]
+    pods = [*gated("left", 0, 1, 2, places={0: "x0", 1: "x1"}), *gated("right", 0, places={0: "y0"})]
+    found = {
+        each.metadata.name: status
+        for each, status in statuses(unit(root, groups, pods), Decision(topology=TOPOLOGY), PATHS.__getitem__, "now")
+    }
+    counts = {name: (status["admitted"], status["scheduled"]) for name, status in found.items()}
+    assert counts == {"root": (1, 1), "role": (1, 1), "pair": (2, 2), "left": (2, 2), "right": (1, 1)}
+    assert all(status["conditions"][0]["status"] == "True" for status in found.values())
+    assert [each["level"] for each in found["pair"]["placement"]] == ["block"]
+    assert [each["level"] for each in found["left"]["placement"]] == ["block", "rack"]
+
+
+def test_members_apart_hold_the_rest_and_the_root_says_which_group_and_where() -> None:
+    root, groups = role(minimum=1)
+    pods = [*gated("d0", 0, 1, places={0: "x0", 1: "y0"}), *gated("d1", 0, 1)]
+    found = unit(root, groups, pods)
+    assert plan_surplus(gang_of(found), inventory(*pods)).assignments == ()
+    [(_, status), *_] = statuses(found, Decision(topology=TOPOLOGY), PATHS.__getitem__, "now")
+    message = status["conditions"][0]["message"]
+    assert "group decode requires one rack, but has members in b/x and b/y: nothing more is placed under it" in message
+    needed = gang_of(unit(*role(), pods))
+    refused = plan_minimum(needed, inventory(*pods))
+    assert isinstance(refused, Refusal)
+    assert "group decode requires one rack, but has members in b/x and b/y" in refused.message
+
+
+def test_a_wish_inside_what_comes_whole_is_named() -> None:
+    root = group("root", composite=True, minimum=1)
+    groups = [group("role", composite=True, parent="root", minimum=1)]
+    for pair in ("p", "q"):
+        groups.append(group(pair, composite=True, parent="role", minimum=2))
+        groups += [group(f"{pair}{half}", parent=pair, minimum=1, constraints=prefers("rack")) for half in "ab"]
+    pods = [each for pair in "pq" for half in "ab" for each in gated(f"{pair}{half}", 0)]
+    found = unit(root, groups, pods)
+    assert found.untried == ("pa", "pb", "qa", "qb")
+    assert isinstance(plan_minimum(gang_of(found), inventory()), Plan)
+
+
+def test_a_tree_that_no_level_names_is_a_tree_of_the_operator_s_shape() -> None:
+    """What is numbered by the operator's labels keeps its numbers, and which come first is theirs to say."""
+    root = group("root", composite=True, minimum=1)
+    groups = [group("decode", composite=True, parent="root", minimum=1)]
+    groups += [
+        group(f"d{number}", parent="decode", minimum=size, labels={"covey.dev/replica": str(number)})
+        for number, size in ((7, 1), (2, 2))
+    ]
+    pods = [*gated("d7", 0), *gated("d2", 0, 1)]
+    [decode] = gang_of(unit(root, groups, pods)).roles
+    assert ([replica.replica for replica in decode.replicas], decode.free) == ([2, 7], False)
