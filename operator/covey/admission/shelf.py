@@ -119,6 +119,11 @@ class Shelf:
         self.entries.pop(root, None)
         self.unplaced.pop(root, None)
 
+    @property
+    def quiet(self) -> bool:
+        """No refused unit waits for room."""
+        return not self._asleep
+
     def sleeping(self) -> list[Alike]:
         """The questions that wait for room."""
         return [alike for alike in self._asleep.values() if alike.lead is None]

@@ -7,7 +7,7 @@ closed domains and the other pods of the gang are left out, so the true number i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,9 +40,16 @@ class Slots:
         self._offset = 0
         self._trees: dict[str, DomainTree] = {}
 
-    def changed(self, node: str) -> None:
-        """Something about a node has changed: what it has free, its labels, that it is there at all."""
-        self._changes.append(node)
+    def changed(self, nodes: Iterable[str]) -> None:
+        """Something about nodes has changed: what is free, their labels, that they are there at all."""
+        self._changes.extend(nodes)
+
+    def clear(self) -> None:
+        """Nobody waits: count nothing any more."""
+        self._counted.clear()
+        self._offset += len(self._changes)
+        self._changes.clear()
+        self._trees = {}
 
     def prepare(self, shape: Shape, inventory: Inventory) -> Iterator[None]:
         """Count a shape for the first time, with pauses."""

@@ -110,6 +110,8 @@ class Admission:
         #: Questions whose answer has changed since their units were told.
         self._retold: list[Alike] = []
         self._wake = asyncio.Event()
+        #: Every unit has been looked at.
+        self.settled = asyncio.Event()
         self._leads = False
         self._breath = Breath()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
@@ -137,6 +139,7 @@ class Admission:
                 await asyncio.sleep(GATHER)
                 self._wake.clear()
                 await self._pass()
+                self.settled.set()
         finally:
             retelling.cancel()
             self._leads = False
@@ -180,12 +183,14 @@ class Admission:
             await self._take_in()
             root = self._shelf.next(asyncio.get_running_loop().time())
             if root is None:
-                self._aside.clear()
-                return
+                break
             attempts[root] = attempts.get(root, 0) + 1
             with self._alone(root):
                 await self._plan(root, last=attempts[root] >= ATTEMPTS)
             await self._breath.take()
+        self._aside.clear()
+        if self._shelf.quiet:
+            self._slots.clear()
 
     async def _take_in(self) -> None:
         """Everything that has happened until now."""
@@ -204,13 +209,12 @@ class Admission:
                     if alike.answer.closed or alike.ask.key is None:
                         self._rouse(alike)
             rooms, self._rooms = self._rooms, set()
+            self._slots.changed(self._cache.capacity.touched())
             if rooms:
                 await self._help(rooms)
 
     async def _help(self, rooms: Collection[str]) -> None:
         """Wake refused units that a changed node can help."""
-        for node in self._cache.capacity.touched():
-            self._slots.changed(node)
         for alike in self._shelf.sleeping():
             inventory = self._cache.capacity.planned
             nodes = (inventory.nodes.get(name) for name in rooms)
@@ -413,6 +417,7 @@ class Admission:
         else:
             self._sleep(root, refused, ask, closed)
             self._alarm(root, refused)
+        metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
         self._refused(refused, before)
         # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
         # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
@@ -422,15 +427,12 @@ class Admission:
 
     def _refused(self, entry: Entry, before: Decision) -> None:
         decision, root = entry.decision, entry.unit.key
-        metrics.GANG_REFUSALS.labels(decision.reason).inc()
         if before.reason != decision.reason:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
-            self._commits.tell(entry.unit, "Warning", decision.reason or "", decision.message)
 
     async def _count(self, ask: Ask) -> None:
         """Count the room for what a unit waits for, in steps, so that the answer is at hand when a node changes."""
-        for node in self._cache.capacity.touched():
-            self._slots.changed(node)
+        self._slots.changed(self._cache.capacity.touched())
         for shape in ask.shapes():
             for _ in self._slots.prepare(shape, self._cache.capacity.planned):
                 await self._breath.take()

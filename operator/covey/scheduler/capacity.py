@@ -42,7 +42,7 @@ class Capacity:
         #: What the planner sees. While it plans (``planning``) nobody else looks at it.
         self.planned = Inventory()
         self._queued: list[tuple[_Change, Collection[str]]] | None = None
-        self._touched: set[str] = set()
+        self._touched: set[str] | None = None
         self._held: dict[str, tuple[str, Shape, core.Meta]] = {}
         #: Of every pod that was taken over: its spec and shape, once somebody has asked for them.
         self._shapes: dict[str, tuple[core.PodSpec, Shape] | None] = {}
@@ -170,9 +170,9 @@ class Capacity:
                 self._plan(change, nodes)
 
     def touched(self) -> Collection[str]:
-        """The nodes whose state has changed in ``planned`` since this was last asked."""
+        """The nodes whose state has changed in ``planned`` since this was last asked; noted from the first time on."""
         found, self._touched = self._touched, set()
-        return found
+        return found or ()
 
     def _hold(self, uid: str, node: str, pod: core.Pod) -> str | None:
         shape = self.shape(pod)
@@ -218,7 +218,8 @@ class Capacity:
     def _plan(self, change: _Change, nodes: Collection[str]) -> None:
         if self._queued is None:
             change(self.planned)
-            self._touched.update(nodes)
+            if self._touched is not None:
+                self._touched.update(nodes)
         else:
             self._queued.append((change, nodes))
 

@@ -64,12 +64,6 @@ class Commits:
         for task in self.tasks:
             task.cancel()
 
-    def tell(self, unit: Unit, kind: str, reason: str, note: str) -> None:
-        """Record an Event on a unit's root."""
-        meta = unit.root.metadata
-        regarding = ObjectRef(unit.root.api_version, unit.root.kind, meta.name, meta.namespace, meta.uid)
-        self._recorder.event(regarding, "Normal" if kind == "Normal" else "Warning", reason, note, "Admit")
-
     async def _commit(self, root: Key, placements: Sequence[Placement], want: Want) -> None:
         started = time.perf_counter()
         committed = await self._committer.commit(placements, rehearse=self._was_denied(root))
@@ -84,9 +78,6 @@ class Commits:
             seconds=round(time.perf_counter() - started, 3),
         )
         if committed.denied:
-            unit = self._cache.index.unit(root)
-            if unit is not None:
-                self.tell(unit, "Warning", REASON_DENIED, committed.denied)
             self._denied(root, committed.denied)
         if done == len(placements):
             self._done(root, want, done)
@@ -103,7 +94,8 @@ class Commits:
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":
-            self.tell(unit, "Normal", "Admitted", f"{pods} pods of the {want.value} have their places")
+            note = f"{pods} pods of the {want.value} have their places"
+            self._recorder.event(reference(unit), "Normal", "Admitted", note, "Admit")
 
     def _was_denied(self, root: Key) -> bool:
         """The unit's last pins were denied, by what is remembered or, after a restart, by its status."""
@@ -118,3 +110,9 @@ class Commits:
         task = asyncio.get_running_loop().create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+def reference(unit: Unit) -> ObjectRef:
+    """A unit's root, as Events speak of it."""
+    meta = unit.root.metadata
+    return ObjectRef(unit.root.api_version, unit.root.kind, meta.name, meta.namespace, meta.uid)

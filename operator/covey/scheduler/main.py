@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
+from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube.client import Client
@@ -37,6 +38,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
+from covey.scheduler.commits import reference
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.lives import Lives
@@ -231,20 +233,25 @@ class _Leader:
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
         )
-        self._statuses = StatusWriter(cache, client, self._admission.decision, lives, leads=leads)
+        self._statuses = StatusWriter(
+            cache, client, self._admission.decision, lives, leads=leads, announce=self._announce
+        )
         self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
 
     async def run(self) -> None:
         """Decide for ever."""
         parts: tuple[Coroutine[None, None, None], ...] = (
             self._admission.run(),
-            self._statuses.run(),
+            self._statuses.run(self._admission.settled.wait),
             self._releases.run(),
             self._recorder.run(),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(part)
+
+    def _announce(self, unit: Unit, decision: Decision) -> None:
+        self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)

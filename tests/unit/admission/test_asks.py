@@ -52,7 +52,7 @@ def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
     nodes = sorted(inventory.nodes)
     for name in (nodes[number % len(nodes)], nodes[(number + 1) % len(nodes)]):
         inventory.release(f"held/{name}")
-        slots.changed(name)
+        slots.changed([name])
         if not isinstance(plan_minimum(gang, inventory), Refusal):
             assert ask.helped(inventory.nodes[name], inventory, slots)
             return
@@ -78,7 +78,7 @@ def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, S
     nodes = sorted(inventory.nodes)
     name = nodes[number % len(nodes)]
     inventory.release(f"held/{name}")
-    slots.changed(name)
+    slots.changed([name])
     if plan_surplus(gang, inventory).assignments:
         assert ask.helped(inventory.nodes[name], inventory, slots)
 
@@ -96,7 +96,7 @@ def test_counts_that_are_kept_up_are_those_that_are_made_anew(
         elif name not in inventory.nodes:
             inventory.set_node(make_node(name, labels={"zone": "z", "block": "b2", "rack": "r9"}))
         inventory.hold(f"held/{name}", name, make_shape(gpus))
-        slots.changed(name)
+        slots.changed([name])
         for path in ((), ("z",), ("z", "b1"), ("z", "b1", "r2"), ("z", "b2", "r9")):
             domain = inventory.trees["dc"].by_path.get(path)
             anew = sum(room_for(state, shape) for state in domain.nodes.values()) if domain else 0
@@ -116,7 +116,7 @@ def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:
     ask, slots = ask_for_minimum(gang, inventory), Slots()
     for name in ("b1-r1-n1", "b1-r2-n0"):
         inventory.release(f"held/{name}")
-        slots.changed(name)
+        slots.changed([name])
     assert not ask.helped(inventory.nodes["b1-r1-n1"], inventory, slots)
     assert ask.helped(inventory.nodes["b1-r2-n0"], inventory, slots)
 
