@@ -87,6 +87,7 @@ class Admission:
         *,
         decided: Callable[[Key], None],
         parking: Parking | None = None,
+        breath: Breath | None = None,
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -113,7 +114,7 @@ class Admission:
         #: Every unit has been looked at.
         self.settled = asyncio.Event()
         self._leads = False
-        self._breath = Breath()
+        self._breath = breath or Breath()
         self._timers: dict[Key, asyncio.TimerHandle] = {}
         cache.subscribe(
             Listener(unit=self.mark, status=self._written, room=self._room, node=self._node, world=self._everything)
@@ -234,11 +235,10 @@ class Admission:
         while True:
             await asyncio.sleep(RETELL)
             retold, self._retold = self._retold, []
-            breath = Breath()
             for alike in {id(each): each for each in retold}.values():
                 for root in list(alike.members):
                     self._decided(root)
-                    await breath.take()
+                    await self._breath.take()
 
     @contextmanager
     def _alone(self, root: Key) -> Iterator[None]:
@@ -324,7 +324,7 @@ class Admission:
             self._waiting.put(root, reason, entries.waiting_since(entry.unit.root))
         else:
             self._waiting.drop(root)
-        if before != self._shelf.decision(root):
+        if _news(before, self._shelf.decision(root)):
             self._decided(root)
 
     def _alarm(self, root: Key, entry: Entry) -> None:
@@ -478,6 +478,11 @@ class Admission:
             self._committer.assume([placement])
             held.append(placement)
         return held
+
+
+def _news(before: Decision, after: Decision) -> bool:
+    """Something is said of a unit now that was not; that its topology is known by now is no news."""
+    return before != after and (before.topology is not None or replace(before, topology=after.topology) != after)
 
 
 def _asked(entry: Entry) -> Gang:

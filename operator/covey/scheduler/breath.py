@@ -1,4 +1,7 @@
-"""Long work on the event loop, in pieces: everybody else gets a turn every few milliseconds."""
+"""Long work on the event loop, in pieces: everybody else gets a turn every few milliseconds.
+
+Those who share one breath work by turns: in one round of the loop one of them works, however many there are.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ BREATH: Final = 0.004
 
 
 class Breath:
-    """One worker's breath.
+    """What its sharers have left of the present turn.
 
     Args:
         clock: monotonic seconds.
@@ -21,6 +24,7 @@ class Breath:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._begun = clock()
+        self._next = asyncio.Lock()
 
     def begin(self) -> None:
         """Others have just had their turn."""
@@ -29,5 +33,6 @@ class Breath:
     async def take(self) -> None:
         """Let others have their turn, if it is time."""
         if self._clock() - self._begun > BREATH:
-            await asyncio.sleep(0)
-            self._begun = self._clock()
+            async with self._next:
+                await asyncio.sleep(0)
+                self._begun = self._clock()

@@ -36,6 +36,7 @@ from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
+from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
@@ -222,7 +223,7 @@ class _Leader:
     ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
-        lives = Lives()
+        lives, breath = Lives(), Breath()
         self._admission = Admission(
             cache,
             Committer(cache, writer),
@@ -232,18 +233,21 @@ class _Leader:
             self._recorder,
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
+            breath=breath,
         )
         self._statuses = StatusWriter(
-            cache, client, self._admission.decision, lives, leads=leads, announce=self._announce
+            *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
         )
-        self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
+        self._releases = Releases(
+            *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
+        )
 
     async def run(self) -> None:
         """Decide for ever."""
         parts: tuple[Coroutine[None, None, None], ...] = (
             self._admission.run(),
             self._statuses.run(self._admission.settled.wait),
-            self._releases.run(),
+            self._releases.run(self._admission.settled.wait),
             self._recorder.run(),
         )
         async with asyncio.TaskGroup() as tasks:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from covey.admission import overdue, podstate
@@ -55,6 +55,7 @@ class Releases:
         arrived: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        breath: Breath | None = None,
     ) -> None:
         self._cache = cache
         self._writer = writer
@@ -70,18 +71,23 @@ class Releases:
         #: UID → the mark of another replica's barrier as last seen, and since when.
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
-        self._breath = Breath()
+        self._breath = breath or Breath()
         cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod))
 
-    async def run(self) -> None:
-        """Watch for ever. Pins that are there already are judged by their gang's admission time."""
+    async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Watch for ever. Pins that are there already are judged by their gang's admission time.
+
+        ``decided`` returns when every unit has been looked at for the first time: that comes before.
+        """
+        if decided is not None:
+            await decided()
         self._running = True
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._queue, self._work, WORKERS))
             await self._look_at_all()
 
     async def _look_at_all(self) -> None:
-        now, breath = self._clock(), Breath()
+        now = self._clock()
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
@@ -91,12 +97,12 @@ class Releases:
                 if admitted is not None:
                     self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
-            await breath.take()
+            await self._breath.take()
         for node in list(self._cache.capacity.reserved):
             self._queue.add(("node", node))
         for pod in list(self._cache.index.pods()):
             self._suspect(pod)
-            await breath.take()
+            await self._breath.take()
 
     def _unit(self, root: Key) -> None:
         if self._running:

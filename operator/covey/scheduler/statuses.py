@@ -79,6 +79,7 @@ class StatusWriter:
         *,
         leads: Callable[[], bool] = lambda: True,
         announce: Callable[[Unit, Decision], None] = lambda _unit, _decision: None,
+        breath: Breath | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -89,7 +90,7 @@ class StatusWriter:
         self._announce = announce
         self._bucket = Bucket(RATE, clock=clock, sleep=sleep)
         self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock)
-        self._breath = Breath()
+        self._breath = breath or Breath()
         self._sleep = sleep
         self._client = client
         self._decision = decision
@@ -112,12 +113,12 @@ class StatusWriter:
     async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
         """Write for ever; ``decided`` returns when every unit has been looked at for the first time."""
         self._running = True
+        if decided is not None:
+            await decided()
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._queue, self._write, WORKERS))
             group.create_task(run_workers(self._details, self._write_details, 1))
             group.create_task(self._pacer.run())
-            if decided is not None:
-                await decided()
             # Nearly all of them say already what they shall: that is found out when there is time.
             for number, root in enumerate(self._cache.index.roots()):
                 self._queue.add(root)
