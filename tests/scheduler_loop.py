@@ -47,13 +47,15 @@ class Writer:
 class Loop:
     """Admission over a cache."""
 
-    def __init__(self, made: Cache, decided: Callable[[Key], None] = lambda _root: None) -> None:
+    def __init__(
+        self, made: Cache, decided: Callable[[Key], None] = lambda _root: None, *, reserve_after: float = 300.0
+    ) -> None:
         self.cache = made
         self.writer = Writer()
         writer: Any = self.writer
-        queueing = Queueing(made, Topologies(made), reserve_after=300.0)
+        queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        reservations = Reservations(made, reserve_after=300.0)
+        reservations = Reservations(made, reserve_after=reserve_after)
         committer = Committer(made, writer)
         self.now = 0.0
         parking = Parking(lambda: self.now)

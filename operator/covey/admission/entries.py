@@ -107,11 +107,6 @@ def refusal(entry: Entry, refused: Refusal) -> Entry:
     return replace(entry, decision=decision, refused=True)
 
 
-def best_domain(refused: Refusal) -> Path:
-    """The domain that a refused gang is nearest to fitting into; empty where no domain is better than all nodes."""
-    return next((reason.best_domain for reason in refused.reasons if reason.best_domain), ())
-
-
 def waiting_since(root: core.Group) -> float | None:
     """Since when a unit has not been admitted, seconds since the epoch, as its status tells."""
     found = core.condition(root.status.conditions, ADMITTED)

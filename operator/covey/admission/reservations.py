@@ -9,10 +9,11 @@ lost.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from covey.admission.order import Queue
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
@@ -77,4 +78,21 @@ class Reservations(Generic[N]):
                 yield other
 
 
-__all__ = ["Kept", "Reservations"]
+def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus: bool) -> tuple[Gang, list[Path]]:
+    """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+
+    What is kept in another topology than the gang's own is closed to it node by node.
+    """
+    closed: list[Path] = []
+    nodes: dict[str, str] = {}
+    for each in kept.closed_to(gang, surplus=surplus):
+        if each.topology == gang.topology:
+            closed.append(each.path)
+        else:
+            tree = inventory.trees.get(each.topology)
+            domain = tree.by_path.get(each.path) if tree else None
+            nodes |= dict.fromkeys(domain.nodes if domain else (), f"kept for {each.gang.name}")
+    return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
+
+
+__all__ = ["Kept", "Reservations", "confine"]

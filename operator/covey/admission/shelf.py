@@ -119,6 +119,18 @@ class Shelf:
         self.entries.pop(root, None)
         self.unplaced.pop(root, None)
 
+    def leads(self, root: Key) -> Alike | None:
+        """The question that a refused unit asks, if it is the first of those that ask it."""
+        alike = self._asleep.get(self._of.get(root))
+        first = alike.members.first() if alike is not None else None
+        return alike if first is not None and first[1] == root else None
+
+    def amend(self, root: Key, entry: Entry) -> None:
+        """Something that a sleeping unit keeps has changed; it sleeps on."""
+        self.entries[root] = entry
+        if root in self.unplaced:
+            self.unplaced[root] = entry
+
     @property
     def quiet(self) -> bool:
         """No refused unit waits for room."""

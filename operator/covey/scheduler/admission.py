@@ -357,6 +357,7 @@ class Admission:
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
         if answer is None:
             if want is Want.MINIMUM and self._take_over(root, entry, asked, closed):
+                await self._reserve(root, asked, closed)
                 return
             answer = await self._ask(asked, want, closed)
         if answer.verdict is not Verdict.UNKNOWN:
@@ -408,7 +409,6 @@ class Admission:
 
     async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: Sequence[Path]) -> None:
         refused = entries.refusal(entry, answer)
-        refused = self._reservations.consider(refused, answer)
         before = self._shelf.decision(root)
         ask = ask_for_minimum(asked, self._cache.capacity.planned)
         await self._count(ask)
@@ -419,11 +419,27 @@ class Admission:
             self._alarm(root, refused)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
         self._refused(refused, before)
+        await self._reserve(root, asked, closed)
         # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
         # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
         stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
         if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._commits.give_up(stuck)
+
+    async def _reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
+        """Keep a domain for a unit that has waited too long; of those that ask the same for the first alone."""
+        entry = self._shelf.entries[root]
+        if self._shelf.leads(root) is None or not self._reservations.due(entry):
+            return
+        ask = ask_for_minimum(asked, self._cache.capacity.planned)
+        found = await self._reservations.choose(entry, ask, closed, self._breath.take)
+        if self._shelf.entries.get(root) is not entry or found == entry.decision.reservation:
+            return
+        before = self._shelf.decision(root)
+        amended = replace(entry, decision=replace(entry.decision, reservation=found))
+        self._shelf.amend(root, amended)
+        self._entered(root, amended, before)
+        self._alarm(root, amended)
 
     def _refused(self, entry: Entry, before: Decision) -> None:
         decision, root = entry.decision, entry.unit.key

@@ -11,8 +11,9 @@ together with the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,6 +25,14 @@ from covey.placement.model import Path, Shape, Topology
 from covey.scheduler.resized import counted_spec
 
 _Change = Callable[[Inventory], None]
+
+
+class Keep(NamedTuple):
+    """A resource that a gang waits for: ordinary pods that ask for it stay away unless their priority is higher."""
+
+    resource: str
+    priority: int
+    why: str
 
 
 class Capacity:
@@ -39,6 +48,8 @@ class Capacity:
         #: Node → our unbound pods that have a place there → their shapes: what strangers must leave alone.
         self.reserved: dict[str, dict[str, Shape]] = {}
         self._reserved_at: dict[str, str] = {}
+        #: Node → what is kept there for gangs that wait.
+        self.kept: Mapping[str, Sequence[Keep]] = {}
         #: What the planner sees. While it plans (``planning``) nobody else looks at it.
         self.planned = Inventory()
         self._queued: list[tuple[_Change, Collection[str]]] | None = None
@@ -138,10 +149,15 @@ class Capacity:
         Whether the node suits it otherwise is kube-scheduler's business. What the pods of ``without`` (UIDs) hold there
         counts as free.
         """
-        kept = self.reserved.get(node)
-        if not kept:
+        kept, waited = self.reserved.get(node), self.kept.get(node)
+        if not kept and not waited:
             return None
         shape = shape or self.shape(pod)
+        for keep in waited or ():
+            if (pod.spec.priority or 0) <= keep.priority and dict(shape.requests).get(keep.resource, 0) > 0:
+                return keep.why
+        if not kept:
+            return None
         aside = {pod.metadata.uid, *without}
         free = _plus(self.room.free(node), [held for uid in aside for held in self._held_at(uid, node)])
         for name, amount in shape.requests:

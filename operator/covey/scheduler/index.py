@@ -108,6 +108,10 @@ class Index:
         self._units[root] = unit
         return unit
 
+    def root(self, key: Key) -> core.Group | None:
+        """A group that has no parent."""
+        return self._root(key)
+
     def roots(self) -> list[Key]:
         """The keys of all roots."""
         return [key_of(group) for group in self._groups.values() if _parent(group) is None]

@@ -42,6 +42,7 @@ from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
@@ -155,6 +156,7 @@ class Process:
             topology=topologies.choose,
         )
         waker = Waker(cache, writer)
+        KeptDomains(cache, topologies.choose)
         leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads)
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)

@@ -28,6 +28,8 @@ log = get_logger(__name__)
 #: Seconds that a node is left out after its first failure; doubled at each further one.
 FIRST_EXCLUSION: Final = 60.0
 LONGEST_EXCLUSION: Final = 3600.0
+#: Seconds after which a gang that waits for a domain looks whether another one would serve it sooner.
+RECONSIDER: Final = 60.0
 #: Seconds after which a failure does not make the next exclusion longer any more.
 FORGOTTEN: Final = 2 * LONGEST_EXCLUSION
 
@@ -92,17 +94,12 @@ class Queueing:
 
     def priority(self, root: core.Group) -> int:
         """The unit's priority: as written, else its class's, else the global default, else 0."""
-        if root.spec.priority is not None:
-            return root.spec.priority
-        classes = self._cache.priority_classes.store
-        name = root.spec.priority_class_name
-        if not name:
-            return next((each.value for each in classes.values() if each.global_default), 0)
-        found = classes.get(("", name))
+        found = priority_of(self._cache, root)
+        name = root.spec.priority_class_name or ""
         if found is None and self._unknown.get(key_of(root)) != name:
             self._unknown[key_of(root)] = name
             log.warning("unknown priority class, taken as 0", priority_class=name)
-        return found.value if found else 0
+        return found or 0
 
     def exclude(self, unit: Unit, node: str, reason: str) -> None:
         """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure."""
@@ -127,7 +124,9 @@ class Queueing:
         for each in entry.decision.excluded:
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
-        if entry.refused and entry.decision.reservation is None:
+        if entry.refused and entry.decision.reservation is not None:
+            yield RECONSIDER
+        elif entry.refused:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)
             if since is not None and since + self._reserve_after > now:
@@ -168,3 +167,15 @@ class Queueing:
                 theirs = other.root.metadata.controller if other else None
                 if owner and theirs and owner.uid == theirs.uid:
                     yield root
+
+
+def priority_of(cache: Cache, root: core.Group) -> int | None:
+    """A root's priority: as written, else its class's, else the global default; None when there is no such class."""
+    if root.spec.priority is not None:
+        return root.spec.priority
+    classes = cache.priority_classes.store
+    name = root.spec.priority_class_name
+    if not name:
+        return next((each.value for each in classes.values() if each.global_default), 0)
+    found = classes.get(("", name))
+    return found.value if found else None

@@ -123,7 +123,8 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
         group("big", composite=True, minimum=1, desired=1, priority=1, status=status),
         *tree("big", replicas=2, minimum=2)[1:],
     ]
-    loop = Loop(cache(node("n1", labels=labels()), *big, *late))
+    taken = pod("taken", node="n2", gpus=8)
+    loop = Loop(cache(node("n1", labels=labels()), node("n2", labels=labels()), taken, *big, *late))
     assert await loop.turn() == {}
     assert "reserved for another gang" in loop.admission.decision(root_key("late")).message
     assert isinstance(big[0], core.Group)
