@@ -353,7 +353,7 @@ class Admission:
     async def _plan(self, root: Key, *, last: bool) -> None:
         entry = self._shelf.entries[root]
         want = entry.want
-        asked, closed = self._reservations.confine(self._beside(entry), surplus=want is Want.SURPLUS)
+        asked, closed = self._reservations.confine(self._queueing.beside(entry), surplus=want is Want.SURPLUS)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
         if answer is None:
             if want is Want.MINIMUM and self._take_over(root, entry, asked, closed):
@@ -370,13 +370,6 @@ class Admission:
             self._sleep(root, replace(entry, refused=True), ask, closed)
         else:
             await self._give(root, _Aside(want, _asked(entry), asked, closed, answer), last=last)
-
-    def _beside(self, entry: Entry) -> Gang:
-        """The gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
-        gang, topology = _asked(entry), entry.decision.topology
-        if gang.spread is None or topology is None:
-            return gang
-        return replace(gang, spread=replace(gang.spread, occupied=self._queueing.occupied(entry.unit, topology)))
 
     def _taken_up(self, root: Key, want: Want, asked: Gang, closed: Sequence[Path]) -> Plan | None:
         """The plan that was put aside for a unit, if the question is still the same."""

@@ -16,7 +16,7 @@ from covey.placement.cluster import resources
 from covey.placement.model import Topology
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
-from covey.scheduler.queueing import priority_of
+from covey.scheduler.queueing import root_priority
 
 
 class KeptDomains:
@@ -55,7 +55,7 @@ class KeptDomains:
             except LookupError:
                 continue
             why = f"{reservation.resource} is kept for {root.namespace}/{root.name}, which has waited for long"
-            keep = Keep(reservation.resource, priority_of(self._cache, group) or 0, why)
+            keep = Keep(reservation.resource, root_priority(self._cache, group) or 0, why)
             for node in self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
                 kept.setdefault(node, []).append(keep)
         self._cache.capacity.kept = kept

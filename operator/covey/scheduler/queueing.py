@@ -10,16 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from covey.admission.entries import Entry, Want, excluded_now, occupied, waiting_since
+from covey.admission.entries import Entry, Want, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.priority import priority_of
+from covey.admission.spread import beside, occupied
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
 from covey.observability.logging import get_logger
-from covey.placement.model import Path, Topology
+from covey.placement.model import Gang, Path, Topology
 from covey.scheduler.cache import Cache
 from covey.scheduler.topologies import Topologies
 
@@ -94,7 +97,7 @@ class Queueing:
 
     def priority(self, root: core.Group) -> int:
         """The unit's priority: as written, else its class's, else the global default, else 0."""
-        found = priority_of(self._cache, root)
+        found = root_priority(self._cache, root)
         name = root.spec.priority_class_name or ""
         if found is None and self._unknown.get(key_of(root)) != name:
             self._unknown[key_of(root)] = name
@@ -154,28 +157,29 @@ class Queueing:
             depth = topology.depth(constraints.spread.level) + 1
         except KeyError:
             return {}
-        siblings = (self._cache.index.unit(root) for root in self._siblings(unit))
-        assumed = self._cache.capacity.assumed
-        units = (each for each in siblings if each)
-        return dict(occupied(units, assumed, lambda node: self._cache.path(topology, node), depth))
+        path_of = partial(self._cache.path, topology)
+        return dict(occupied(self._siblings(unit), self._cache.capacity.assumed, path_of, depth))
 
-    def _siblings(self, unit: Unit) -> Iterator[Key]:
+    def beside(self, entry: Entry) -> Gang:
+        """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
+        gang, topology = entry.gang, entry.decision.topology
+        assert gang is not None
+        if topology is None:
+            return gang
+        path_of = partial(self._cache.path, topology)
+        return beside(gang, topology, self._siblings(entry.unit), self._cache.capacity.assumed, path_of)
+
+    def _siblings(self, unit: Unit) -> Iterator[Unit]:
         owner = unit.root.metadata.controller
         for root in self._cache.index.roots():
             if root != unit.key and root.namespace == unit.key.namespace:
                 other = self._cache.index.unit(root)
                 theirs = other.root.metadata.controller if other else None
-                if owner and theirs and owner.uid == theirs.uid:
-                    yield root
+                if other and owner and theirs and owner.uid == theirs.uid:
+                    yield other
 
 
-def priority_of(cache: Cache, root: core.Group) -> int | None:
-    """A root's priority: as written, else its class's, else the global default; None when there is no such class."""
-    if root.spec.priority is not None:
-        return root.spec.priority
-    classes = cache.priority_classes.store
-    name = root.spec.priority_class_name
-    if not name:
-        return next((each.value for each in classes.values() if each.global_default), 0)
-    found = classes.get(("", name))
-    return found.value if found else None
+def root_priority(cache: Cache, root: core.Group) -> int | None:
+    """A root's priority; None when it names a class that does not exist."""
+    classes = {each.metadata.name: each for each in cache.priority_classes.store.values()}
+    return priority_of(root.spec.priority, root.spec.priority_class_name, classes)
