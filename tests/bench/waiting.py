@@ -257,7 +257,7 @@ class World:
         """The gang of the first kind that comes first."""
         found = [
             (entry.order, root.name)
-            for root, entry in self.admission._shelf.unplaced.items()
+            for root, entry in self.admission._books.shelf.unplaced.items()
             if entry.gang is not None and len(entry.gang.roles[0].replicas) == KINDS[0]
         ]
         return min(found)[1]

@@ -82,6 +82,8 @@ def assess(
     if isinstance(topology, UnplannableError):
         return _blocked(unit, topology, kept, before, now)
     decision = replace(kept, topology=topology)
+    if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
+        return Entry(unit, Want.NOTHING, replace(decision, reservation=None))  # most units, most of the time
     try:
         gang = gangs.build_gang(unit, topology, shape, around)
     except UnplannableError as error:

@@ -32,6 +32,8 @@ class Index:
         self._declared: dict[Name, dict[str, int]] = {}
         #: Workload → the roots that refer to it.
         self._of_workload: dict[Name, set[Key]] = {}
+        #: UID of a controller → the roots that it owns.
+        self._of_owner: dict[str, set[Key]] = {}
         self._units: dict[Key, Unit] = {}
 
     def set_group(self, group: core.Group) -> set[Key]:
@@ -42,6 +44,8 @@ class Index:
             self._children.setdefault(parent, set()).add(key_of(group))
         else:
             self._of_workload.setdefault(workload_key(group), set()).add(key_of(group))
+            if owner := group.metadata.controller:
+                self._of_owner.setdefault(owner.uid, set()).add(key_of(group))
         return self._touch(changed, self.root_of(group))
 
     def remove_group(self, group: core.Group) -> set[Key]:
@@ -61,6 +65,11 @@ class Index:
             roots.discard(key_of(old))
             if not roots:
                 self._of_workload.pop(workload_key(old), None)
+            owner = old.metadata.controller
+            siblings = self._of_owner.get(owner.uid, set()) if owner else set()
+            siblings.discard(key_of(old))
+            if owner and not siblings:
+                self._of_owner.pop(owner.uid, None)
         return changed
 
     def set_pod(self, pod: core.Pod) -> set[Key]:
@@ -115,6 +124,10 @@ class Index:
     def roots(self) -> list[Key]:
         """The keys of all roots."""
         return [key_of(group) for group in self._groups.values() if _parent(group) is None]
+
+    def roots_of(self, owner: str) -> list[Key]:
+        """The keys of the roots that a controller owns, by its UID."""
+        return sorted(self._of_owner.get(owner, ()))
 
     def groups(self, root: Key) -> list[core.Group]:
         """All groups of a unit, the root first."""

@@ -16,13 +16,13 @@ from typing import Final
 from covey.admission.entries import Entry, Want, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.priority import priority_of
-from covey.admission.spread import beside, occupied
+from covey.admission.spread import beside
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
 from covey.observability.logging import get_logger
-from covey.placement.model import Gang, Path, Topology
+from covey.placement.model import Gang, Topology
 from covey.scheduler.cache import Cache
 from covey.scheduler.topologies import Topologies
 
@@ -69,7 +69,10 @@ class Queueing:
         self._unknown: dict[Key, str] = {}
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
-        """What the unit's status must keep, its topology or why there is none, and its surroundings."""
+        """What the unit's status must keep, its topology or why there is none, and its surroundings.
+
+        Where its siblings lie is asked when it is planned (``beside``).
+        """
         excluded = self._exclusions(unit)
         status = unit.root.status
         kept = Decision(excluded=excluded, reservation=status.reservation)
@@ -82,7 +85,6 @@ class Queueing:
             created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={each.node: each.reason for each in excluded},
-            occupied=self.occupied(unit, topology),
         )
         return kept, topology, around
 
@@ -148,18 +150,6 @@ class Queueing:
         workload = self._cache.workload(root)
         return workload.metadata.creation_timestamp if workload else root.metadata.creation_timestamp
 
-    def occupied(self, unit: Unit, topology: Topology) -> dict[Path, int]:
-        """How many sibling units lie in each domain of the level over which the unit is spread."""
-        constraints = unit.root.spec.scheduling_constraints
-        if constraints is None or constraints.spread is None:
-            return {}
-        try:
-            depth = topology.depth(constraints.spread.level) + 1
-        except KeyError:
-            return {}
-        path_of = partial(self._cache.path, topology)
-        return dict(occupied(self._siblings(unit), self._cache.capacity.assumed, path_of, depth))
-
     def beside(self, entry: Entry) -> Gang:
         """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
         gang, topology = entry.gang, entry.decision.topology
@@ -171,12 +161,10 @@ class Queueing:
 
     def _siblings(self, unit: Unit) -> Iterator[Unit]:
         owner = unit.root.metadata.controller
-        for root in self._cache.index.roots():
-            if root != unit.key and root.namespace == unit.key.namespace:
-                other = self._cache.index.unit(root)
-                theirs = other.root.metadata.controller if other else None
-                if other and owner and theirs and owner.uid == theirs.uid:
-                    yield other
+        for root in self._cache.index.roots_of(owner.uid) if owner else ():
+            other = self._cache.index.unit(root) if root != unit.key and root.namespace == unit.key.namespace else None
+            if other is not None:
+                yield other
 
 
 def root_priority(cache: Cache, root: core.Group) -> int | None:

@@ -8,7 +8,7 @@ import pytest
 
 from covey.api import core, times
 from covey.placement.model import Refusal, Verdict
-from covey.scheduler import admission
+from covey.scheduler import admission, books
 from covey.scheduler.parking import FIRST, LONGEST
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.topologies import Topologies
@@ -134,14 +134,14 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
 
 async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(cache(node("n1"), *tree("a"), *tree("b")))
-    real = admission.assess
+    real = books.assess
 
     def fail(unit: Any, *more: Any) -> Any:
         if unit.key == root_key("a"):
             raise ZeroDivisionError
         return real(unit, *more)
 
-    monkeypatch.setattr(admission, "assess", fail)
+    monkeypatch.setattr(books, "assess", fail)
     assert await loop.turn() == {"b-decode-0-0": "n1"}
     decision = loop.admission.decision(root_key("a"))
     assert (decision.reason, decision.message) == ("PlannerFailed", admission.FAILED)
@@ -238,11 +238,11 @@ async def test_a_gang_that_met_the_limit_is_planned_again_later_and_only_if_some
         await loop.turn()
     assert len(asked) == 1
     loop.now += FIRST
-    loop.admission._resume(root_key("hard"))
+    loop.admission._books.resume(root_key("hard"))
     await loop.turn()
     assert len(asked) == 2
     loop.now += 2 * FIRST
-    loop.admission._resume(root_key("hard"))  # nothing has changed since
+    loop.admission._books.resume(root_key("hard"))  # nothing has changed since
     await loop.turn()
     assert len(asked) == 2
     put(loop.cache, node("another"))
@@ -267,7 +267,7 @@ async def test_a_gang_on_which_the_planner_fails_is_tried_again_later(monkeypatc
     assert len(asked) == 1
     monkeypatch.setattr(admission, "plan_minimum", real)
     loop.now += FIRST
-    loop.admission._resume(root_key("a"))
+    loop.admission._books.resume(root_key("a"))
     assert set(await loop.turn()) == {"a-decode-0-0"}
     assert loop.admission.decision(root_key("a")).reason is None
 
