@@ -33,7 +33,7 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
 from covey.scheduler.guard import Guard
 from covey.scheduler.lives import Lives
-from covey.scheduler.main import _settle_memory
+from covey.scheduler.main import settle_in, settle_memory
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
@@ -236,6 +236,7 @@ class World:
     async def leading(self) -> AsyncIterator[None]:
         """This process leads."""
         parts = (
+            settle_in(self.admission.settled),
             self.watchman.watch(),
             self.admission.run(),
             self.statuses.run(self.admission.settled.wait),
@@ -370,7 +371,7 @@ async def measure(options: argparse.Namespace) -> tuple[list[Row], int]:
     pods = len(world.cache.pods.store)
     for name in world.rack(0)[: KINDS[0]]:
         world.empty(name)
-    _settle_memory()
+    settle_memory()
     rows = [Row("set-up", f"{time.perf_counter() - started:.1f} s", "30 s")]
     async with world.leading():
         rows.append(await takeover(world))

@@ -32,6 +32,7 @@ class Index:
         self._declared: dict[Name, dict[str, int]] = {}
         #: Workload → the roots that refer to it.
         self._of_workload: dict[Name, set[Key]] = {}
+        self._roots: dict[Key, None] = {}
         #: UID of a controller → the roots that it owns.
         self._of_owner: dict[str, set[Key]] = {}
         self._units: dict[Key, Unit] = {}
@@ -43,6 +44,7 @@ class Index:
         if parent := _parent(group):
             self._children.setdefault(parent, set()).add(key_of(group))
         else:
+            self._roots[key_of(group)] = None
             self._of_workload.setdefault(workload_key(group), set()).add(key_of(group))
             if owner := group.metadata.controller:
                 self._of_owner.setdefault(owner.uid, set()).add(key_of(group))
@@ -61,6 +63,7 @@ class Index:
             if not siblings:
                 self._children.pop(parent, None)
         else:
+            self._roots.pop(key_of(old), None)
             roots = self._of_workload.get(workload_key(old), set())
             roots.discard(key_of(old))
             if not roots:
@@ -123,7 +126,7 @@ class Index:
 
     def roots(self) -> list[Key]:
         """The keys of all roots."""
-        return [key_of(group) for group in self._groups.values() if _parent(group) is None]
+        return list(self._roots)
 
     def roots_of(self, owner: str) -> list[Key]:
         """The keys of the roots that a controller owns, by its UID."""

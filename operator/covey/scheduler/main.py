@@ -169,7 +169,7 @@ class Process:
         ):
             tasks.create_task(cache.run())
             await cache.wait_synced()
-            _settle_memory()
+            settle_memory()
             if self._active is not None:
                 await self._active.clear()
             endpoint = await Endpoint.open(extender.application(), settings)
@@ -255,6 +255,7 @@ class _Leader:
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(part)
+            await settle_in(self._admission.settled)
 
     def _announce(self, unit: Unit, decision: Decision) -> None:
         self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
@@ -296,7 +297,17 @@ def _find(error: BaseException, kind: type[Found]) -> Found | None:
     return None
 
 
-def _settle_memory() -> None:
+async def settle_in(settled: asyncio.Event) -> None:
+    """What a new leader makes of every unit stays, too: to walk it while it grows would stop the loop again and again."""
+    gc.disable()
+    try:
+        await settled.wait()
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def settle_memory() -> None:
     """What the first lists brought stays: the garbage collector need not walk it again and again."""
     gc.collect()
     gc.freeze()
