@@ -32,12 +32,17 @@ class Answer:
 
 @dataclass(slots=True)
 class Alike:
-    """Refused units of one question. ``lead`` stands in line for all of them."""
+    """Refused units of one question. ``lead`` stands in line for all of them.
+
+    ``asked`` is when the answer was got (event loop's clock), ``version`` that of the inventory then.
+    """
 
     ask: Ask
     answer: Answer
     members: Queue[Key] = field(default_factory=Queue)
     lead: Key | None = None
+    asked: float = 0.0
+    version: int = 0
 
 
 class Shelf:

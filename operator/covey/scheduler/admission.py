@@ -123,7 +123,7 @@ class Admission:
     async def run(self) -> None:
         """Decide for ever."""
         self.begin()
-        retelling = asyncio.get_running_loop().create_task(self._books.retell())
+        refreshing = asyncio.get_running_loop().create_task(self._books.refresh())
         try:
             while True:
                 await self._wake.wait()
@@ -132,7 +132,7 @@ class Admission:
                 await self._pass()
                 self.settled.set()
         finally:
-            retelling.cancel()
+            refreshing.cancel()
             self._leads = False
             self._commits.cancel()
 

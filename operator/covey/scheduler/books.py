@@ -20,6 +20,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.api.constants import REASON_FAILED
 from covey.observability.logging import get_logger
+from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang, Path
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache
@@ -33,6 +34,8 @@ log = get_logger(__name__)
 
 #: Seconds for which the numbers that a status gives as the reason of a refusal may be old before it is looked at.
 RETELL: Final = 60.0
+#: Seconds between two questions that are asked again only for the numbers in their answers.
+PAUSE: Final = 1.0
 
 
 class Books:
@@ -119,6 +122,7 @@ class Books:
         """A unit was refused."""
         before, said = self.shelf.decision(root), self.shelf.said(ask)
         alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
+        alike.asked, alike.version = asyncio.get_running_loop().time(), self._version()
         self._entered(root, entry, before)
         if said is not None and said != alike.answer.decision.message:
             self._retold.append(alike)
@@ -229,10 +233,23 @@ class Books:
         else:
             self._mark(root)
 
-    async def retell(self) -> None:
-        """Tell the units of a question now and then that the numbers of its answer have changed."""
+    def _version(self) -> int:
+        return self._cache.capacity.planned.trees[NO_TOPOLOGY.name].root.version
+
+    def ask_again(self, now: float) -> None:
+        """Wake the question whose answer is the oldest, if it is too old and anything has changed since."""
+        version = self._version()
+        old = [each for each in self.shelf.sleeping() if each.asked + RETELL <= now and each.version != version]
+        if old:
+            self._rouse(min(old, key=lambda each: each.asked))
+            self._stir()
+
+    async def refresh(self) -> None:
+        """Keep the numbers of answers from getting too old: ask once more, and tell those who ask the same."""
         while True:
-            await asyncio.sleep(RETELL)
+            for _ in range(int(RETELL / PAUSE)):
+                await asyncio.sleep(PAUSE)
+                self.ask_again(asyncio.get_running_loop().time())
             retold, self._retold = self._retold, []
             for alike in {id(each): each for each in retold}.values():
                 for root in list(alike.members):

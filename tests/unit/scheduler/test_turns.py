@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from covey.admission.tree import Key
 from covey.api import core
-from covey.scheduler import admission
+from covey.scheduler import admission, books
 from scheduler_builders import cache, drop, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 
@@ -121,6 +122,26 @@ async def test_a_node_that_helps_nobody_costs_no_plan_and_no_word(planned: list[
             assert await loop.turn() == {}
     assert not planned
     assert not told
+
+
+async def test_the_numbers_of_an_answer_get_only_so_old(planned: list[str]) -> None:
+    loop = Loop(cache(*racks(1), *(each for number in range(5) for each in aged(f"g{number}", number))))
+    await loop.turn()
+    before = loop.admission.decision(root_key("g3")).message
+    planned.clear()
+    for number in range(3):
+        drop(loop.cache, loop.cache.pods.store["ns", f"taken-n0-{number}"])
+    assert await loop.turn() == {}
+    assert not planned
+    now = asyncio.get_running_loop().time()
+    loop.admission._books.ask_again(now + 1.0)
+    await loop.turn()
+    assert not planned  # it is not old yet
+    for _ in range(3):
+        loop.admission._books.ask_again(now + books.RETELL + 1.0)
+        await loop.turn()
+    assert len(planned) == 1  # nothing has changed since
+    assert loop.admission.decision(root_key("g3")).message != before
 
 
 async def test_gangs_that_ask_the_same_share_one_refusal_and_others_do_not(planned: list[str]) -> None:
