@@ -15,7 +15,8 @@ from typing import Final
 
 from covey.admission.slots import Slots, room_for
 from covey.placement.cluster import resources
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import with_terms
 from covey.placement.model import Gang, Path, Shape
 from covey.placement.question.demands import (

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from covey.placement.cluster.domains import DomainTree
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainTree, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path, Shape
 
 #: Nodes that are counted between two chances for others.

@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from covey.admission.asks import Ask, Need
 from covey.placement.cluster import resources
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path, Shape
 
 #: Nodes that are looked at between two chances for others.

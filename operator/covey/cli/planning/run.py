@@ -6,11 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.priority import priority_of
 from covey.admission.reservations import Kept
+from covey.admission.resized import counted_spec
 from covey.admission.tree import Unit, key_of
+from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.cli.errors import InputError
@@ -22,7 +26,7 @@ from covey.cli.planning.topologies import choose_topologies, default_topology, t
 from covey.cli.planning.workload import Workload
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, unmodelled
-from covey.placement.model import Gang, Path, Topology, Verdict
+from covey.placement.model import Gang, Path, Shape, Topology, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,14 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     """
     topologies = choose_topologies(workloads, facts)
     shown = topologies[0] if topologies else default_topology(facts)
+    volumes = _volumes(facts)
+
+    def shape(pod: core.Pod) -> Shape:
+        return _shape(pod, volumes)
+
     classes = {each.metadata.name: each for each in facts.priority_classes}
     contenders = [
-        Contender(number, unit, _gang(workload, unit, topology, _priority(workload, classes)))
+        Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
@@ -75,7 +84,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     inventory = Inventory({topology.name: topology for topology in every}.values())
     for node in facts.nodes:
         inventory.set_node(node)
-    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())])
+    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
     pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
     decisions = pass_.run(contenders)
     reports = []
@@ -84,22 +93,41 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    said = dict.fromkeys([*warnings, *_unmodelled(workloads)])
+    said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory)
 
 
-def _hold(inventory: Inventory, pods: Sequence[core.Pod]) -> None:
+def _volumes(facts: Facts) -> Volumes:
+    """The volumes of the cluster, and what is bound to them."""
+    volumes = Volumes()
+    for claim in facts.claims:
+        volumes.set_claim(claim.metadata.key, claim.spec.volume_name)
+    for volume in facts.volumes:
+        affinity = volume.spec.node_affinity
+        volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
+    return volumes
+
+
+def _shape(pod: core.Pod, volumes: Volumes) -> Shape:
+    """A pod's shape with all that counts: resizes under way, and where its volumes are."""
+    spec = volumes.confined(pod, counted_spec(pod))
+    return shape_of(pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec))
+
+
+def _hold(inventory: Inventory, pods: Sequence[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
     """Count what bound and pinned pods hold; a pod that is in two inputs holds once."""
     for pod in pods:
         node = podstate.holding(pod)
         if node is not None:
-            inventory.hold(pod.metadata.uid, node, shape_of(pod), pod.metadata)
+            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
-def _gang(workload: Workload, unit: Unit, topology: Topology, priority: int) -> Gang:
+def _gang(
+    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], priority: int
+) -> Gang:
     try:
-        return gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
+        return gangs.build_gang(unit, topology, shape, Surroundings(priority, workload.created))
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
 
@@ -115,9 +143,11 @@ def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.P
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
-def _unmodelled(workloads: Sequence[Workload]) -> Iterator[str]:
+def _unmodelled(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
     for workload in workloads:
-        names = {name for pod in workload.pods.values() for name in unmodelled(pod)}
+        names = {
+            name for pod in workload.pods.values() for name in unmodelled(pod, volumes_settled=volumes.settled(pod))
+        }
         if names:
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 

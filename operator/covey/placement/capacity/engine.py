@@ -21,8 +21,8 @@ from covey.placement.capacity.nodes import NodeTables
 from covey.placement.capacity.structure import Structure
 from covey.placement.capacity.tables import Budget, Table, Vector, project
 from covey.placement.capacity.view import NO_VIEW, View
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path
 
 #: Vectors of a bottom domain beyond which nobody looks at how many of its nodes are broken into.

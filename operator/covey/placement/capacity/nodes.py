@@ -15,7 +15,7 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.structure import Stream
 from covey.placement.capacity.tables import NEVER, Array, Budget, Table, trim
-from covey.placement.cluster.inventory import NodeState
+from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.shape import conflict, exclusive
 
 #: Sums below it are exact in 64 bits.
