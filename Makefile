@@ -48,8 +48,9 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		|| { echo "crds/ is out of date: run 'make crds'" >&2; exit 1; }
 
-bench: $(READY) ## How fast the planner is (nothing is asserted)
+bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)

@@ -5,7 +5,7 @@ All of it follows from the API objects; it is kept only so that a pass looks at 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
@@ -16,7 +16,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
 from covey.api.constants import ADMITTED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
-from covey.placement.model import Gang, Path, Refusal, Shape, Topology, Verdict
+from covey.placement.model import Gang, Refusal, Shape, Topology, Verdict
 
 #: Seconds that a unit whose minimum is there waits for the rest, so that its domain is chosen with that in view.
 SETTLE: Final = 2.0
@@ -82,6 +82,8 @@ def assess(
     if isinstance(topology, UnplannableError):
         return _blocked(unit, topology, kept, before, now)
     decision = replace(kept, topology=topology)
+    if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
+        return Entry(unit, Want.NOTHING, replace(decision, reservation=None))  # most units, most of the time
     try:
         gang = gangs.build_gang(unit, topology, shape, around)
     except UnplannableError as error:
@@ -107,11 +109,6 @@ def refusal(entry: Entry, refused: Refusal) -> Entry:
     return replace(entry, decision=decision, refused=True)
 
 
-def best_domain(refused: Refusal) -> Path:
-    """The domain that a refused gang is nearest to fitting into; empty where no domain is better than all nodes."""
-    return next((reason.best_domain for reason in refused.reasons if reason.best_domain), ())
-
-
 def waiting_since(root: core.Group) -> float | None:
     """Since when a unit has not been admitted, seconds since the epoch, as its status tells."""
     found = core.condition(root.status.conditions, ADMITTED)
@@ -129,22 +126,6 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
         longest: seconds for which a node is ever left out: what would last longer was written by another clock.
     """
     return tuple(each for each in nodes if 0.0 < (times.seconds(each.until) or 0.0) - now <= longest)
-
-
-def occupied(
-    units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
-) -> Mapping[Path, int]:
-    """How many units lie in each domain of a level, by the places of their pods, decided ones too.
-
-    A unit is spread, so it lies where the roles lie that follow it.
-    """
-    count: dict[Path, int] = {}
-    for unit in units:
-        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
-        for path in {path_of(node)[:depth] for node in nodes if node}:
-            if path:
-                count[path] = count.get(path, 0) + 1
-    return count
 
 
 def _blocked(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:

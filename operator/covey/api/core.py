@@ -206,6 +206,7 @@ class PodSpec(Read, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
     hostname: str | None = None
+    active_deadline_seconds: int | None = None
 
 
 class ContainerStatus(Read, frozen=True):
@@ -222,6 +223,7 @@ class PodStatus(Read, frozen=True):
     phase: str = "Pending"
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str | None = None
+    start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
 
@@ -371,6 +373,7 @@ class Reservation(Read, frozen=True):
     path: tuple[str | None, ...]
     since: str
     level: str = ""
+    resource: str = ""
 
 
 class GroupStatus(Read, frozen=True):

@@ -71,6 +71,8 @@ class Reservation(Model):
     """The domain: label values from the broadest level down, null where a node lacks the level."""
     level: Annotated[str, Field(max_length=63)] = ""
     """The level of the domain."""
+    resource: Annotated[str, Field(max_length=317)] = ""
+    """The resource that is waited for: ordinary pods that ask for it are kept off unless their priority is higher."""
     since: Timestamp
     """Since when."""
 

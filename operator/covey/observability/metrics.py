@@ -64,6 +64,12 @@ GANG_ADMISSIONS: Final = _counter(
     "covey_gang_admissions_total", "Admissions committed, by kind (minimum, surplus).", "kind"
 )
 GANG_REFUSALS: Final = _counter("covey_gang_refusals_total", "Gangs refused a plan, by reason.", "reason")
+REFUSALS_UNTOLD: Final = _gauge(
+    "covey_refusals_untold",
+    "Gangs whose status is behind what was decided, because refusals are told at a bounded pace, by what has changed"
+    " (verdict, numbers).",
+    "change",
+)
 GANGS_WAITING: Final = _gauge("covey_gangs_waiting", "Gangs whose minimum has no place yet, by reason.", "reason")
 GANGS_WAITING_OLDEST: Final = _gauge(
     "covey_gangs_waiting_oldest_age_seconds", "How long the gang that has waited longest has waited; 0 when none waits."

@@ -61,6 +61,8 @@ class Terms:
 
     def __init__(self, terms: Iterable[Term] = ()) -> None:
         self._count: Counter[Term] = Counter()
+        #: Changes with every term that comes into play or goes out of it.
+        self.version = 0
         #: Terms by a pair of label key and value without which they match nothing, and those without such a pair.
         self._by_label: dict[tuple[str, str], set[Term]] = {}
         self._others: set[Term] = set()
@@ -74,6 +76,7 @@ class Terms:
         """One more pod has the term."""
         self._count[term] += 1
         if self._count[term] == 1:
+            self.version += 1
             for label in _labels(term):
                 self._by_label.setdefault(label, set()).add(term)
             if not _labels(term):
@@ -85,6 +88,7 @@ class Terms:
         if self._count[term] > 0:
             return
         del self._count[term]
+        self.version += 1
         self._others.discard(term)
         for label in _labels(term):
             self._by_label[label].discard(term)

@@ -169,6 +169,10 @@ class Cache:
         if freed:
             self._tell_room(freed)
 
+    def tell_room(self, node: str) -> None:
+        """Say that somebody may find room on a node who did not before."""
+        self._tell_room(node)
+
     @staticmethod
     def _reflector(
         client: Client,

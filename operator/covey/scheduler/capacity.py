@@ -11,8 +11,9 @@ together with the decision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -24,6 +25,14 @@ from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Path, Shape, Topology
 
 _Change = Callable[[Inventory], None]
+
+
+class Keep(NamedTuple):
+    """A resource that a gang waits for: ordinary pods that ask for it stay away unless their priority is higher."""
+
+    resource: str
+    priority: int
+    why: str
 
 
 class Capacity:
@@ -39,24 +48,28 @@ class Capacity:
         #: Node → our unbound pods that have a place there → their shapes: what strangers must leave alone.
         self.reserved: dict[str, dict[str, Shape]] = {}
         self._reserved_at: dict[str, str] = {}
-        self._planning = Inventory()
-        self._queued: list[_Change] | None = None
+        #: Node → what is kept there for gangs that wait.
+        self.kept: Mapping[str, Sequence[Keep]] = {}
+        #: What the planner sees. While it plans (``planning``) nobody else looks at it.
+        self.planned = Inventory()
+        self._queued: list[tuple[_Change, Collection[str]]] | None = None
+        self._touched: set[str] | None = None
         self._held: dict[str, tuple[str, Shape, core.Meta]] = {}
         #: Of every pod that was taken over: its spec and shape, once somebody has asked for them.
         self._shapes: dict[str, tuple[core.PodSpec, Shape] | None] = {}
 
     def set_node(self, node: core.Node) -> None:
         """Take over a node as it is now."""
-        self._apply(lambda inventory: inventory.set_node(node))
+        self._apply(lambda inventory: inventory.set_node(node), node.metadata.name)
 
     def remove_node(self, name: str) -> None:
         """The node is gone; what pods hold there stays noted."""
-        self._apply(lambda inventory: inventory.remove_node(name))
+        self._apply(lambda inventory: inventory.remove_node(name), name)
 
     def set_topologies(self, topologies: Iterable[Topology]) -> None:
         """Change the topologies the planner sees (guard and barrier need none)."""
         fixed = tuple(topologies)
-        self._plan(lambda inventory: inventory.set_topologies(fixed))
+        self._plan(lambda inventory: inventory.set_topologies(fixed), ())
 
     def set_pod(self, pod: core.Pod, node: str | None) -> str | None:
         """Take over a pod as it is now. Returns the node where it gave up room, if it did.
@@ -109,7 +122,7 @@ class Capacity:
 
     def nodes_in(self, topology: Topology, path: Path) -> Collection[str]:
         """The nodes of a domain."""
-        tree = self._planning.trees.get(topology.name)
+        tree = self.planned.trees.get(topology.name)
         domain = tree.by_path.get(path) if tree else None
         return domain.nodes.keys() if domain else ()
 
@@ -130,10 +143,15 @@ class Capacity:
         Whether the node suits it otherwise is kube-scheduler's business. What the pods of ``without`` (UIDs) hold there
         counts as free.
         """
-        kept = self.reserved.get(node)
-        if not kept:
+        kept, waited = self.reserved.get(node), self.kept.get(node)
+        if not kept and not waited:
             return None
         shape = shape or self.shape(pod)
+        for keep in waited or ():
+            if (pod.spec.priority or 0) <= keep.priority and dict(shape.requests).get(keep.resource, 0) > 0:
+                return keep.why
+        if not kept:
+            return None
         aside = {pod.metadata.uid, *without}
         free = _plus(self.room.free(node), [held for uid in aside for held in self._held_at(uid, node)])
         for name, amount in shape.requests:
@@ -155,11 +173,16 @@ class Capacity:
             raise RuntimeError("one plan at a time")
         self._queued = []
         try:
-            yield self._planning
+            yield self.planned
         finally:
             changes, self._queued = self._queued, None
-            for change in changes:
-                change(self._planning)
+            for change, nodes in changes:
+                self._plan(change, nodes)
+
+    def touched(self) -> Collection[str]:
+        """The nodes whose state has changed in ``planned`` since this was last asked; noted from the first time on."""
+        found, self._touched = self._touched, set()
+        return found or ()
 
     def _hold(self, uid: str, node: str, pod: core.Pod) -> str | None:
         shape = self.shape(pod)
@@ -168,14 +191,15 @@ class Capacity:
         if before is not None and before[:2] == (node, shape) and before[2].labels == meta.labels:
             return None
         self._held[uid] = (node, shape, meta)
-        self._apply(lambda inventory: inventory.hold(uid, node, shape, meta))
+        places = (node,) if before is None else (before[0], node)
+        self._apply(lambda inventory: inventory.hold(uid, node, shape, meta), *places)
         return before[0] if before else None
 
     def _release(self, uid: str) -> str | None:
         before = self._held.pop(uid, None)
         if before is None:
             return None
-        self._apply(lambda inventory: inventory.release(uid))
+        self._apply(lambda inventory: inventory.release(uid), before[0])
         return before[0]
 
     def _reserve(self, pod: core.Pod, node: str | None) -> None:
@@ -197,15 +221,17 @@ class Capacity:
         held = self._held.get(uid)
         return (held[1],) if held is not None and held[0] == node else ()
 
-    def _apply(self, change: _Change) -> None:
+    def _apply(self, change: _Change, *nodes: str) -> None:
         change(self.room)
-        self._plan(change)
+        self._plan(change, nodes)
 
-    def _plan(self, change: _Change) -> None:
+    def _plan(self, change: _Change, nodes: Collection[str]) -> None:
         if self._queued is None:
-            change(self._planning)
+            change(self.planned)
+            if self._touched is not None:
+                self._touched.update(nodes)
         else:
-            self._queued.append(change)
+            self._queued.append((change, nodes))
 
 
 def _plus(free: Mapping[str, int], shapes: Iterable[Shape]) -> Mapping[str, int]:

@@ -57,10 +57,11 @@ class Guard:
 
     def _stranger(self, pod: core.Pod, names: msgspec.Raw) -> FilterResult:
         capacity = self._cache.capacity
-        if not capacity.reserved:
+        if not capacity.reserved and not capacity.kept:
             return FilterResult(names)
         shape = capacity.shape(pod)
-        away = {node: why for node in capacity.reserved if (why := capacity.reserved_away(pod, node, shape))}
+        nodes = (*capacity.reserved, *(node for node in capacity.kept if node not in capacity.reserved))
+        away = {node: why for node in nodes if (why := capacity.reserved_away(pod, node, shape))}
         if not away:
             return FilterResult(names)
         asked = decode(names)

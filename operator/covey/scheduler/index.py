@@ -32,6 +32,9 @@ class Index:
         self._declared: dict[Name, dict[str, int]] = {}
         #: Workload → the roots that refer to it.
         self._of_workload: dict[Name, set[Key]] = {}
+        self._roots: dict[Key, None] = {}
+        #: UID of a controller → the roots that it owns.
+        self._of_owner: dict[str, set[Key]] = {}
         self._units: dict[Key, Unit] = {}
 
     def set_group(self, group: core.Group) -> set[Key]:
@@ -41,7 +44,10 @@ class Index:
         if parent := _parent(group):
             self._children.setdefault(parent, set()).add(key_of(group))
         else:
+            self._roots[key_of(group)] = None
             self._of_workload.setdefault(workload_key(group), set()).add(key_of(group))
+            if owner := group.metadata.controller:
+                self._of_owner.setdefault(owner.uid, set()).add(key_of(group))
         return self._touch(changed, self.root_of(group))
 
     def remove_group(self, group: core.Group) -> set[Key]:
@@ -57,10 +63,16 @@ class Index:
             if not siblings:
                 self._children.pop(parent, None)
         else:
+            self._roots.pop(key_of(old), None)
             roots = self._of_workload.get(workload_key(old), set())
             roots.discard(key_of(old))
             if not roots:
                 self._of_workload.pop(workload_key(old), None)
+            owner = old.metadata.controller
+            siblings = self._of_owner.get(owner.uid, set()) if owner else set()
+            siblings.discard(key_of(old))
+            if owner and not siblings:
+                self._of_owner.pop(owner.uid, None)
         return changed
 
     def set_pod(self, pod: core.Pod) -> set[Key]:
@@ -108,9 +120,17 @@ class Index:
         self._units[root] = unit
         return unit
 
+    def root(self, key: Key) -> core.Group | None:
+        """A group that has no parent."""
+        return self._root(key)
+
     def roots(self) -> list[Key]:
         """The keys of all roots."""
-        return [key_of(group) for group in self._groups.values() if _parent(group) is None]
+        return list(self._roots)
+
+    def roots_of(self, owner: str) -> list[Key]:
+        """The keys of the roots that a controller owns, by its UID."""
+        return sorted(self._of_owner.get(owner, ()))
 
     def groups(self, root: Key) -> list[core.Group]:
         """All groups of a unit, the root first."""

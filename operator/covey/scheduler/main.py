@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 import uvloop
 
+from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube.client import Client
@@ -35,10 +36,13 @@ from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
 from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
+from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
+from covey.scheduler.commits import reference
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
@@ -152,6 +156,7 @@ class Process:
             topology=topologies.choose,
         )
         waker = Waker(cache, writer)
+        KeptDomains(cache, topologies.choose)
         leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads)
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
@@ -164,7 +169,7 @@ class Process:
         ):
             tasks.create_task(cache.run())
             await cache.wait_synced()
-            _settle_memory()
+            settle_memory()
             if self._active is not None:
                 await self._active.clear()
             endpoint = await Endpoint.open(extender.application(), settings)
@@ -220,7 +225,7 @@ class _Leader:
     ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
-        lives = Lives()
+        lives, breath = Lives(), Breath()
         self._admission = Admission(
             cache,
             Committer(cache, writer),
@@ -230,21 +235,30 @@ class _Leader:
             self._recorder,
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
+            breath=breath,
         )
-        self._statuses = StatusWriter(cache, client, self._admission.decision, lives, leads=leads)
-        self._releases = Releases(cache, writer, exclude=self._exclude, arrived=lambda uid: uid in binder.waiting)
+        self._statuses = StatusWriter(
+            *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
+        )
+        self._releases = Releases(
+            *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
+        )
 
     async def run(self) -> None:
         """Decide for ever."""
         parts: tuple[Coroutine[None, None, None], ...] = (
             self._admission.run(),
-            self._statuses.run(),
-            self._releases.run(),
+            self._statuses.run(self._admission.settled.wait),
+            self._releases.run(self._admission.settled.wait),
             self._recorder.run(),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
                 tasks.create_task(part)
+            await settle_in(self._admission.settled)
+
+    def _announce(self, unit: Unit, decision: Decision) -> None:
+        self._recorder.event(reference(unit), "Warning", decision.reason or "", decision.message, "Admit")
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
@@ -283,7 +297,17 @@ def _find(error: BaseException, kind: type[Found]) -> Found | None:
     return None
 
 
-def _settle_memory() -> None:
+async def settle_in(settled: asyncio.Event) -> None:
+    """What a new leader makes of every unit stays, too: to walk it while it grows would stop the loop again and again."""
+    gc.disable()
+    try:
+        await settled.wait()
+        gc.freeze()
+    finally:
+        gc.enable()
+
+
+def settle_memory() -> None:
     """What the first lists brought stays: the garbage collector need not walk it again and again."""
     gc.collect()
     gc.freeze()

@@ -10,16 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from covey.admission.entries import Entry, Want, excluded_now, occupied, waiting_since
+from covey.admission.entries import Entry, Want, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.priority import priority_of
+from covey.admission.spread import beside
 from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
 from covey.observability.logging import get_logger
-from covey.placement.model import Path, Topology
+from covey.placement.model import Gang, Topology
 from covey.scheduler.cache import Cache
 from covey.scheduler.topologies import Topologies
 
@@ -28,6 +31,8 @@ log = get_logger(__name__)
 #: Seconds that a node is left out after its first failure; doubled at each further one.
 FIRST_EXCLUSION: Final = 60.0
 LONGEST_EXCLUSION: Final = 3600.0
+#: Seconds after which a gang that waits for a domain looks whether another one would serve it sooner.
+RECONSIDER: Final = 60.0
 #: Seconds after which a failure does not make the next exclusion longer any more.
 FORGOTTEN: Final = 2 * LONGEST_EXCLUSION
 
@@ -64,7 +69,10 @@ class Queueing:
         self._unknown: dict[Key, str] = {}
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
-        """What the unit's status must keep, its topology or why there is none, and its surroundings."""
+        """What the unit's status must keep, its topology or why there is none, and its surroundings.
+
+        Where its siblings lie is asked when it is planned (``beside``).
+        """
         excluded = self._exclusions(unit)
         status = unit.root.status
         kept = Decision(excluded=excluded, reservation=status.reservation)
@@ -77,7 +85,6 @@ class Queueing:
             created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={each.node: each.reason for each in excluded},
-            occupied=self.occupied(unit, topology),
         )
         return kept, topology, around
 
@@ -92,17 +99,12 @@ class Queueing:
 
     def priority(self, root: core.Group) -> int:
         """The unit's priority: as written, else its class's, else the global default, else 0."""
-        if root.spec.priority is not None:
-            return root.spec.priority
-        classes = self._cache.priority_classes.store
-        name = root.spec.priority_class_name
-        if not name:
-            return next((each.value for each in classes.values() if each.global_default), 0)
-        found = classes.get(("", name))
+        found = root_priority(self._cache, root)
+        name = root.spec.priority_class_name or ""
         if found is None and self._unknown.get(key_of(root)) != name:
             self._unknown[key_of(root)] = name
             log.warning("unknown priority class, taken as 0", priority_class=name)
-        return found.value if found else 0
+        return found or 0
 
     def exclude(self, unit: Unit, node: str, reason: str) -> None:
         """Leave a node out for this unit for a while, longer each time; pods that fail there together are one failure."""
@@ -127,7 +129,9 @@ class Queueing:
         for each in entry.decision.excluded:
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
-        if entry.refused and entry.decision.reservation is None:
+        if entry.refused and entry.decision.reservation is not None:
+            yield RECONSIDER
+        elif entry.refused:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)
             if since is not None and since + self._reserve_after > now:
@@ -146,25 +150,24 @@ class Queueing:
         workload = self._cache.workload(root)
         return workload.metadata.creation_timestamp if workload else root.metadata.creation_timestamp
 
-    def occupied(self, unit: Unit, topology: Topology) -> dict[Path, int]:
-        """How many sibling units lie in each domain of the level over which the unit is spread."""
-        constraints = unit.root.spec.scheduling_constraints
-        if constraints is None or constraints.spread is None:
-            return {}
-        try:
-            depth = topology.depth(constraints.spread.level) + 1
-        except KeyError:
-            return {}
-        siblings = (self._cache.index.unit(root) for root in self._siblings(unit))
-        assumed = self._cache.capacity.assumed
-        units = (each for each in siblings if each)
-        return dict(occupied(units, assumed, lambda node: self._cache.path(topology, node), depth))
+    def beside(self, entry: Entry) -> Gang:
+        """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""
+        gang, topology = entry.gang, entry.decision.topology
+        assert gang is not None
+        if topology is None:
+            return gang
+        path_of = partial(self._cache.path, topology)
+        return beside(gang, topology, self._siblings(entry.unit), self._cache.capacity.assumed, path_of)
 
-    def _siblings(self, unit: Unit) -> Iterator[Key]:
+    def _siblings(self, unit: Unit) -> Iterator[Unit]:
         owner = unit.root.metadata.controller
-        for root in self._cache.index.roots():
-            if root != unit.key and root.namespace == unit.key.namespace:
-                other = self._cache.index.unit(root)
-                theirs = other.root.metadata.controller if other else None
-                if owner and theirs and owner.uid == theirs.uid:
-                    yield root
+        for root in self._cache.index.roots_of(owner.uid) if owner else ():
+            other = self._cache.index.unit(root) if root != unit.key and root.namespace == unit.key.namespace else None
+            if other is not None:
+                yield other
+
+
+def root_priority(cache: Cache, root: core.Group) -> int | None:
+    """A root's priority; None when it names a class that does not exist."""
+    classes = {each.metadata.name: each for each in cache.priority_classes.store.values()}
+    return priority_of(root.spec.priority, root.spec.priority_class_name, classes)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from covey.admission import overdue, podstate
@@ -27,6 +27,7 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_WAKE, RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler.barrier import release_reason
+from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
@@ -54,6 +55,7 @@ class Releases:
         arrived: Callable[[str], bool],
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
+        breath: Breath | None = None,
     ) -> None:
         self._cache = cache
         self._writer = writer
@@ -69,25 +71,38 @@ class Releases:
         #: UID → the mark of another replica's barrier as last seen, and since when.
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
+        self._breath = breath or Breath()
         cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod))
 
-    async def run(self) -> None:
-        """Watch for ever. Pins that are there already are judged by their gang's admission time."""
+    async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Watch for ever. Pins that are there already are judged by their gang's admission time.
+
+        ``decided`` returns when every unit has been looked at for the first time: that comes before.
+        """
+        if decided is not None:
+            await decided()
         self._running = True
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run_workers(self._queue, self._work, WORKERS))
+            await self._look_at_all()
+
+    async def _look_at_all(self) -> None:
         now = self._clock()
         for root in self._cache.index.roots():
             unit = self._cache.index.unit(root)
             if unit is not None:
-                self._pinned_at |= overdue.found_pinned(unit, now, self._wall())
+                for uid, since in overdue.found_pinned(unit, now, self._wall()).items():
+                    self._pinned_at.setdefault(uid, since)
                 admitted = overdue.found_admitted(unit, now, self._wall())
                 if admitted is not None:
-                    self._admitted_at[root] = admitted
+                    self._admitted_at.setdefault(root, admitted)
             self._queue.add(("unit", *root))
+            await self._breath.take()
         for node in list(self._cache.capacity.reserved):
             self._queue.add(("node", node))
-        for pod in self._cache.index.pods():
+        for pod in list(self._cache.index.pods()):
             self._suspect(pod)
-        await run_workers(self._queue, self._work, WORKERS)
+            await self._breath.take()
 
     def _unit(self, root: Key) -> None:
         if self._running:
@@ -121,6 +136,7 @@ class Releases:
             self._queue.add(("pod", pod.metadata.uid))
 
     async def _work(self, item: _Item) -> None:
+        await self._breath.take()
         match item:
             case ("node", name):
                 await self._check_node(name)

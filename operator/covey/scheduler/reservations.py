@@ -1,21 +1,24 @@
-"""A gang that has waited too long gets what comes free in its best domain.
+"""A gang that has waited too long gets what comes free in one domain.
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
-``reserve_after`` seconds the domain that the refusal names as the best is kept for it: gangs behind it in the queue,
-and every surplus, are planned without that domain. What waits is written into the root's status, so a restart keeps
-it. A unit that runs there already may still replace what it lost.
+``reserve_after`` seconds the domain that can serve it soonest (``soonest``) is kept for it: gangs behind it in the
+queue, and every surplus, are planned without that domain (``admission.reservations``), and ordinary pods that ask for
+the resource it waits for are kept off (``kept``). What waits is written into the root's status, so a restart keeps it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection
 
-from covey.admission import entries
+from covey.admission import entries, reservations, soonest
+from covey.admission.asks import Ask
 from covey.admission.entries import Entry, Want
+from covey.admission.reservations import Kept
+from covey.admission.soonest import Ending
+from covey.admission.tree import Key
 from covey.api import core, times
-from covey.placement.model import Gang, Path, Refusal
+from covey.placement.model import Gang, Path
 from covey.scheduler.cache import Cache
 
 
@@ -26,59 +29,70 @@ class Reservations:
         self._cache = cache
         self._reserve_after = reserve_after
         self._clock = clock
+        self._kept: reservations.Reservations[Key] = reservations.Reservations()
 
-    def consider(self, entry: Entry, refused: Refusal) -> Entry:
-        """A refused entry, with a reservation once it has waited long enough."""
+    def due(self, entry: Entry) -> bool:
+        """A refused unit has waited long enough for a domain of its own."""
         unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
         since = entries.waiting_since(unit.root)
-        path = entries.best_domain(refused)
-        topology = entry.decision.topology
-        if self._nodes(entry) or not path or topology is None or since is None:
-            return entry
-        if self._clock() < since + self._reserve_after:
-            return entry
-        level = topology.levels[len(path) - 1].name if len(path) <= len(topology.levels) else ""
-        reservation = core.Reservation(path=path, since=times.rfc3339(self._clock()), level=level)
-        return replace(entry, decision=replace(entry.decision, reservation=reservation))
+        return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
-    def confine(self, gang: Gang, waiting: Iterable[Entry], *, surplus: bool) -> tuple[Gang, list[Path]]:
-        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+    async def choose(
+        self, entry: Entry, ask: Ask, closed: Collection[Path], pause: Callable[[], Awaitable[None]]
+    ) -> core.Reservation | None:
+        """The domain that can serve a unit soonest; the one that is kept for it unless another would be earlier."""
+        current, topology = entry.decision.reservation, entry.decision.topology
+        now = self._clock()
+        path = tuple(current.path) if current is not None else None
+        inventory = self._cache.capacity.planned
+        steps = soonest.choose(ask, inventory, lambda key: self._ending(key, now), closed, path)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as done:
+                choice: soonest.Choice | None = done.value
+                break
+            await pause()
+        if choice is None or topology is None:
+            return None
+        since = current.since if current is not None and choice.path == path else times.rfc3339(now)
+        level = topology.levels[len(choice.path) - 1].name
+        return core.Reservation(choice.path, since, level, choice.resource)
 
-        What is kept in another topology than the gang's own is closed to it node by node.
-        """
-        closed: list[Path] = []
-        nodes: dict[str, str] = {}
-        for entry in waiting:
-            if not self._before(entry, gang, surplus=surplus):
-                continue
-            reservation, topology = entry.decision.reservation, entry.decision.topology
-            if reservation is None or topology is None:
-                continue
-            if topology.name == gang.topology:
-                closed.append(tuple(reservation.path))
-            else:
-                nodes |= dict.fromkeys(self._nodes(entry), f"kept for {entry.unit.root.metadata.name}")
-        return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
+    def _ending(self, uid: str, now: float) -> Ending:
+        """What is known of a pod's end."""
+        pod = self._cache.index.pod(uid)
+        if pod is None:
+            return Ending(None)
+        began = times.seconds(pod.status.start_time or pod.metadata.creation_timestamp)
+        ran = max(0.0, now - began) if began is not None else 0.0
+        priority = pod.spec.priority or 0
+        if (deleted := times.seconds(pod.metadata.deletion_timestamp)) is not None:
+            return Ending(max(0.0, deleted - now), priority, ran)
+        deadline = pod.spec.active_deadline_seconds
+        if deadline is not None and began is not None:
+            return Ending(max(0.0, began + deadline - now), priority, ran)
+        return Ending(None, priority, ran)
 
-    @staticmethod
-    def _before(entry: Entry, gang: Gang, *, surplus: bool) -> bool:
-        other = entry.gang
-        if not holds(entry) or other is None:
-            return False
-        if other.uid == gang.uid:
-            return False
-        if surplus:
-            return other.priority >= gang.priority
-        running = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
-        return not running and other.order < gang.order
+    def file(self, root: Key, entry: Entry | None) -> bool:
+        """Keep for a unit what its entry says; returns whether something is not kept any more."""
+        kept = kept_for(entry)
+        return self._kept.drop(root) if kept is None else self._kept.put(root, kept)
 
-    def _nodes(self, entry: Entry) -> Collection[str]:
-        reservation, topology = entry.decision.reservation, entry.decision.topology
-        if reservation is None or topology is None:
-            return ()
-        return self._cache.capacity.nodes_in(topology, tuple(reservation.path))
+    def keeps(self, root: Key) -> bool:
+        """A domain is kept for a unit."""
+        return self._kept.get(root) is not None
+
+    def confine(self, gang: Gang, *, surplus: bool) -> tuple[Gang, list[Path]]:
+        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it."""
+        return reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
 
 
-def holds(entry: Entry | None) -> bool:
-    """A domain is kept for this unit now."""
-    return entry is not None and entry.want is Want.MINIMUM and entry.decision.reservation is not None
+def kept_for(entry: Entry | None) -> Kept | None:
+    """The domain that is kept for a unit now."""
+    if entry is None or entry.want is not Want.MINIMUM or entry.gang is None:
+        return None
+    reservation, topology = entry.decision.reservation, entry.decision.topology
+    if reservation is None or topology is None:
+        return None
+    return Kept(topology.name, tuple(reservation.path), entry.gang)

@@ -4,7 +4,8 @@ One worker takes a unit at a time and waits a moment after a change, so that the
 write: of the root, whose status speaks for the whole unit and is what the operator, the command line and a restarted
 scheduler process read. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
 when it lasts. The groups below the root say the same in detail, for people who look at one; theirs follows a few
-seconds later, a bounded number a second. The UID goes along, so that a status never lands on a successor of the name.
+seconds later, a bounded number a second. Refusals are told at a bounded pace (``pacing``). The UID goes along, so that
+a status never lands on a successor of the name.
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from covey.kube.errors import Conflict, NotFound
 from covey.kube.queue import WorkQueue, run_workers
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
+from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.lives import Lives
+from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
 
 #: Seconds that a unit's events are gathered before its status is computed. A status write costs the API server more
 #: than a Binding, so a gang that is admitted and bound at once should cost it one for each group, not four.
@@ -40,6 +43,9 @@ CROWD: Final = 8
 #: How many times longer at most.
 PATIENCE: Final = 10.0
 WORKERS: Final = 8
+#: Units whose status is looked at in one go when a process begins to lead, and the seconds between two such steps.
+STEP: Final = 16
+STEP_PAUSE: Final = 0.02
 #: Seconds after the root's status until that of the groups below it.
 DETAIL: Final = 3.0
 #: Seconds between two of those writes: a unit of 100 replicas has 100 of them.
@@ -72,6 +78,8 @@ class StatusWriter:
         lives: Lives,
         *,
         leads: Callable[[], bool] = lambda: True,
+        announce: Callable[[Unit, Decision], None] = lambda _unit, _decision: None,
+        breath: Breath | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -79,6 +87,10 @@ class StatusWriter:
         self._cache = cache
         self._lives = lives
         self._leads = leads
+        self._announce = announce
+        self._bucket = Bucket(RATE, clock=clock, sleep=sleep)
+        self._pacer = Pacer(self._write_refusal, self._bucket, clock=clock)
+        self._breath = breath or Breath()
         self._sleep = sleep
         self._client = client
         self._decision = decision
@@ -98,21 +110,29 @@ class StatusWriter:
         if self._running:
             self._queue.add_after(root, GATHER * self._rush())
 
-    async def run(self) -> None:
-        """Write for ever."""
+    async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Write for ever; ``decided`` returns when every unit has been looked at for the first time."""
         self._running = True
-        for root in self._cache.index.roots():
-            self._queue.add(root)
+        if decided is not None:
+            await decided()
         async with asyncio.TaskGroup() as group:
             group.create_task(run_workers(self._queue, self._write, WORKERS))
             group.create_task(run_workers(self._details, self._write_details, 1))
+            group.create_task(self._pacer.run())
+            # Nearly all of them say already what they shall: that is found out when there is time.
+            for number, root in enumerate(self._cache.index.roots()):
+                self._queue.add(root)
+                if number % STEP == STEP - 1:
+                    await self._sleep(STEP_PAUSE)
 
     async def _write(self, root: Key) -> None:
+        await self._breath.take()
         unit = self._cache.index.unit(root)
         if unit is None:
             self._written.pop(root, None)
             self._lives.forget(root)
             self._settled(root)
+            self._pacer.drop(root)
             return
         decision = self._decision(root)
         left = self._left(root, passing(unit, decision))
@@ -122,22 +142,51 @@ class StatusWriter:
         if not unit.root.status.conditions and not any(unit.pods()):
             return  # groups without pods: there is nothing to decide yet
         wanted = self._wanted(unit, decision)
+        (group, status), *_ = wanted
+        where = None if self._is_written(root, group, status) else lane(group, status)
+        if where is not None:
+            self._pacer.add(root, where)
+            return
+        self._pacer.drop(root)
+        await self._write_all(root, unit, wanted)
+
+    async def _write_refusal(self, root: Key, where: Lane) -> None:
+        """A refused unit's turn has come; it may have changed since it was put in line."""
+        unit = self._cache.index.unit(root)
+        if unit is None:
+            return
+        decision = self._decision(root)
+        wanted = self._wanted(unit, decision)
+        fresh = not self._is_written(root, *wanted[0])
+        if await self._write_all(root, unit, wanted) and fresh and where is Lane.VERDICT and decision.reason:
+            self._announce(unit, decision)
+
+    async def _write_all(self, root: Key, unit: Unit, wanted: list[tuple[core.Group, dict[str, Any]]]) -> bool:
+        """Write the root's status, and have those of the groups below it written later."""
         groups = {group.metadata.uid for group, _ in wanted}
         self._written[root] = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
         (group, status), *details = wanted
         self._lives.before(unit.root)
-        if await self._apply(root, group, status):
+        done = await self._apply(root, group, status)
+        if done:
             self._lives.written(unit, status)
         if any(not self._is_written(root, *each) for each in details):
             self._details.add_after(root, DETAIL * self._rush())
+        return done
 
     async def _write_details(self, root: Key) -> None:
         """The groups below a root, as they are by now."""
         unit = self._cache.index.unit(root)
         if unit is None:
             return
-        for group, status in self._wanted(unit, self._decision(root))[1:]:
+        (top, said), *details = self._wanted(unit, self._decision(root))
+        refused = lane(top, said) is not None
+        for group, status in details:
             if not self._is_written(root, group, status):
+                if refused:
+                    while not self._pacer.idle:
+                        await self._sleep(DETAIL_PAUSE)
+                    await self._bucket.take()
                 await self._apply(root, group, status)
                 await self._sleep(DETAIL_PAUSE)
 

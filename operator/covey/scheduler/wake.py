@@ -69,7 +69,7 @@ class Waker:
         free = dict(capacity.room.free(node))
         for uid, pod in list(self._refused.items()):
             shape = capacity.shape(pod)
-            if capacity.refusal(pod, node) is not None:
+            if capacity.refusal(pod, node) is not None or capacity.reserved_away(pod, node, shape) is not None:
                 continue
             if any(amount > free.get(name, 0) for name, amount in shape.requests):
                 continue

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from covey.admission import gangs
+from covey.admission.asks import ask_for_minimum
 from covey.admission.gangs import Surroundings, build_gang
 from covey.admission.levels import astray
+from covey.admission.slots import Slots
 from covey.admission.status import Decision, placed, statuses
 from covey.admission.tree import Unit
 from covey.api import core
@@ -19,6 +21,7 @@ from covey.scheduler.barrier import Call, releasable
 from scheduler_builders import GATE, group, node, pod, root_key, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
+LEAVES = (("a", 4), ("b", 2))
 PATHS = {f"{rack}{number}": ("b", rack) for rack in "xyz" for number in range(4)}
 
 
@@ -199,3 +202,31 @@ def test_a_tree_that_no_level_names_is_a_tree_of_the_operator_s_shape() -> None:
     pods = [*gated("d7", 0), *gated("d2", 0, 1)]
     [decode] = gang_of(unit(root, groups, pods)).roles
     assert ([replica.replica for replica in decode.replicas], decode.free) == ([2, 7], False)
+
+
+def test_a_node_that_only_another_choice_needs_wakes_a_refused_gang() -> None:
+    """One of two unlike groups is enough; the first needs four nodes of a rack, the second two."""
+    root = group("root", composite=True, minimum=1)
+    leaves = [group(name, parent="root", minimum=size, constraints=requires("rack")) for name, size in LEAVES]
+    pods = [each for name, size in LEAVES for each in gated(name, *range(size))]
+    strangers = [pod(f"s-{name}", node=name, gpus=8) for name in PATHS if not name.endswith("0")]
+    room, gang = inventory(*strangers), gang_of(unit(root, leaves, pods))
+    assert isinstance(plan_minimum(gang, room), Refusal)
+    ask = ask_for_minimum(gang, room)
+    room.release("uid-s-x1")
+    assert isinstance(plan_minimum(gang, room), Plan)
+    assert ask.helped(room.nodes["x1"], room, Slots())
+    assert ask.key is None
+
+
+def test_gangs_whose_groups_say_more_than_their_roles_share_no_answer() -> None:
+    """A level over several replicas of a role tells this gang from one that has the same roles without it."""
+    keys = []
+    for level in (None, requires("rack")):
+        root = group("root", composite=True, minimum=1)
+        role = group("r", composite=True, parent="root", minimum=2, constraints=level)
+        leaves = [group(f"r{number}", parent="r", minimum=2) for number in range(2)]
+        found = unit(root, [role, *leaves], [*gated("r0", 0, 1), *gated("r1", 0, 1)])
+        keys.append(ask_for_minimum(gang_of(found), inventory()).key)
+    assert keys[0] is not None
+    assert keys[0] != keys[1]

@@ -7,13 +7,14 @@ import msgspec
 from covey.admission import entries
 from covey.admission.entries import SETTLE, Entry, Want, assess
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.spread import occupied
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
-from scheduler_builders import GATE, cache, group, member, node, role_groups, unit
+from scheduler_builders import GATE, cache, group, member, node, role_groups, root_key, unit
 
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 
@@ -95,7 +96,7 @@ def test_siblings_occupy_their_domains_decided_ones_too() -> None:
         tree(gated(0, "other"), name="other"),
         tree(gated(0, "idle"), name="idle"),
     ]
-    found = entries.occupied(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
+    found = occupied(units, {"uid-other-decode-0-0": "n2"}, lambda node: paths[node], 1)
     assert found == {("b1",): 1, ("b2",): 1}
 
 
@@ -105,7 +106,7 @@ def test_a_role_that_does_not_follow_occupies_nothing() -> None:
     spec = msgspec.structs.replace(router.spec, scheduling_constraints=core.SchedulingConstraints(follow_unit=False))
     groups = [*role_groups("decode", replicas=1, minimum=1, size=1), msgspec.structs.replace(router, spec=spec)]
     found = unit(root, groups, [member("decode", 0, node="n1"), member("router", 0, node="n2")])
-    assert entries.occupied([found], {}, lambda node: (node,), 1) == {("n1",): 1}
+    assert occupied([found], {}, lambda node: (node,), 1) == {("n1",): 1}
 
 
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:
@@ -114,29 +115,17 @@ def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01
     return entries.refusal(entry(found, priority=priority, created=created), refusal())
 
 
-async def test_long_waiting_reserves_the_best_domain() -> None:
-    labels = {"n1": {"block": "b1"}, "n2": {"block": "b2"}}
-    made = cache(*(node(name, labels=each) for name, each in labels.items()))
-    now = times.seconds("2026-01-01T01:00:00Z") or 0.0
-    reservations = Reservations(made, reserve_after=600.0, clock=lambda: now)
-    young = reservations.consider(waiting("young", "2026-01-01T00:55:00Z"), refusal())
-    assert young.decision.reservation is None
-    old = reservations.consider(waiting("old", "2026-01-01T00:30:00Z"), refusal())
-    assert old.decision.reservation == core.Reservation(path=("b1",), since="2026-01-01T01:00:00Z", level="block")
-    nowhere = reservations.consider(waiting("old", "2026-01-01T00:30:00Z"), refusal(()))
-    assert nowhere.decision.reservation is None
-
-
 async def test_a_reservation_keeps_out_who_comes_later() -> None:
     made = cache(node("n1", labels={"block": "b1"}), node("n2", labels={"block": "b2"}))
-    now = times.seconds("2026-01-01T01:00:00Z") or 0.0
-    reservations = Reservations(made, reserve_after=600.0, clock=lambda: now)
-    old = reservations.consider(waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z"), refusal())
-    everybody = [old]
+    reservations = Reservations(made, reserve_after=600.0)
+    old = waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z")
+    kept = core.Reservation(path=("b1",), since="2026-01-01T01:00:00Z", level="block")
+    old = replace(old, decision=replace(old.decision, reservation=kept))
+    assert not reservations.file(root_key("old"), old)
 
     def out(other: Entry, *, surplus: bool = False) -> list[Path]:
         assert other.gang is not None
-        return reservations.confine(other.gang, everybody, surplus=surplus)[1]
+        return reservations.confine(other.gang, surplus=surplus)[1]
 
     later = waiting("later", "2026-01-01T00:59:00Z", created="2026-01-01T00:59:00Z")
     earlier = waiting("earlier", "2026-01-01T00:05:00Z", created="2026-01-01T00:05:00Z")
@@ -148,6 +137,13 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     assert out(old) == []
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run"), created="2026-01-02")
     assert out(running) == []
-    admitted = [replace(old, want=Want.NOTHING)]
+    assert reservations.file(root_key("old"), replace(old, want=Want.NOTHING))
     assert later.gang is not None
-    assert reservations.confine(later.gang, admitted, surplus=False) == (later.gang, [])
+    assert reservations.confine(later.gang, surplus=False) == (later.gang, [])
+
+
+def test_only_who_has_waited_long_enough_gets_a_domain_of_its_own() -> None:
+    now = times.seconds("2026-01-01T01:00:00Z") or 0.0
+    reservations = Reservations(cache(), reserve_after=600.0, clock=lambda: now)
+    assert not reservations.due(waiting("young", "2026-01-01T00:55:00Z"))
+    assert reservations.due(waiting("old", "2026-01-01T00:30:00Z"))

@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
+from covey.admission import round as rounds
 from covey.api import core
 from covey.cli.planning.facts import read_facts
 from covey.cli.planning.request import read_manifests, workloads_of
 from covey.cli.planning.run import plan_all
-from covey.placement import rounds
 from covey.placement.planner import plan_minimum
 
 SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())

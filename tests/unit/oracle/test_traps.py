@@ -8,9 +8,9 @@ from itertools import permutations
 
 import pytest
 
+from covey.admission.round import plan_round
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.rounds import plan_round
 from oracle import facts
 from oracle.build import case, full, nodes, role
 from oracle.case import Case, Hold

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from covey.admission.round import plan_round
 from covey.api import constants, core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, with_terms
 from covey.placement.model import Gang, Plan, PodRequest, Refusal, ReplicaRequest, RoleRequest
 from covey.placement.planner import plan_minimum
-from covey.placement.rounds import plan_round
 from covey.placement.terms import Terms, terms_of
 from unit.placement.builders import TOPOLOGY, make_node
 

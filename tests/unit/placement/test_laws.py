@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey.admission.round import apply
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Level, Plan, Proximity, Refusal, RoleRequest, Topology, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.refusal.certificate import check_certificate
-from covey.placement.rounds import apply
 from unit.placement import brute
 from unit.placement.builders import TOPOLOGY, make_gang, make_node, make_role, make_shape
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from covey.admission.round import apply
 from covey.placement.model import Gang, Plan, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.rounds import apply
 from unit.placement.builders import make_gang, make_inventory, make_role, make_shape, place
 
 

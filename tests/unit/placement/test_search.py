@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from covey.admission.round import apply
 from covey.placement import planner
 from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.rounds import apply
 from unit.placement.brute import valid
 from unit.placement.builders import make_gang, make_inventory, make_role, make_shape
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from covey.admission.round import apply, plan_round
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.rounds import apply, plan_round
 from covey.placement.sharing import layout
 from unit.placement.brute import valid
 from unit.placement.builders import make_gang, make_inventory, make_node, make_role, make_shape, place

@@ -2,90 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from covey.api import core, times
 from covey.placement.model import Refusal, Verdict
-from covey.scheduler import admission
-from covey.scheduler.admission import Admission
-from covey.scheduler.cache import Cache
-from covey.scheduler.commit import Committer
-from covey.scheduler.lives import Lives
-from covey.scheduler.parking import FIRST, LONGEST, Parking
+from covey.scheduler import admission, books
+from covey.scheduler.parking import FIRST, LONGEST
 from covey.scheduler.queueing import Queueing
-from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.writer import Pinned, PinResult
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
-
-
-class Writer:
-    """Takes every patch for sent, and notes it."""
-
-    def __init__(self) -> None:
-        self.pinned: dict[str, str] = {}
-        self.released: list[str] = []
-        #: A pod whose pin the API server denies, and how often a pin was asked for.
-        self.denied = ""
-        self.asked = 0
-
-    async def pin(
-        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, dry_run: bool
-    ) -> PinResult:
-        self.asked += 1
-        if found.metadata.name == self.denied:
-            return PinResult(Pinned.DENIED, "policy says no")
-        if not dry_run:
-            self.pinned[found.metadata.name] = place
-        return PinResult(Pinned.DONE)
-
-    async def release(self, found: core.Pod, _reason: str) -> bool:
-        self.released.append(found.metadata.name)
-        return True
-
-
-class Loop:
-    """Admission over a cache."""
-
-    def __init__(self, made: Cache) -> None:
-        self.cache = made
-        self.writer = Writer()
-        writer: Any = self.writer
-        queueing = Queueing(made, Topologies(made), reserve_after=300.0)
-        recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        reservations = Reservations(made, reserve_after=300.0)
-        committer = Committer(made, writer)
-        self.now = 0.0
-        parking = Parking(lambda: self.now)
-        self.admission = Admission(
-            *(made, committer, writer, queueing, reservations, recorder, Lives()),
-            decided=lambda _root: None,
-            parking=parking,
-        )
-        self.admission.begin()
-
-    def place(self, name: str) -> str:
-        """Where a pod was decided to go."""
-        return self.cache.capacity.assumed[f"uid-{name}"]
-
-    async def turn(self) -> dict[str, str]:
-        """One pass; returns the pods that it gave places, and where."""
-        self.writer.pinned.clear()
-        await self.admission._pass()
-        for task in list(self.admission._commits):
-            await task
-        return dict(self.writer.pinned)
-
-
-def tree(name: str, *, replicas: int = 1, minimum: int = 1, gpus: int = 8, **root: Any) -> list[core.Group | core.Pod]:
-    groups = [
-        group(name, composite=True, minimum=1, desired=1, **root),
-        *role_groups("decode", replicas=replicas, minimum=minimum, size=1, root=name),
-    ]
-    return [*groups, *(member("decode", number, root=name, gates=(GATE,), gpus=gpus) for number in range(replicas))]
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, root_key
+from scheduler_loop import Loop, labels, tree
 
 
 async def test_what_does_not_fit_gets_nothing_and_a_reason() -> None:
@@ -170,15 +98,9 @@ async def test_a_plan_is_dropped_when_the_world_changed_under_it(monkeypatch: py
         return answer
 
     monkeypatch.setattr(admission, "plan_minimum", slow)
-    assert await loop.turn() == {}
     [place] = (await loop.turn()).values()
     assert loop.cache.capacity.room.free(place)["nvidia.com/gpu"] == 0
     assert loop.cache.pods.store["ns", "thief"].spec.node_name != place
-
-
-def labels(rack: str = "r1") -> dict[str, str]:
-    prefix = "cloud.provider.com/topology-"
-    return {"topology.kubernetes.io/zone": "z", f"{prefix}block": "b1", f"{prefix}rack": rack}
 
 
 async def test_labels_that_come_late_help_a_unit_that_lacked_them() -> None:
@@ -201,7 +123,8 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
         group("big", composite=True, minimum=1, desired=1, priority=1, status=status),
         *tree("big", replicas=2, minimum=2)[1:],
     ]
-    loop = Loop(cache(node("n1", labels=labels()), *big, *late))
+    taken = pod("taken", node="n2", gpus=8)
+    loop = Loop(cache(node("n1", labels=labels()), node("n2", labels=labels()), taken, *big, *late))
     assert await loop.turn() == {}
     assert "reserved for another gang" in loop.admission.decision(root_key("late")).message
     assert isinstance(big[0], core.Group)
@@ -211,14 +134,14 @@ async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
 
 async def test_a_unit_that_cannot_be_judged_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     loop = Loop(cache(node("n1"), *tree("a"), *tree("b")))
-    real = admission.assess
+    real = books.assess
 
     def fail(unit: Any, *more: Any) -> Any:
         if unit.key == root_key("a"):
             raise ZeroDivisionError
         return real(unit, *more)
 
-    monkeypatch.setattr(admission, "assess", fail)
+    monkeypatch.setattr(books, "assess", fail)
     assert await loop.turn() == {"b-decode-0-0": "n1"}
     decision = loop.admission.decision(root_key("a"))
     assert (decision.reason, decision.message) == ("PlannerFailed", admission.FAILED)
@@ -315,11 +238,11 @@ async def test_a_gang_that_met_the_limit_is_planned_again_later_and_only_if_some
         await loop.turn()
     assert len(asked) == 1
     loop.now += FIRST
-    loop.admission._resume(root_key("hard"))
+    loop.admission._books.resume(root_key("hard"))
     await loop.turn()
     assert len(asked) == 2
     loop.now += 2 * FIRST
-    loop.admission._resume(root_key("hard"))  # nothing has changed since
+    loop.admission._books.resume(root_key("hard"))  # nothing has changed since
     await loop.turn()
     assert len(asked) == 2
     put(loop.cache, node("another"))
@@ -344,7 +267,7 @@ async def test_a_gang_on_which_the_planner_fails_is_tried_again_later(monkeypatc
     assert len(asked) == 1
     monkeypatch.setattr(admission, "plan_minimum", real)
     loop.now += FIRST
-    loop.admission._resume(root_key("a"))
+    loop.admission._books.resume(root_key("a"))
     assert set(await loop.turn()) == {"a-decode-0-0"}
     assert loop.admission.decision(root_key("a")).reason is None
 

@@ -1,4 +1,4 @@
-"""One pass of admission, as ``placement.rounds`` makes it.
+"""One pass of admission, as ``admission.round`` makes it.
 
 What is added here: between two units of one resource that asks for spread the places of the first are counted, groups
 that do not exist yet are told, and each workload's planning time is taken.
@@ -7,14 +7,17 @@ that do not exist yet are told, and each workload's planning time is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from covey.admission import gangs
+from covey.admission.reservations import Kept
+from covey.admission.round import plan_round
+from covey.admission.spread import beside
 from covey.admission.tree import Unit
 from covey.cli.planning.answer import Decision
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Plan, Reason, Refusal, Verdict
-from covey.placement.rounds import plan_round
+from covey.placement.model import Gang, Plan, Reason, Refusal, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Pass:
         clock: seconds.
     """
 
-    def __init__(self, inventory: Inventory, reserved: Sequence[tuple[Path, Gang]], clock: Callable[[], float]) -> None:
+    def __init__(self, inventory: Inventory, reserved: Sequence[Kept], clock: Callable[[], float]) -> None:
         self._inventory = inventory
         self._reserved = reserved
         self._clock = clock
@@ -62,22 +65,18 @@ class Pass:
 
     def _beside(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
         """The gang, told in which domains the other units of its workload lie by now."""
-        gang = placed[place]
-        if gang.spread is None:
-            return gang
-        depth = self._inventory.topologies[gang.topology].depth(gang.spread.level) + 1
-        occupied: dict[Path, int] = {}
-        for number, other in enumerate(placed):
-            if number != place and contenders[number].workload == contenders[place].workload:
-                for path in {self._inventory.path(gang.topology, node)[:depth] for node in _nodes(other)}:
-                    occupied[path] = occupied.get(path, 0) + 1
-        return replace(gang, spread=replace(gang.spread, occupied=occupied))
-
-
-def _nodes(gang: Gang) -> set[str]:
-    """Where the unit lies: a role that does not follow it says nothing about that."""
-    roles = [role for role in gang.roles if role.follow_unit]
-    return {pod.node for role in roles for replica in role.replicas for pod in replica.pods if pod.node}
+        mine, gang = contenders[place], placed[place]
+        others = [
+            number for number, each in enumerate(contenders) if each.workload == mine.workload and number != place
+        ]
+        pods = (pod for n in others for role in placed[n].roles for replica in role.replicas for pod in replica.pods)
+        return beside(
+            gang,
+            self._inventory.topologies[gang.topology],
+            (contenders[number].unit for number in others),
+            {pod.key: pod.node for pod in pods if pod.node is not None},
+            partial(self._inventory.path, gang.topology),
+        )
 
 
 def _absent(unit: Unit, gang: Gang) -> Refusal:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 import msgspec
 
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.priority import priority_of
+from covey.admission.reservations import Kept
 from covey.admission.resized import counted_spec
 from covey.admission.tree import Unit, key_of
 from covey.admission.volumes import Volumes
@@ -21,14 +22,11 @@ from covey.cli.planning.answer import Decision, Teller, reason_reports, topology
 from covey.cli.planning.facts import Facts
 from covey.cli.planning.passes import Contender, Pass
 from covey.cli.planning.report import Report, WorkloadReport
-from covey.cli.planning.topologies import choose_topologies, default_topology
+from covey.cli.planning.topologies import choose_topologies, default_topology, topology_of
 from covey.cli.planning.workload import Workload
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, unmodelled
 from covey.placement.model import Gang, Path, Shape, Topology, Verdict
-
-#: Priorities that every cluster has.
-_SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +68,24 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     """
     topologies = choose_topologies(workloads, facts)
     shown = topologies[0] if topologies else default_topology(facts)
-    inventory = Inventory({topology.name: topology for topology in [*topologies, shown]}.values())
-    for node in facts.nodes:
-        inventory.set_node(node)
     volumes = _volumes(facts)
 
     def shape(pod: core.Pod) -> Shape:
         return _shape(pod, volumes)
 
-    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
     classes = {each.metadata.name: each for each in facts.priority_classes}
     contenders = [
         Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
-    pass_ = Pass(inventory, _reserved(facts, classes, contenders), clock)
+    reserved = list(_reserved(facts, classes, contenders))
+    every = [*topologies, shown, *(topology for topology, _ in reserved)]
+    inventory = Inventory({topology.name: topology for topology in every}.values())
+    for node in facts.nodes:
+        inventory.set_node(node)
+    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
+    pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
     decisions = pass_.run(contenders)
     reports = []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
@@ -93,8 +93,8 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    every = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
-    report = Report(tuple(every), topology_report(shown), tuple(reports))
+    said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
+    report = Report(tuple(said), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory)
 
 
@@ -133,19 +133,13 @@ def _gang(
 
 
 def _priority(workload: Workload, classes: Mapping[str, core.PriorityClass]) -> int:
-    """As written, else the class's, else the global default, else 0."""
-    if workload.priority is not None:
-        return workload.priority
-    name = workload.priority_class
-    if not name:
-        return next((each.value for each in classes.values() if each.global_default), 0)
-    return classes[name].value if name in classes else _SYSTEM_CLASSES.get(name, 0)
+    return priority_of(workload.priority, workload.priority_class, classes) or 0
 
 
 def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
     for workload in workloads:
         name = workload.priority_class
-        if name and workload.priority is None and name not in classes and name not in _SYSTEM_CLASSES:
+        if priority_of(workload.priority, name, classes) is None:
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
@@ -167,22 +161,24 @@ def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
 
 def _reserved(
     facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
-) -> list[tuple[Path, Gang]]:
-    """Domains that waiting gangs of the cluster keep; none when no cluster was read.
+) -> Iterator[tuple[Topology, Kept]]:
+    """Domains that waiting gangs of the cluster keep, and their topologies; none when no cluster was read.
 
     A unit that is planned here too is known by the gang that is planned.
     """
     planned = {each.unit.key: each.gang for each in contenders}
-    found: list[tuple[Path, Gang]] = []
     for group in facts.groups:
         admitted = core.condition(group.status.conditions, ADMITTED)
         if group.status.reservation is None or (admitted is not None and admitted.status == "True"):
             continue
-        meta, cls = group.metadata, classes.get(group.spec.priority_class_name or "")
-        priority = group.spec.priority if group.spec.priority is not None else cls.value if cls else 0
+        try:
+            topology = topology_of(group, facts)
+        except LookupError:
+            continue  # nobody knows which nodes are meant
+        meta = group.metadata
+        priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        found.append((group.status.reservation.path, planned.get(key_of(group), owner)))
-    return found
+        yield topology, Kept(topology.name, group.status.reservation.path, planned.get(key_of(group), owner))
 
 
 def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float) -> WorkloadReport:

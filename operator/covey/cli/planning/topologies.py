@@ -38,6 +38,17 @@ def default_topology(facts: Facts) -> Topology:
         raise InputError("--topology", _text(error), "mark one as default") from None
 
 
+def topology_of(root: core.Group, facts: Facts) -> Topology:
+    """The topology of a root of the cluster.
+
+    Raises:
+        LookupError: the choice is not clear.
+    """
+    constraints = root.spec.scheduling_constraints
+    name = constraints.topology_name if constraints else None
+    return choose(name, facts.named_topologies(), facts.default_topologies(), facts.nodes)
+
+
 def _chosen(workload: Workload, facts: Facts) -> Topology:
     try:
         found = choose(workload.topology_name, facts.named_topologies(), facts.default_topologies(), facts.nodes)

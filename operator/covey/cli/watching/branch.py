@@ -113,7 +113,8 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
         reason = reason or "the scheduler process has not looked at it yet"
         state = State.WAITING if state is not State.FAILED else state
     elif admitted.status != "True":
-        reason = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
+        said = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
+        reason = "; ".join(filter(None, (said, reserved(unit.root))))
         state = State.WAITING if state is not State.FAILED else state
     elif state is State.HELD:
         pods = list(unit.pods())
@@ -124,6 +125,16 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
     nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
     ready = sum(role.state is State.READY for role in roles)
     return Branch("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
+
+
+def reserved(root: core.Group) -> str | None:
+    """What is kept for a root that has waited for long."""
+    reservation = root.status.reservation
+    if reservation is None:
+        return None
+    domain = "/".join(value or "-" for value in reservation.path)
+    what = f"what comes free of {reservation.resource}" if reservation.resource else "what comes free"
+    return f"{what} in {reservation.level} {domain} has been kept for it since {reservation.since}"
 
 
 def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:

@@ -1,0 +1,225 @@
+"""What a refused gang waits for: pure.
+
+Two answers come from it without a plan. *Can this node help?* A change of a node makes a gang fit only if one of its
+missing pods fits there, and only if the domain in which that pod must lie can take all that must lie there with it: the
+gang itself, the roles of a rule, the replica. *Is it the same question?* Gangs that ask for the same pods under the
+same levels, none of them placed, get the same answer, and one plan answers all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from covey.admission.slots import Slots, room_for
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import with_terms
+from covey.placement.model import Gang, Path, Shape
+from covey.placement.question.demands import (
+    Demand,
+    common_domain,
+    followers,
+    minimum_demands,
+    placed_paths,
+    surplus_demands,
+)
+from covey.placement.terms import Terms, is_host
+
+#: The depth of the whole cluster.
+EVERYWHERE: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Pods that must lie in one domain.
+
+    ``depth`` is the domain's. ``shape`` is the most demanding one and ``count`` says how many pods have it; ``sums`` is
+    what all of them ask for together. ``anchor`` is the domain that placed members fix.
+    """
+
+    depth: int
+    shape: Shape
+    count: int
+    sums: tuple[tuple[str, int], ...]
+    anchor: Path | None = None
+
+    def met_at(self, topology: str, path: Path, inventory: Inventory, slots: Slots) -> bool:
+        """Whether the domain of this depth around a node could take the pods."""
+        head = path[: self.depth + 1]
+        if head and head[-1] is None:
+            return False
+        if self.anchor is not None and self.anchor != head:
+            return False
+        domain = inventory.trees[topology].by_path.get(head)
+        if domain is None or any(domain.free.get(name, 0) < amount for name, amount in self.sums):
+            return False
+        return slots.at(self.shape, topology, head, inventory) >= self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Pods that are missing, by shape, and the needs of every domain that they must lie in."""
+
+    shapes: tuple[Shape, ...]
+    needs: tuple[Need, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a gang waits for. ``key`` is the same for gangs whose question is the same; None for one that is alone.
+
+    ``parts`` is None where it cannot be told what would help: then any change may. ``wide``: a node can help also where
+    none of the pods fits on it, since rules between domains count.
+    """
+
+    topology: str
+    parts: tuple[Part, ...] | None
+    key: Hashable = None
+    wide: bool = False
+
+    def helped(self, node: NodeState, inventory: Inventory, slots: Slots) -> bool:
+        """Whether a change of this node can make the gang, or a replica of its surplus, fit."""
+        leaf = node.leaves.get(self.topology)
+        if leaf is None or self.parts is None:
+            return True
+        return any(
+            (self.wide or any(room_for(node, shape) for shape in part.shapes))
+            and all(need.met_at(self.topology, leaf.path, inventory, slots) for need in part.needs)
+            for part in self.parts
+        )
+
+    def shapes(self) -> Iterator[Shape]:
+        """The shapes that are counted for it."""
+        return (need.shape for part in self.parts or () for need in part.needs)
+
+
+#: Of a unit that any change may help.
+ANYTHING: Final = Ask("", None)
+
+
+def ask_for_minimum(gang: Gang, inventory: Inventory) -> Ask:
+    """What a gang waits for whose minimum found no room."""
+    return _ask(gang, inventory, minimum_demands(gang), surplus=False)
+
+
+def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
+    """What a gang waits for none of whose further replicas found room."""
+    return _ask(gang, inventory, surplus_demands(gang), surplus=True)
+
+
+def same_question(gang: Gang, terms: Terms) -> Hashable:
+    """Equal for gangs that the planner answers alike.
+
+    None for one that has members placed, that counts its siblings, or whose groups say more than roles do: levels inside
+    a replica or over several, surplus after surplus, a choice of what comes first. The gang is to be told already which
+    anti-affinity terms speak of its pods.
+    """
+    replicas = [replica for role in gang.roles for replica in role.replicas]
+    if gang.spread is not None or any(pod.node for replica in replicas for pod in replica.pods):
+        return None
+    if gang.rules or _is_open(gang) or any(replica.parts or replica.after for replica in replicas):
+        return None
+    roles = tuple(
+        (
+            *(role.name, role.minimum, role.desired, role.required, role.preferred, role.follow_unit, role.missing),
+            tuple((r.replica, r.together, tuple((pod.index, pod.shape) for pod in r.pods)) for r in role.replicas),
+        )
+        for role in gang.roles
+    )
+    levels = (gang.topology, gang.required, gang.preferred, gang.proximity)
+    return (levels, roles, frozenset(gang.excluded_nodes.items()), terms.version)
+
+
+def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:
+    if _is_open(gang):  # what is missing of one choice says nothing about the others
+        return Ask(gang.topology, None)
+    told = with_terms(gang, inventory.terms)
+    try:
+        parts = _parts(gang, inventory, demands, surplus=surplus)
+    except KeyError:  # a topology or a level that is gone
+        return Ask(gang.topology, None)
+    wide = gang.spread is not None or any(
+        shape.wide_terms or not all(map(is_host, shape.matched))
+        for role in told.roles
+        for replica in role.replicas
+        for shape in (pod.shape for pod in replica.pods if pod.node is None)
+    )
+    key = None if surplus else same_question(told, inventory.terms)
+    return Ask(gang.topology, parts, key, wide)
+
+
+def _is_open(gang: Gang) -> bool:
+    """Which replicas come first is free to choose."""
+    return bool(gang.guessed) or any(role.free for role in gang.roles)
+
+
+def _parts(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> tuple[Part, ...]:
+    topology = inventory.topologies[gang.topology]
+    shared = {} if surplus else _shared(gang, inventory, demands)
+    unit = EVERYWHERE if gang.required is None else topology.depth(gang.required)
+    anchor = common_domain(placed_paths(gang, inventory, followers(gang)), unit) if unit != EVERYWHERE else None
+    parts: dict[Part, None] = {}
+    for demand in demands:
+        role = gang.roles[demand.role]
+        missing = [pod.shape for pod in demand.missing]
+        own = EVERYWHERE if role.required is None else topology.depth(role.required)
+        needs = [shared[each] for each in _scopes(gang, demand.role) if each in shared]
+        if role.follow_unit and anchor is not None:
+            needs.append(_need(unit, missing, anchor))
+        if own > unit or not needs:
+            needs.append(_need(own, missing))
+        parts.setdefault(Part(tuple(dict.fromkeys(missing)), tuple(needs)))
+    return tuple(parts)
+
+
+#: The gang's followers, all its pods, or the roles of a required rule by its number.
+_Scope = str | int
+
+
+def _scopes(gang: Gang, role: int) -> Iterator[_Scope]:
+    """The sets of roles that must share a domain, to which a role belongs."""
+    yield "all"
+    if gang.roles[role].follow_unit:
+        yield "followers"
+    for number, rule in enumerate(gang.proximity):
+        if rule.required and gang.roles[role].name in rule.roles:
+            yield number
+
+
+def _shared(gang: Gang, inventory: Inventory, demands: Iterable[Demand]) -> dict[_Scope, Need]:
+    """What must share a domain with others, and at which depth."""
+    depth = inventory.topologies[gang.topology].depth
+    unit = EVERYWHERE if gang.required is None else depth(gang.required)
+    depths: dict[_Scope, int] = {"all": EVERYWHERE, "followers": unit}
+    depths |= {number: depth(rule.level) for number, rule in enumerate(gang.proximity) if rule.required}
+    pods: dict[_Scope, list[Shape]] = {}
+    for demand in demands:
+        for scope in _scopes(gang, demand.role):
+            pods.setdefault(scope, []).extend(pod.shape for pod in demand.missing)
+    if unit == EVERYWHERE or len(followers(gang)) == len(gang.roles):
+        pods.pop("all" if unit != EVERYWHERE else "followers", None)  # one says all that the other does
+    return {scope: _need(depths[scope], shapes) for scope, shapes in pods.items() if shapes}
+
+
+def _need(depth: int, shapes: Sequence[Shape], anchor: Path | None = None) -> Need:
+    counts = Counter(shapes)
+    sums: Counter[str] = Counter()
+    for shape, count in counts.items():
+        for name, amount in shape.requests:
+            sums[name] += amount * count
+    demanding = max(counts, key=demand_of)
+    return Need(depth, demanding, counts[demanding], tuple(sorted((n, a) for n, a in sums.items() if a > 0)), anchor)
+
+
+def demand_of(shape: Shape) -> tuple[int, int]:
+    """How demanding a shape is: by devices, then by cpu."""
+    asked = dict(shape.requests)
+    devices = sum(amount for name, amount in asked.items() if name not in resources.ORDINARY)
+    return devices, asked.get(resources.CPU, 0)
+
+
+__all__ = ["ANYTHING", "Ask", "Need", "Part", "ask_for_minimum", "ask_for_surplus", "demand_of", "same_question"]

@@ -1,0 +1,26 @@
+"""A gang's priority: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from covey.api import core
+
+#: Priorities that every cluster has.
+_SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+
+
+def priority_of(written: int | None, name: str | None, classes: Mapping[str, core.PriorityClass]) -> int | None:
+    """The priority as written, else that of its class, else the global default, else 0; None for an unknown class.
+
+    Args:
+        written: ``spec.priority``.
+        name: ``spec.priorityClassName``.
+        classes: the cluster's classes by name.
+    """
+    if written is not None:
+        return written
+    if not name:
+        return next((each.value for each in classes.values() if each.global_default), 0)
+    return classes[name].value if name in classes else _SYSTEM.get(name)

@@ -1,0 +1,121 @@
+"""A round of many gangs on an inventory that nobody else changes: pure.
+
+The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum that
+does not fit blocks nobody else, except in a domain that is kept for it because it has waited for long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from covey.admission.order import Line
+from covey.admission.reservations import Kept, Reservations, confine
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Plan, Refusal
+from covey.placement.planner import LIMIT, plan_minimum, plan_surplus
+from covey.placement.question.demands import place
+
+Answer = Plan | Refusal
+#: A gang's number and all gangs with what they have by now → the gang as it is to be planned, or why it is not.
+Look = Callable[[int, Sequence[Gang]], Gang | Refusal]
+#: A gang's number and one planning of it → its answer; to measure it, say.
+Around = Callable[[int, Callable[[], Answer]], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a round did for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan.
+
+    ``number`` is its place among the gangs that were given; ``gang`` has the places that it got.
+    """
+
+    number: int
+    gang: Gang
+    minimum: Answer
+    surplus: Plan | None = None
+
+    @property
+    def assignments(self) -> Mapping[str, str]:
+        """The node of every pod that got one."""
+        plans = (self.minimum, self.surplus)
+        return {a.pod: a.node for plan in plans if isinstance(plan, Plan) for a in plan.assignments}
+
+    @property
+    def plan(self) -> Answer:
+        """The final answer: the last plan that was made (with all that is whole by then), or the refusal."""
+        return self.surplus or self.minimum
+
+
+def plan_round(
+    gangs: Sequence[Gang],
+    inventory: Inventory,
+    *,
+    limit: int = LIMIT,
+    reserved: Sequence[Kept] = (),
+    look: Look = lambda number, gangs: gangs[number],
+    around: Around = lambda _number, ask: ask(),
+) -> list[Outcome]:
+    """Plan many gangs; what is placed is held in the inventory at once, under the pods' keys.
+
+    Args:
+        gangs: all gangs of the round, in any order.
+        inventory: what is free; changed by holds.
+        limit: see `plan_minimum`.
+        reserved: domains kept for gangs that have waited for long, each gang known by its UID.
+        look: called before a gang's minimum is planned.
+        around: calls each planning.
+
+    Returns:
+        One outcome for each gang, in the order in which their minimums were planned.
+    """
+    placed = list(gangs)
+    kept: Reservations[str] = Reservations()
+    for number, each in enumerate(reserved):
+        kept.put(str(number), each)
+    line: Line[int] = Line()
+    for number, gang in enumerate(placed):
+        line.put(number, gang.order)
+    minimums: dict[int, Answer] = {}
+    outcomes: dict[int, Outcome] = {}
+    while (turn := line.next()) is not None:
+        line.drop(turn)
+        if turn in minimums:
+            gang, closed = confine(placed[turn], kept, inventory, surplus=True)
+            further = around(turn, partial(plan_surplus, gang, inventory, limit, forbidden=closed))
+            assert isinstance(further, Plan)
+            before = outcomes[turn].surplus
+            surplus = replace(further, assignments=(*(before.assignments if before else ()), *further.assignments))
+            placed[turn] = apply(further, placed[turn], inventory)
+            outcomes[turn] = Outcome(turn, placed[turn], minimums[turn], surplus)
+            if further.assignments and _followed(placed[turn]):
+                line.put(turn, gang.order, surplus=True)
+            continue
+        looked = look(turn, placed)
+        if isinstance(looked, Refusal):
+            outcomes[turn] = Outcome(turn, placed[turn], looked)
+            continue
+        gang, closed = confine(looked, kept, inventory, surplus=False)
+        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit, forbidden=closed))
+        if isinstance(answer, Plan):
+            placed[turn] = apply(answer, looked, inventory)
+            line.put(turn, looked.order, surplus=True)
+        outcomes[turn] = Outcome(turn, placed[turn], answer)
+    return list(outcomes.values())
+
+
+def _followed(gang: Gang) -> bool:
+    """What came may have surplus of its own, which may come now."""
+    return any(bool(replica.after) and not replica.placed for role in gang.roles for replica in role.replicas)
+
+
+def apply(plan: Plan, gang: Gang, inventory: Inventory) -> Gang:
+    """Hold what a plan assigns, and return the gang with those pods placed."""
+    nodes = {assignment.pod: assignment.node for assignment in plan.assignments}
+    for role in gang.roles:
+        for replica in role.replicas:
+            for pod in replica.pods:
+                if pod.key in nodes:
+                    inventory.hold(pod.key, nodes[pod.key], pod.shape, pod.meta)
+    return place(gang, nodes) if nodes else gang

@@ -1,0 +1,188 @@
+"""The units that admission knows, by what is to be done with each: pure.
+
+Open ones stand in line (``order``). Refused ones sleep until something can help them (``asks``): those that ask the same
+question sleep together, and only the first of them stands in line when room has come that may help. It is planned, and
+a refusal is the answer for all the others; if it gets its places, the next one is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from covey.admission.asks import Ask
+from covey.admission.entries import SETTLE, Entry, Want
+from covey.admission.order import Line, Order, Queue
+from covey.admission.status import Decision
+from covey.admission.tree import Key
+from covey.placement.model import Path
+
+_PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
+_WAITING: Final = frozenset({Want.PODS, Want.SETTLED, Want.MINIMUM})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Why a question was refused, and which domains were closed to the gang that was planned."""
+
+    decision: Decision
+    closed: frozenset[Path]
+
+
+@dataclass(slots=True)
+class Alike:
+    """Refused units of one question. ``lead`` stands in line for all of them.
+
+    ``asked`` is when the answer was got (event loop's clock), ``version`` that of the inventory then.
+    """
+
+    ask: Ask
+    answer: Answer
+    members: Queue[Key] = field(default_factory=Queue)
+    lead: Key | None = None
+    asked: float = 0.0
+    version: int = 0
+
+
+class Shelf:
+    """Every unit's entry, in its place."""
+
+    def __init__(self) -> None:
+        self.entries: dict[Key, Entry] = {}
+        #: Those whose minimum has no place.
+        self.unplaced: dict[Key, Entry] = {}
+        self._line: Line[Key] = Line()
+        self._asleep: dict[Hashable, Alike] = {}
+        self._of: dict[Key, Hashable] = {}
+
+    def next(self, now: float) -> Key | None:
+        """The unit whose turn it is (event loop's clock)."""
+        return self._line.next(now)
+
+    def rest(self, root: Key) -> None:
+        """A unit stands aside until it is put in its place again."""
+        self._line.drop(root)
+
+    def said(self, ask: Ask) -> str | None:
+        """What was last answered to a question that several may ask."""
+        alike = None if ask.key is None else self._asleep.get(ask.key)
+        return alike.answer.decision.message if alike is not None else None
+
+    def decision(self, root: Key) -> Decision:
+        """What was last decided about a unit; of a refused one what was last said of its question."""
+        entry = self.entries.get(root)
+        if entry is None:
+            return Decision()
+        alike = self._asleep.get(self._of.get(root))
+        if alike is None or alike.ask.key is None:
+            return entry.decision
+        said = alike.answer.decision
+        return replace(entry.decision, reason=said.reason, message=said.message)
+
+    def put(self, root: Key, entry: Entry) -> None:
+        """A unit as it is now; not for one that sleeps."""
+        self._take_out(root)
+        self._file(root, entry)
+        if entry.want in _PLANNED:
+            self._line.put(root, entry.order, surplus=entry.want is Want.SURPLUS)
+
+    def lay_to_sleep(self, root: Key, entry: Entry, ask: Ask, closed: Collection[Path] = ()) -> Alike:
+        """A unit was refused; it sleeps among those of its question, and the answer is theirs too."""
+        self._take_out(root)
+        self._file(root, entry)
+        key: Hashable = (root,) if ask.key is None else ask.key
+        alike = self._asleep.get(key)
+        answer = Answer(entry.decision, frozenset(closed))
+        if alike is None:
+            alike = self._asleep[key] = Alike(ask, answer)
+        elif answer.closed <= alike.answer.closed:
+            alike.answer = answer
+        if alike.lead is not None and _order(entry) < self.entries[alike.lead].order:
+            self._line.drop(alike.lead)  # to it at least as much is closed
+            alike.lead = None
+        alike.members.put(root, _order(entry))
+        self._of[root] = key
+        return alike
+
+    def join(self, root: Key, entry: Entry, ask: Ask, closed: Collection[Path]) -> bool:
+        """Let a unit take over the answer that its question got: the room is the same, and no less is closed to it.
+
+        Returns whether there was such an answer.
+        """
+        alike = None if ask.key is None else self._asleep.get(ask.key)
+        if alike is None or alike.lead is not None or not alike.answer.closed <= frozenset(closed):
+            return False
+        said = alike.answer.decision
+        decision = replace(entry.decision, reason=said.reason, message=said.message)
+        self.lay_to_sleep(root, replace(entry, decision=decision, refused=True), ask, alike.answer.closed)
+        return True
+
+    def drop(self, root: Key) -> None:
+        """The unit is gone."""
+        self._take_out(root)
+        self.entries.pop(root, None)
+        self.unplaced.pop(root, None)
+
+    def leads(self, root: Key) -> Alike | None:
+        """The question that a refused unit asks, if it is the first of those that ask it."""
+        alike = self._asleep.get(self._of.get(root))
+        first = alike.members.first() if alike is not None else None
+        return alike if first is not None and first[1] == root else None
+
+    def amend(self, root: Key, entry: Entry) -> None:
+        """Something that a sleeping unit keeps has changed; it sleeps on."""
+        self.entries[root] = entry
+        if root in self.unplaced:
+            self.unplaced[root] = entry
+
+    @property
+    def quiet(self) -> bool:
+        """No refused unit waits for room."""
+        return not self._asleep
+
+    def sleeping(self) -> list[Alike]:
+        """The questions that wait for room."""
+        return [alike for alike in self._asleep.values() if alike.lead is None]
+
+    def wake(self, alike: Alike) -> None:
+        """Something may have helped: the first of these units is asked, then perhaps the others."""
+        first = alike.members.first()
+        entry = self.entries[first[1]] if first is not None else None
+        if alike.lead is None and first is not None and entry is not None and entry.want in _PLANNED:
+            alike.lead = first[1]
+            self._line.put(alike.lead, entry.order, surplus=entry.want is Want.SURPLUS)
+
+    def _file(self, root: Key, entry: Entry) -> None:
+        self.entries[root] = entry
+        if entry.want in _WAITING:
+            self.unplaced[root] = entry
+        else:
+            self.unplaced.pop(root, None)
+        if entry.want in _WAITING and not entry.refused and entry.since is not None:
+            priority = entry.gang.priority if entry.gang is not None else None
+            self._line.expect(root, priority, entry.since + SETTLE)
+        else:
+            self._line.forget(root)
+
+    def _take_out(self, root: Key) -> None:
+        self._line.drop(root)
+        self._line.forget(root)
+        key = self._of.pop(root, None)
+        alike = self._asleep.get(key)
+        if alike is None:
+            return
+        alike.members.drop(root)
+        if not alike.members:
+            del self._asleep[key]
+        elif alike.lead == root:
+            alike.lead = None
+            self.wake(alike)
+
+
+def _order(entry: Entry) -> Order:
+    """The place of a unit, also of one that could not be shown to the planner."""
+    return entry.gang.order if entry.gang is not None else (0, "", "", "", 0, "")
+
+
+__all__ = ["Alike", "Answer", "Shelf"]

@@ -1,0 +1,160 @@
+"""Which domain a gang should wait for: the one that can serve it soonest, by what is known. Pure.
+
+Looked at are the domains of the finest level at which one of them could take the whole minimum if it were empty, and
+there what has to end before it does: the fewest pods whose end nobody knows; then the earliest end of those of which it
+is known (they are terminating, or have a deadline); then the least important pods; then those that have run longest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from covey.admission.asks import Ask, Need
+from covey.placement.cluster import resources
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Path, Shape
+
+#: Nodes that are looked at between two chances for others.
+_STEP: Final = 50
+#: Seconds by which another domain must be earlier for a gang to wait there instead.
+EARLIER: Final = 60.0
+
+
+class Ending(NamedTuple):
+    """What is known of the end of a pod: seconds until it (None: nothing), its priority, seconds that it has run."""
+
+    seconds: float | None
+    priority: int = 0
+    ran: float = 0.0
+
+
+class Wait(NamedTuple):
+    """What has to end before a domain can serve: the lowest is the soonest.
+
+    ``pods``: how many pods whose end is not known. ``seconds``: until the last of the others ends. ``priority``: of all
+    of them, summed up. ``ran``: how long they have run, negated.
+    """
+
+    pods: int
+    seconds: float
+    priority: int
+    ran: float
+
+    def sooner(self, other: Wait) -> bool:
+        """So much sooner than another that it is worth changing over."""
+        return self.pods < other.pods or (self.pods == other.pods and self.seconds + EARLIER < other.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A domain, what it waits for, and the resource that is waited for."""
+
+    path: Path
+    wait: Wait
+    resource: str
+
+
+def scarce(shape: Shape) -> str:
+    """The resource that a shape is most likely to lack: its devices before all that every node has."""
+    return min((name for name, amount in shape.requests if amount > 0), key=resources.rank, default="")
+
+
+def choose(
+    ask: Ask,
+    inventory: Inventory,
+    ending: Callable[[str], Ending],
+    closed: Collection[Path],
+    current: Path | None = None,
+) -> Generator[None, None, Choice | None]:
+    """The domain to wait for, found with pauses; None when there is no such domain.
+
+    Args:
+        ask: what the gang waits for.
+        inventory: the nodes.
+        ending: of a holder, by its key.
+        closed: domains that are kept for gangs before this one.
+        current: the domain that the gang waits for by now; another one must be sooner by something that counts.
+    """
+    need = _largest(ask)
+    tree = inventory.trees.get(ask.topology)
+    if need is None or tree is None:
+        return None
+    for depth in range(len(tree.topology.levels) - 1, max(need.depth, 0) - 1, -1):
+        found: list[Choice] = []
+        for domain in list(tree.at(depth)):
+            if any(domain.path[: len(path)] == path or path[: len(domain.path)] == domain.path for path in closed):
+                continue
+            wait = yield from _wait(need, domain, ending)
+            if wait is not None:
+                found.append(Choice(domain.path, wait, scarce(need.shape)))
+        if found:
+            best = min(found, key=lambda each: (each.wait, [value or "" for value in each.path]))
+            held = next((each for each in found if each.path == current), None)
+            return held if held is not None and not best.wait.sooner(held.wait) else best
+    return None
+
+
+def _largest(ask: Ask) -> Need | None:
+    """Of the needs that hold for all the gang, the finest; else that of the largest part."""
+    needs = [need for part in ask.parts or () for need in part.needs]
+    return max(needs, key=lambda need: (need.count, need.depth), default=None)
+
+
+def _wait(need: Need, domain: DomainNode, ending: Callable[[str], Ending]) -> Generator[None, None, Wait | None]:
+    """What has to end before a domain can take the pods; None when it never can."""
+    slots: list[Wait] = []
+    for number, state in enumerate(list(domain.nodes.values()), start=1):
+        if number % _STEP == 0:
+            yield
+        slots += _slots(need.shape, state, ending)
+    if len(slots) < need.count:
+        return None
+    chosen = sorted(slots)[: need.count]
+    return Wait(
+        sum(each.pods for each in chosen),
+        max((each.seconds for each in chosen), default=0.0),
+        sum(each.priority for each in chosen),
+        sum(each.ran for each in chosen),
+    )
+
+
+def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> Sequence[Wait]:
+    """For each pod of the shape that a node could take if it were empty, what has to end before."""
+    if state.static_cause(shape) is not None:
+        return ()
+    wanted = [(name, amount) for name, amount in shape.requests if amount > 0]
+    free = dict(state.free)
+    found: list[Wait] = []
+    pods, seconds, priority, ran = 0, 0.0, 0, 0.0
+    holders = sorted(
+        ((key, ending(key)) for key in state.held),
+        key=lambda each: (each[1].seconds is None, each[1].seconds or 0.0, each[1].priority, -each[1].ran),
+    )
+    taken = 0
+
+    def count() -> int:
+        return min((free.get(name, 0) // amount for name, amount in wanted), default=0)
+
+    while True:
+        while count() > taken:
+            taken += 1
+            found.append(Wait(pods, seconds, priority, ran))
+            pods, priority, ran = 0, 0, 0.0
+        if not holders:
+            return found
+        key, end = holders.pop(0)
+        asked = dict(state.held[key].shape.requests)
+        if not any(name in asked and free.get(name, 0) < (taken + 1) * amount for name, amount in wanted):
+            continue  # nothing of what is short comes from it
+        for name, amount in asked.items():
+            free[name] = free.get(name, 0) + amount
+        pods += end.seconds is None
+        seconds = max(seconds, end.seconds or 0.0)
+        priority += end.priority
+        ran -= end.ran
+
+
+__all__ = ["Choice", "Ending", "Wait", "choose", "scarce"]

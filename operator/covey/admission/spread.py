@@ -1,0 +1,44 @@
+"""Where the units of one resource lie, so that they are spread: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from covey.admission import gangs
+from covey.admission.tree import Unit
+from covey.placement.model import Gang, Path, Topology
+
+
+def beside(
+    gang: Gang, topology: Topology, siblings: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path]
+) -> Gang:
+    """A gang that is spread, told in which domains its siblings lie by now; any other as it is.
+
+    Args:
+        gang: the gang.
+        topology: the one that it is planned in.
+        siblings: the other units of its resource.
+        assumed: UID → node, of pods whose place was decided and is on no object yet.
+        path_of: a node's domain path.
+    """
+    if gang.spread is None:
+        return gang
+    depth = topology.depth(gang.spread.level) + 1
+    return replace(gang, spread=replace(gang.spread, occupied=occupied(siblings, assumed, path_of, depth)))
+
+
+def occupied(
+    units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
+) -> Mapping[Path, int]:
+    """How many units lie in each domain of a level, by the places of their pods, decided ones too.
+
+    A unit is spread, so it lies where the roles lie that follow it.
+    """
+    count: dict[Path, int] = {}
+    for unit in units:
+        nodes = {gangs.place_of(pod, assumed) for pod in unit.followers()} - {None}
+        for path in {path_of(node)[:depth] for node in nodes if node}:
+            if path:
+                count[path] = count.get(path, 0) + 1
+    return count

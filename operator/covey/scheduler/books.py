@@ -1,0 +1,262 @@
+"""What admission keeps of every unit from one step to the next: assessed, in line, asleep, parked, and what each waits for.
+
+All of it follows from the API objects and from the last answer of the planner. The pass (``admission``) asks whose turn
+it is and plans; what comes of it is entered here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from covey.admission import entries
+from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
+from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission.shelf import Alike, Shelf
+from covey.admission.slots import Slots
+from covey.admission.status import Decision
+from covey.admission.tree import Key
+from covey.api.constants import REASON_FAILED
+from covey.observability.logging import get_logger
+from covey.placement.cluster.inventory import NO_TOPOLOGY
+from covey.placement.model import Gang, Path
+from covey.scheduler.breath import Breath
+from covey.scheduler.cache import Cache
+from covey.scheduler.lives import Lives
+from covey.scheduler.parking import Parking
+from covey.scheduler.queueing import Queueing
+from covey.scheduler.reservations import Reservations
+from covey.scheduler.waiting import Waiting
+
+log = get_logger(__name__)
+
+#: Seconds for which the numbers that a status gives as the reason of a refusal may be old before it is looked at.
+RETELL: Final = 60.0
+#: Seconds between two questions that are asked again only for the numbers in their answers.
+PAUSE: Final = 1.0
+
+
+class Books:
+    """Every unit, and what it waits for.
+
+    ``decided`` is told of a unit of which something new can be said, ``mark`` of one that is to be assessed again, and
+    ``stir`` that there is work for the pass.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        queueing: Queueing,
+        reservations: Reservations,
+        lives: Lives,
+        parking: Parking,
+        breath: Breath,
+        *,
+        decided: Callable[[Key], None],
+        mark: Callable[[Key], None],
+        stir: Callable[[], None],
+    ) -> None:
+        self._cache = cache
+        self._queueing = queueing
+        self._lives = lives
+        self._breath = breath
+        self._decided = decided
+        self._mark = mark
+        self._stir = stir
+        self.reservations = reservations
+        self.parking = parking
+        self.waiting = Waiting()
+        self.shelf = Shelf()
+        self.slots = Slots()
+        #: Room is no longer kept for somebody, which may help those that were refused for it.
+        self.unkept = False
+        #: Questions whose answer has changed since their units were told.
+        self._retold: list[Alike] = []
+        self._timers: dict[Key, asyncio.TimerHandle] = {}
+
+    def assess(self, root: Key) -> None:
+        """Look at a unit as it is now."""
+        unit = self._cache.index.unit(root)
+        before = self.shelf.entries.get(root)
+        if unit is None:
+            self.forget(root)
+            return
+        self._lives.look(unit)
+        parked = self.parking.holding(root)
+        if parked is not None:
+            self.parking.stir(root)
+            if parked.reason == REASON_FAILED:
+                return  # it may be what was about to be done here that fails
+        loop = asyncio.get_running_loop()
+        kept, topology, around = self._queueing.around(unit)
+        if before is not None and kept.reservation is None and self.reservations.keeps(root):
+            kept = replace(kept, reservation=before.decision.reservation)  # its status is not written yet
+        entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
+        if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
+            said = replace(entry.decision, reason=parked.reason, message=parked.message)
+            entry = replace(entry, decision=said, refused=True)
+            self.sleep(root, entry, ANYTHING)
+        else:
+            self.enter(root, entry)
+        self.alarm(root, entry)
+
+    def forget(self, root: Key) -> None:
+        """A unit is gone."""
+        self.unkept |= self.reservations.file(root, None)
+        self.shelf.drop(root)
+        self.waiting.drop(root)
+        self._queueing.forget(root)
+        self.parking.forget(root)
+        if timer := self._timers.pop(root, None):
+            timer.cancel()
+
+    def enter(self, root: Key, entry: Entry) -> None:
+        """A unit as it is now."""
+        before = self.shelf.decision(root)
+        self.shelf.put(root, entry)
+        self._entered(root, entry, before)
+
+    def sleep(self, root: Key, entry: Entry, ask: Ask, closed: Sequence[Path] = ()) -> None:
+        """A unit was refused."""
+        before, said = self.shelf.decision(root), self.shelf.said(ask)
+        alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
+        alike.asked, alike.version = asyncio.get_running_loop().time(), self._version()
+        self._entered(root, entry, before)
+        if said is not None and said != alike.answer.decision.message:
+            self._retold.append(alike)
+
+    def _entered(self, root: Key, entry: Entry, before: Decision) -> None:
+        if self.reservations.file(root, entry):
+            self.unkept = True
+            self._stir()
+        if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
+            reason = self.shelf.decision(root).reason
+            self.waiting.put(root, reason, entries.waiting_since(entry.unit.root))
+        else:
+            self.waiting.drop(root)
+        if _news(before, self.shelf.decision(root)):
+            self._decided(root)
+
+    def alarm(self, root: Key, entry: Entry) -> None:
+        """Look again when time alone can change something: a wait ends, an exclusion runs out, a wait was too long."""
+        if timer := self._timers.pop(root, None):
+            timer.cancel()
+        delays = [*self._queueing.deadlines(entry)]
+        if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
+            delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
+        rest = self.parking.left(root)
+        if rest is not None:
+            delays.append(rest)
+        if delays:
+            due = min(delays)
+            then = self.resume if due == rest else self._mark
+            self._timers[root] = asyncio.get_running_loop().call_later(max(0.0, due) + 0.01, then, root)
+
+    def park(self, root: Key, entry: Entry, reason: str, message: str, ask: Ask = ANYTHING) -> None:
+        """Leave a unit alone for a while, and say why."""
+        self.parking.park(root, reason, message)
+        parked = replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True)
+        self.sleep(root, parked, replace(ask, key=None))
+        self.alarm(root, parked)
+
+    def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
+        """Let a unit be refused as another one of the same question was."""
+        before = self.shelf.decision(root)
+        if not self.shelf.join(root, entry, ask_for_minimum(asked, self._cache.capacity.planned), closed):
+            return False
+        joined = self.shelf.entries[root]
+        self._entered(root, joined, before)
+        self.alarm(root, joined)
+        self.told(joined, before)
+        return True
+
+    def told(self, entry: Entry, before: Decision) -> None:
+        """A unit was refused, for the first time or for another reason: say so in the log."""
+        decision, root = entry.decision, entry.unit.key
+        if before.reason != decision.reason:
+            log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
+
+    async def reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
+        """Keep a domain for a unit that has waited too long; of those that ask the same for the first alone."""
+        entry = self.shelf.entries[root]
+        if self.shelf.leads(root) is None or not self.reservations.due(entry):
+            return
+        ask = ask_for_minimum(asked, self._cache.capacity.planned)
+        found = await self.reservations.choose(entry, ask, closed, self._breath.take)
+        if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
+            return
+        before = self.shelf.decision(root)
+        amended = replace(entry, decision=replace(entry.decision, reservation=found))
+        self.shelf.amend(root, amended)
+        self._entered(root, amended, before)
+        self.alarm(root, amended)
+
+    async def count(self, ask: Ask) -> None:
+        """Count the room for what a unit waits for, in steps, so that the answer is at hand when a node changes."""
+        self.slots.changed(self._cache.capacity.touched())
+        for shape in ask.shapes():
+            for _ in self.slots.prepare(shape, self._cache.capacity.planned):
+                await self._breath.take()
+
+    async def help(self, rooms: Collection[str]) -> None:
+        """Wake refused units that a changed node can help."""
+        for alike in self.shelf.sleeping():
+            inventory = self._cache.capacity.planned
+            nodes = (inventory.nodes.get(name) for name in rooms)
+            if any(node is not None and alike.ask.helped(node, inventory, self.slots) for node in nodes):
+                self._rouse(alike)
+            await self._breath.take()
+
+    def release(self) -> None:
+        """Wake refused units from which room was kept that is not kept any more."""
+        if not self.unkept:
+            return
+        self.unkept = False
+        for alike in self.shelf.sleeping():
+            if alike.answer.closed or alike.ask.key is None:
+                self._rouse(alike)
+
+    def _rouse(self, alike: Alike) -> None:
+        parked = [] if alike.ask.key is not None else [r for r in alike.members if self.parking.holding(r)]
+        for root in parked:
+            self.parking.stir(root)
+        if not parked:
+            self.shelf.wake(alike)
+
+    def resume(self, root: Key) -> None:
+        """A unit was parked for long enough."""
+        entry = self.shelf.entries.get(root)
+        if entry is not None and self.parking.exhausted(root):
+            self.alarm(root, entry)  # refused like any other from now on: more room helps, and other deadlines
+        else:
+            self._mark(root)
+
+    def _version(self) -> int:
+        return self._cache.capacity.planned.trees[NO_TOPOLOGY.name].root.version
+
+    def ask_again(self, now: float) -> None:
+        """Wake the question whose answer is the oldest, if it is too old and anything has changed since."""
+        version = self._version()
+        old = [each for each in self.shelf.sleeping() if each.asked + RETELL <= now and each.version != version]
+        if old:
+            self._rouse(min(old, key=lambda each: each.asked))
+            self._stir()
+
+    async def refresh(self) -> None:
+        """Keep the numbers of answers from getting too old: ask once more, and tell those who ask the same."""
+        while True:
+            for _ in range(int(RETELL / PAUSE)):
+                await asyncio.sleep(PAUSE)
+                self.ask_again(asyncio.get_running_loop().time())
+            retold, self._retold = self._retold, []
+            for alike in {id(each): each for each in retold}.values():
+                for root in list(alike.members):
+                    self._decided(root)
+                    await self._breath.take()
+
+
+def _news(before: Decision, after: Decision) -> bool:
+    """Something is said of a unit now that was not; that its topology is known by now is no news."""
+    return before != after and (before.topology is not None or replace(before, topology=after.topology) != after)

@@ -1,0 +1,94 @@
+"""Admission over a cache that was told of objects, with the patches taken for sent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from covey.admission.tree import Key
+from covey.api import core
+from covey.scheduler.admission import Admission
+from covey.scheduler.cache import Cache
+from covey.scheduler.commit import Committer
+from covey.scheduler.lives import Lives
+from covey.scheduler.parking import Parking
+from covey.scheduler.queueing import Queueing
+from covey.scheduler.reservations import Reservations
+from covey.scheduler.topologies import Topologies
+from covey.scheduler.writer import Pinned, PinResult
+from scheduler_builders import GATE, group, member, role_groups
+
+
+class Writer:
+    """Takes every patch for sent, and notes it."""
+
+    def __init__(self) -> None:
+        self.pinned: dict[str, str] = {}
+        self.released: list[str] = []
+        #: A pod whose pin the API server denies, and how often a pin was asked for.
+        self.denied = ""
+        self.asked = 0
+
+    async def pin(
+        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, dry_run: bool
+    ) -> PinResult:
+        self.asked += 1
+        if found.metadata.name == self.denied:
+            return PinResult(Pinned.DENIED, "policy says no")
+        if not dry_run:
+            self.pinned[found.metadata.name] = place
+        return PinResult(Pinned.DONE)
+
+    async def release(self, found: core.Pod, _reason: str) -> bool:
+        self.released.append(found.metadata.name)
+        return True
+
+
+class Loop:
+    """Admission over a cache."""
+
+    def __init__(
+        self, made: Cache, decided: Callable[[Key], None] = lambda _root: None, *, reserve_after: float = 300.0
+    ) -> None:
+        self.cache = made
+        self.writer = Writer()
+        writer: Any = self.writer
+        queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
+        recorder: Any = type("Silent", (), {"event": lambda *_: None})()
+        reservations = Reservations(made, reserve_after=reserve_after)
+        committer = Committer(made, writer)
+        self.now = 0.0
+        parking = Parking(lambda: self.now)
+        self.admission = Admission(
+            *(made, committer, writer, queueing, reservations, recorder, Lives()),
+            decided=decided,
+            parking=parking,
+        )
+        self.admission.begin()
+
+    def place(self, name: str) -> str:
+        """Where a pod was decided to go."""
+        return self.cache.capacity.assumed[f"uid-{name}"]
+
+    async def turn(self) -> dict[str, str]:
+        """One pass; returns the pods that it gave places, and where."""
+        self.writer.pinned.clear()
+        await self.admission._pass()
+        for task in list(self.admission._commits.tasks):
+            await task
+        return dict(self.writer.pinned)
+
+
+def labels(rack: str = "r1") -> dict[str, str]:
+    """Where a node lies."""
+    prefix = "cloud.provider.com/topology-"
+    return {"topology.kubernetes.io/zone": "z", f"{prefix}block": "b1", f"{prefix}rack": rack}
+
+
+def tree(name: str, *, replicas: int = 1, minimum: int = 1, gpus: int = 8, **root: Any) -> list[core.Group | core.Pod]:
+    """A unit of one role of single-pod replicas."""
+    groups = [
+        group(name, composite=True, minimum=1, desired=1, **root),
+        *role_groups("decode", replicas=replicas, minimum=minimum, size=1, root=name),
+    ]
+    return [*groups, *(member("decode", number, root=name, gates=(GATE,), gpus=gpus) for number in range(replicas))]

@@ -1,0 +1,145 @@
+"""What a refused gang waits for: never less than what would help it, and the counts that it stands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.admission.asks import ask_for_minimum, ask_for_surplus, same_question
+from covey.admission.slots import Slots, room_for
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang, Proximity, Refusal
+from covey.placement.planner import plan_minimum, plan_surplus
+from covey.placement.terms import Terms
+from unit.placement.builders import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
+
+LEVELS = st.sampled_from([None, "block", "rack"])
+FREE = st.lists(st.integers(0, 8), min_size=1, max_size=4)
+RACKS = st.fixed_dictionaries(dict.fromkeys(("b1/r1", "b1/r2", "b2/r1"), FREE))
+
+
+@st.composite
+def gangs(draw: st.DrawFn) -> Gang:
+    """One or two roles, levels at every scope, perhaps a rule between the two."""
+    roles = [
+        make_role(
+            name,
+            draw(st.integers(1, 3)),
+            size=draw(st.integers(1, 2)),
+            shape=make_shape(draw(st.sampled_from([0, 2, 4, 8]))),
+            required=draw(LEVELS),
+            follow_unit=draw(st.booleans()),
+        )
+        for name in ("p", "d")[: draw(st.integers(1, 2))]
+    ]
+    near = (Proximity(("p", "d"), "block", required=True),) if len(roles) > 1 and draw(st.booleans()) else ()
+    return make_gang(*roles, required=draw(LEVELS), proximity=near)
+
+
+@settings(max_examples=150, deadline=None)
+@given(gangs(), RACKS, st.integers(0, 11))
+def test_whatever_makes_a_refused_gang_fit_is_seen_to_help(
+    gang: Gang, racks: dict[str, Sequence[int]], number: int
+) -> None:
+    inventory = make_inventory(racks)
+    if not isinstance(plan_minimum(gang, inventory), Refusal):
+        return
+    ask, slots = ask_for_minimum(gang, inventory), Slots()
+    nodes = sorted(inventory.nodes)
+    for name in (nodes[number % len(nodes)], nodes[(number + 1) % len(nodes)]):
+        inventory.release(f"held/{name}")
+        slots.changed([name])
+        if not isinstance(plan_minimum(gang, inventory), Refusal):
+            assert ask.helped(inventory.nodes[name], inventory, slots)
+            return
+
+
+@settings(max_examples=100, deadline=None)
+@given(gangs(), RACKS, st.integers(0, 11))
+def test_whatever_lets_surplus_in_is_seen_to_help(gang: Gang, racks: dict[str, Sequence[int]], number: int) -> None:
+    inventory = make_inventory(racks)
+    role = replace(gang.roles[0], minimum=1, desired=4, replicas=make_role("p", 4, shape=make_shape(4)).replicas)
+    gang = replace(gang, roles=(role, *gang.roles[1:]))
+    minimum = plan_minimum(gang, inventory)
+    if isinstance(minimum, Refusal):
+        return
+    taken = {each.pod: each.node for each in minimum.assignments}
+    shapes = {pod.key: pod.shape for role in gang.roles for replica in role.replicas for pod in replica.pods}
+    for key, node in taken.items():
+        inventory.hold(key, node, shapes[key])
+    gang = place(gang, taken)
+    if plan_surplus(gang, inventory).assignments:
+        return
+    ask, slots = ask_for_surplus(gang, inventory), Slots()
+    nodes = sorted(inventory.nodes)
+    name = nodes[number % len(nodes)]
+    inventory.release(f"held/{name}")
+    slots.changed([name])
+    if plan_surplus(gang, inventory).assignments:
+        assert ask.helped(inventory.nodes[name], inventory, slots)
+
+
+@given(RACKS, st.lists(st.tuples(st.integers(0, 11), st.integers(0, 8)), max_size=20))
+def test_counts_that_are_kept_up_are_those_that_are_made_anew(
+    racks: dict[str, Sequence[int]], changes: list[tuple[int, int]]
+) -> None:
+    inventory, slots, shape = make_inventory(racks), Slots(), make_shape(3)
+    names = sorted(inventory.nodes)
+    for number, gpus in changes:
+        name = names[number % len(names)]
+        if gpus == 8:
+            inventory.remove_node(name)
+        elif name not in inventory.nodes:
+            inventory.set_node(make_node(name, labels={"zone": "z", "block": "b2", "rack": "r9"}))
+        inventory.hold(f"held/{name}", name, make_shape(gpus))
+        slots.changed([name])
+        for path in ((), ("z",), ("z", "b1"), ("z", "b1", "r2"), ("z", "b2", "r9")):
+            domain = inventory.trees["dc"].by_path.get(path)
+            anew = sum(room_for(state, shape) for state in domain.nodes.values()) if domain else 0
+            assert slots.at(shape, "dc", path, inventory) == anew
+
+
+def test_a_change_of_the_topologies_begins_the_counts_again() -> None:
+    inventory, slots, shape = make_inventory({"b1/r1": [8, 8]}), Slots(), make_shape(8)
+    assert slots.at(shape, "dc", ("z", "b1"), inventory) == 2
+    inventory.set_topologies([replace(TOPOLOGY, name="other")])
+    assert slots.at(shape, "other", ("z", "b1"), inventory) == 2
+
+
+def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:
+    inventory = make_inventory({"b1/r1": [0, 0, 8], "b1/r2": [0, 8, 8]})
+    gang = make_gang(make_role("w", 3), required="rack")
+    ask, slots = ask_for_minimum(gang, inventory), Slots()
+    for name in ("b1-r1-n1", "b1-r2-n0"):
+        inventory.release(f"held/{name}")
+        slots.changed([name])
+    assert not ask.helped(inventory.nodes["b1-r1-n1"], inventory, slots)
+    assert ask.helped(inventory.nodes["b1-r2-n0"], inventory, slots)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param(make_gang(make_role("w", 3), required="block"), id="another level"),
+        pytest.param(make_gang(make_role("w", 2), required="rack"), id="another count"),
+        pytest.param(make_gang(make_role("w", 3, shape=make_shape(4)), required="rack"), id="another shape"),
+        pytest.param(make_gang(make_role("v", 3), required="rack"), id="another role: the reason names it"),
+        pytest.param(make_gang(make_role("w", 3), required="rack", excluded_nodes={"n": "failed"}), id="excluded"),
+        pytest.param(place(make_gang(make_role("w", 3), required="rack"), {"w-0-0": "n"}), id="a member is placed"),
+    ],
+)
+def test_another_question_is_another_key(other: Gang) -> None:
+    one = make_gang(make_role("w", 3), required="rack", name="one")
+    assert same_question(one, Terms()) == same_question(replace(one, name="two", created="2"), Terms())
+    assert same_question(one, Terms()) != same_question(other, Terms())
+
+
+def test_an_inventory_without_the_topology_is_no_proof() -> None:
+    gang = make_gang(make_role("w", 1), topology="gone")
+    inventory = make_inventory({"b1/r1": [0]})
+    assert ask_for_minimum(gang, inventory).helped(inventory.nodes["b1-r1-n0"], inventory, Slots())
+    assert Inventory().topologies.get("gone") is None

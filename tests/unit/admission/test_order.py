@@ -1,0 +1,93 @@
+"""The picker against the rule, written out plainly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.admission.order import Line, Order
+
+
+@dataclass(frozen=True)
+class Asker:
+    """One that wants a place, or is about to want one for its minimum (``coming``)."""
+
+    name: str
+    priority: int
+    age: int
+    surplus: bool = False
+    coming: bool = False
+
+    @property
+    def order(self) -> Order:
+        """As gangs are ordered."""
+        return (-self.priority, f"{self.age:03}", "ns", self.name, 0, self.name)
+
+
+def by_the_rule(askers: list[Asker]) -> str | None:
+    """Priority; in each all minimums by age, then surplus, unless a minimum at least as urgent is about to come."""
+    coming = [each.priority for each in askers if each.coming]
+    may = [
+        each
+        for each in askers
+        if not each.coming and not (each.surplus and any(priority >= each.priority for priority in coming))
+    ]
+    return min(may, key=lambda each: (each.order[0], each.surplus, each.order)).name if may else None
+
+
+ASKERS = st.lists(
+    st.builds(
+        Asker,
+        name=st.sampled_from([f"g{number}" for number in range(12)]),
+        priority=st.integers(0, 2),
+        age=st.integers(0, 3),
+        surplus=st.booleans(),
+        coming=st.booleans(),
+    ),
+    max_size=12,
+    unique_by=lambda each: each.name,
+)
+
+
+def put(line: Line[str], each: Asker) -> None:
+    if each.coming:
+        line.expect(each.name, each.priority, 10.0)
+    else:
+        line.put(each.name, each.order, surplus=each.surplus)
+
+
+@given(ASKERS)
+def test_the_next_one_is_always_whom_the_rule_names(askers: list[Asker]) -> None:
+    line: Line[str] = Line()
+    for each in askers:
+        put(line, each)
+    left = list(askers)
+    while True:
+        chosen = line.next(5.0)
+        assert chosen == by_the_rule(left)
+        if chosen is None:
+            break
+        line.drop(chosen)
+        left = [each for each in left if each.name != chosen]
+
+
+@given(ASKERS, ASKERS)
+def test_one_that_comes_between_two_steps_takes_its_place(first: list[Asker], later: list[Asker]) -> None:
+    line: Line[str] = Line()
+    known: dict[str, Asker] = {}
+    for each in [*first, *later]:
+        line.drop(each.name)
+        line.forget(each.name)
+        put(line, each)
+        known[each.name] = each
+        assert line.next(5.0) == by_the_rule(list(known.values()))
+
+
+def test_surplus_goes_on_when_a_minimum_was_waited_for_long_enough() -> None:
+    line: Line[str] = Line()
+    line.put("more", (0, "", "", "more", 0, ""), surplus=True)
+    line.expect("slow", None, 10.0)
+    assert line.next(9.0) is None
+    assert line.next(10.0) == "more"

@@ -1,0 +1,164 @@
+"""What is said of refusals, and how fast."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from covey.admission.status import Decision, statuses
+from covey.admission.tree import Key
+from covey.api import core
+from covey.observability import metrics
+from covey.scheduler import pacing
+from covey.scheduler.lives import Lives
+from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane
+from covey.scheduler.statuses import StatusWriter
+from scheduler_builders import GATE, cache, group, member, put, role_groups, root_key, unit
+
+
+class Clock:
+    """Time that passes only by sleeping."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+def roots(count: int) -> list[Key]:
+    return [root_key(f"g{number}") for number in range(count)]
+
+
+async def told(pacer: Pacer, clock: Clock, seconds: float) -> None:
+    """Let the pacer work until so much time has passed by its turns, or nothing waits any more."""
+    work = asyncio.create_task(pacer.run())
+    end = clock.now + seconds
+    for _ in range(10_000):
+        await asyncio.sleep(0)
+        if clock.now >= end:
+            break
+    work.cancel()
+
+
+async def test_changed_verdicts_go_first_and_numbers_only_when_they_have_lasted() -> None:
+    clock, seen = Clock(), list[tuple[str, Lane, float]]()
+
+    async def write(root: Key, where: Lane) -> None:
+        seen.append((root.name, where, clock.now))
+
+    pacer = Pacer(write, Bucket(10.0, clock=clock, sleep=clock.sleep), clock=clock)
+    pacer.add(root_key("numbers"), Lane.NUMBERS)
+    clock.now += LASTING - 0.1
+    pacer.add(root_key("young"), Lane.NUMBERS)
+    pacer.add(root_key("changed"), Lane.NUMBERS)
+    for root in [root_key("changed"), *roots(2)]:
+        pacer.add(root, Lane.VERDICT)
+    await told(pacer, clock, 5.0)
+    assert [(name, where) for name, where, _ in seen] == [
+        ("changed", Lane.VERDICT),
+        ("g0", Lane.VERDICT),
+        ("g1", Lane.VERDICT),
+        ("numbers", Lane.NUMBERS),
+    ]
+
+
+async def test_two_thousand_refusals_are_twenty_a_second_with_their_events() -> None:
+    clock, seen = Clock(), list[float]()
+
+    async def write(_root: Key, _where: Lane) -> None:
+        seen.append(clock.now)
+
+    pacer = Pacer(write, Bucket(pacing.RATE, clock=clock, sleep=clock.sleep), clock=clock)
+    for root in roots(2000):
+        pacer.add(root, Lane.VERDICT)
+    assert metrics.REFUSALS_UNTOLD.labels("verdict")._value.get() == 2000
+    await told(pacer, clock, 20.0)
+    for second in range(20):  # a status and an Event each
+        assert sum(second <= at < second + 1 for at in seen) <= pacing.RATE / 2 + 1
+    assert len(seen) >= 190
+
+
+async def test_one_whose_write_fails_comes_again_and_stops_nobody() -> None:
+    clock, seen = Clock(), list[str]()
+
+    async def write(root: Key, _where: Lane) -> None:
+        seen.append(root.name)
+        if seen.count("g0") < 2 and root.name == "g0":
+            raise OSError
+
+    pacer = Pacer(write, Bucket(10.0, clock=clock, sleep=clock.sleep), clock=clock)
+    for root in roots(2):
+        pacer.add(root, Lane.VERDICT)
+    await told(pacer, clock, 2.0)
+    assert seen == ["g0", "g1", "g0"]
+
+
+REFUSED = Decision("Infeasible", "8 GPUs are missing")
+
+
+def root_with(decision: Decision | None, *, admitted: bool = False) -> tuple[core.Group, Mapping[str, Any]]:
+    """A root whose status says a decision (None: nothing yet), and the status of one that is refused now."""
+    groups = role_groups("decode", replicas=1, minimum=1, size=1)
+    pods = [member("decode", 0, **({"node": "n1"} if admitted else {"gates": (GATE,)}))]
+    top = group("root", composite=True, minimum=1)
+    if decision is not None:
+        status = statuses(unit(top, groups, pods), decision, lambda _node: (), "2026-01-02T00:00:00Z")[0][1]
+        top = group("root", composite=True, minimum=1, status=status)
+    waiting = [member("decode", 0, gates=(GATE,))]
+    return top, statuses(unit(top, groups, waiting), REFUSED, lambda _node: (), "2026-01-03T00:00:00Z")[0][1]
+
+
+@pytest.mark.parametrize(
+    ("before", "expected"),
+    [
+        pytest.param(root_with(None), Lane.VERDICT, id="nothing was said yet"),
+        pytest.param(root_with(Decision("Waiting", "pods")), Lane.VERDICT, id="another reason"),
+        pytest.param(root_with(Decision("Infeasible", "7 GPUs are missing")), Lane.NUMBERS, id="other numbers"),
+        pytest.param(root_with(Decision(), admitted=True), None, id="it lost its places: at once"),
+    ],
+)
+def test_how_urgent_a_refusal_is(before: tuple[core.Group, Mapping[str, Any]], expected: Lane | None) -> None:
+    assert lane(*before) is expected
+
+
+async def test_an_admission_is_told_while_hundreds_of_refusals_wait() -> None:
+    sent, announced = list[str](), list[str]()
+
+    class Api:
+        async def apply(self, _resource: object, body: dict[str, Any], **_: object) -> None:
+            sent.append(body["metadata"]["name"])
+
+    api: Any = Api()
+    names = [f"g{number}" for number in range(300)]
+    made = cache()
+    for name in [*names, "lucky"]:
+        for each in [
+            group(name, composite=True, minimum=1),
+            *role_groups("decode", replicas=1, minimum=1, size=1, root=name),
+        ]:
+            put(made, each)
+    for name in names:
+        put(made, member("decode", 0, root=name, gates=(GATE,)))
+    put(made, member("decode", 0, root="lucky", node="n1"))
+    writer = StatusWriter(
+        *(made, api, lambda root: Decision() if root.name == "lucky" else REFUSED, Lives()),
+        announce=lambda found, _decision: announced.append(found.root.metadata.name),
+    )
+    for name in names:
+        await writer._write(root_key(name))
+    assert not sent
+    await writer._write(root_key("lucky"))
+    assert sent == ["lucky"]
+    work = asyncio.create_task(writer._pacer.run())
+    await asyncio.sleep(0.5)
+    work.cancel()
+    assert 1 < len(sent) < 10
+    assert sent[1:] == announced[: len(sent) - 1] == names[: len(sent) - 1]
