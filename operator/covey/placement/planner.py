@@ -6,7 +6,6 @@ proximity; fewest domains; least fragmentation; a fixed order. Each is decided e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -35,15 +34,12 @@ from covey.placement.question.readiness import incomplete_refusal, unknown_refus
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
-#: Table cells that may be computed for a gang beyond what is exact at any size.
-LIMIT = 20_000_000
-#: Table cells after which a placement of everything desired is looked for the short way.
-QUICK = 60_000_000
-#: Up to so many shapes or replica classes the answer is exact whatever it costs.
-EXACT = 3
-#: Up to so many nodes shapes alone decide that.
-SMALL = 200
-_NO_LIMIT = 1 << 60
+#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang.
+LIMIT = 60_000_000
+#: So many times that for the last look at a gang that nothing else has settled.
+LAST = 8
+#: Half placed replicas of the surplus up to which they are weighed against each other; beyond, one after another.
+TORN = 2
 
 
 def plan_minimum(
@@ -54,7 +50,7 @@ def plan_minimum(
     Args:
         gang: what is asked.
         inventory: what is free; not changed.
-        limit: how many table cells may be computed for a gang with more than three shapes and classes.
+        limit: the work that a look by exact tables may be.
         forbidden: domains reserved for other gangs.
     """
     refusal = unready(gang, inventory)
@@ -113,9 +109,12 @@ class _Planner:
         demands = surplus_demands(gang)
         if not demands:
             return finished(gang, self._inventory, {})
-        try:
-            nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
-        except SearchLimit:
+        nodes: Mapping[str, str] | None = None
+        if sum(demand.partial for demand in demands) <= TORN:  # each has a domain of its own: choices double with each
+            with suppress(SearchLimit):
+                best = self._fullest_of(demands, self._required, self._required, Budget(self._limit))
+                nodes = self._nodes(best)
+        if nodes is None:
             nodes = self._search().surplus()
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
 
@@ -141,11 +140,24 @@ class _Planner:
     def _looked_for(
         self, needed: Sequence[Demand], everything: Sequence[Demand]
     ) -> dict[str, str] | Solution | Refusal:
-        """The nodes of the minimum (and of surplus beside it), or what shows that it has none."""
-        try:
-            return self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
-        except SearchLimit:
-            return self._search().minimum() or unknown_refusal(self._gang, self._inventory)
+        """The nodes of the minimum (and of surplus beside it), or what shows that it has none.
+
+        Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
+        """
+        with suppress(SearchLimit):
+            return self._wished(needed, everything) or self._at_once(everything)
+        search = self._search()
+        nodes = search.placed(everything)
+        if nodes is not None:
+            return nodes
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything, self._limit)
+        found = search.refusal() or search.placed(needed)
+        if found is not None:
+            return found
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything, LAST * self._limit)
+        return unknown_refusal(self._gang, self._inventory)
 
     def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
         """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.
@@ -156,41 +168,35 @@ class _Planner:
         if not self._wishes():
             return None
         with suppress(SearchLimit):
-            return self._at_least(needed, everything)
+            return self._at_least(needed, everything, self._limit)
         return None
 
-    def _at_least(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution:
+    def _at_least(
+        self, needed: Sequence[Demand], everything: Sequence[Demand], limit: int
+    ) -> dict[str, str] | Solution:
         """The nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
 
         Raises:
             SearchLimit: neither was found.
         """
-        least = self._solution(needed, self._required, self._required, self._budget(needed))
-        return self._placed(needed, everything, self._preferred(needed)) if least.feasible() else least
+        least = self._solution(needed, self._required, self._required, Budget(limit))
+        return self._placed(needed, everything, self._preferred(needed), limit) if least.feasible() else least
 
-    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution:
         """The nodes of minimum and surplus in one look, whatever is wished.
 
-        Or the solution that shows that not even the minimum fits; or None when this look does not settle it. A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
+        Or the solution that shows that not even the minimum fits.
+
+        Raises:
+            SearchLimit: this look does not settle it.
         """
-        budget = self._budget(everything)
-        if budget.left > QUICK:
-            try:
-                return self._laid_out(everything, Budget(QUICK))
-            except SearchLimit:
-                nodes = self._search().everything(everything)
-                if nodes is not None:
-                    return nodes
-        try:
-            return self._laid_out(everything, budget)
-        except SearchLimit:
-            return None
+        return self._laid_out(everything, Budget(self._limit))
 
     def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:
         best = self._fullest_of(everything, self._required, self._required, budget)
         return self._nodes(best) if best.scopes else best.solution
 
-    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
+    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims, limit: int) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""
         try:
             best = self._fullest(everything, aims)
@@ -203,14 +209,14 @@ class _Planner:
                             best, aims = tried, near
             return self._nodes(best)
         except SearchLimit:
-            return self._nodes(self._fullest_of(needed, aims, aims, Budget(_NO_LIMIT)))
+            return self._nodes(self._fullest_of(needed, aims, aims, Budget(limit)))
 
     def _fullest(self, demands: Sequence[Demand], aims: Aims) -> _Best:
         """The best filled surplus: under the minimum's aims if that costs nothing."""
-        close = self._fullest_of(demands, aims, aims, self._budget(demands, wishes=True))
+        close = self._fullest_of(demands, aims, aims, Budget(self._limit))
         if aims == self._required or len(close.chosen) == len(demands):
             return close
-        return self._fullest_of(demands, aims, self._required, self._budget(demands, wishes=True))
+        return self._fullest_of(demands, aims, self._required, Budget(self._limit))
 
     def _fullest_of(self, demands: Sequence[Demand], aims: Aims, loose: Aims, budget: Budget) -> _Best:
         """The minimum and the best filled surplus, sets whole or left out, and the candidates that allow it."""
@@ -255,7 +261,7 @@ class _Planner:
     def _granted(self, needed: Sequence[Demand], wish: Aims) -> bool:
         """Whether a wish can be met; one that cannot be decided within its budget is not, and harms nothing else."""
         try:
-            return self._solution(needed, wish, wish, self._budget(needed, wishes=True)).feasible()
+            return self._solution(needed, wish, wish, Budget(self._limit)).feasible()
         except SearchLimit:
             return False
 
@@ -276,21 +282,5 @@ class _Planner:
         roles = (*aims.roles[:scope], depth, *aims.roles[scope + 1 :])
         return replace(aims, roles=roles)
 
-    def _budget(self, demands: Sequence[Demand], *, wishes: bool = False) -> Budget:
-        """What a look at these demands may cost; ``wishes``: under preferred levels, which tell more classes apart."""
-        shapes = {pod.shape for demand in demands for pod in demand.missing}
-        roles = self._gang.roles
-        kinds = {
-            (
-                roles[d.role].required,
-                roles[d.role].preferred if wishes else None,
-                frozenset(Counter(p.shape for p in d.missing).items()),
-            )
-            for d in demands
-        }
-        if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):
-            return Budget(_NO_LIMIT)
-        return Budget(self._limit * 20 if len(shapes) <= EXACT else self._limit)
 
-
-__all__ = ["EXACT", "LIMIT", "plan_minimum", "plan_surplus"]
+__all__ = ["LAST", "LIMIT", "plan_minimum", "plan_surplus"]

@@ -6,9 +6,12 @@ replicas one by one from the emptiest role would not do: the first one taken may
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import lcm, prod
+from fractions import Fraction
+from functools import partial
+from itertools import combinations, islice
+from math import ceil, lcm, prod
 from typing import Final
 
 import numpy as np
@@ -17,6 +20,8 @@ from covey.placement.capacity.tables import Array, Table, Vector
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
 _COMBINATIONS: Final = 1 << 16
+#: Subsets of each size that are tried for who may take one more.
+_SUBSETS: Final = 8
 #: Fills below it, in parts of the common measure, are exact in 64 bits.
 _SAFE: Final = 1 << 60
 
@@ -125,3 +130,58 @@ def _fit(
 
 def _scale(roles: Sequence[Growth]) -> int:
     return lcm(*(max(role.desired, 1) for role in roles)) if roles else 1
+
+
+def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
+    """How many further replicas of each role to admit when only single choices can be tried.
+
+    All roles are filled alike as far as that fits; a role that can go no further stays where it is, and the others go
+    on. That is the leximin of what fits.
+    """
+    counts: Vector = (0,) * len(roles)
+    growing = [i for i, role in enumerate(roles) if role.kinds]
+    while growing:
+        fills = sorted({_fill(roles[i], n) for i in growing for n in range(counts[i] + 1, len(roles[i].kinds) + 1)})
+        at = partial(_level, roles, growing, counts)
+        reached = _largest(len(fills), lambda number: fits(at(fills[number - 1])))
+        if reached == len(fills):
+            return at(fills[-1]) if fills else counts
+        rising = [i for i in growing if at(fills[reached])[i] > (at(fills[reached - 1]) if reached else counts)[i]]
+        counts = at(fills[reached - 1]) if reached else counts
+        raised = _raised(rising, counts, fits)
+        counts = tuple(n + (i in raised) for i, n in enumerate(counts))
+        growing = [i for i in growing if i not in rising or i in raised]
+    return counts
+
+
+def _fill(role: Growth, count: int) -> Fraction:
+    return Fraction(role.admitted + count, max(role.desired, 1))
+
+
+def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill: Fraction) -> Vector:
+    """The counts when those that grow are filled as far as that, or as far as they go."""
+    found = list(counts)
+    for i in growing:
+        wanted = ceil(fill * max(roles[i].desired, 1)) - roles[i].admitted
+        found[i] = max(counts[i], min(wanted, len(roles[i].kinds)))
+    return tuple(found)
+
+
+def _largest(most: int, holds: Callable[[int], bool]) -> int:
+    """The largest number up to ``most`` that holds, as all below it do; 0 is taken to hold."""
+    if most and holds(most):
+        return most
+    low, high = 0, most
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def _raised(rising: Sequence[int], counts: Sequence[int], fits: Callable[[Vector], bool]) -> Sequence[int]:
+    """As many of the roles as can take one replica more together; among as many those declared first."""
+    for number in range(len(rising) - 1, 0, -1):
+        for some in islice(combinations(rising, number), _SUBSETS):
+            if fits(tuple(n + (i in some) for i, n in enumerate(counts))):
+                return some
+    return ()

@@ -19,12 +19,13 @@ import numpy as np
 
 from covey.placement.capacity.engine import Engine
 from covey.placement.capacity.frame import Entry
-from covey.placement.capacity.tables import Table, Vector
+from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path
 from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
+from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place, Price, Prices
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
@@ -57,7 +58,7 @@ class Layout:
         self._bottom = engine.structure.bottom
         #: Whether wholly free hosts are counted; None: not decided yet.
         self._hosts: bool | None = None
-        self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place]] = {}
+        self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place] | Mixture[Place]] = {}
 
     def look_at(self, scopes: Iterable[DomainNode], target: Vector) -> None:
         """Decide for all candidates alike whether the wholly free hosts that a target breaks into can be counted."""
@@ -72,7 +73,7 @@ class Layout:
         known = self.engine.worked.get(scope.path)
         if alone and known is not None and known[0] == key:
             return known[1]
-        need = self._below(scope, target)
+        need = self.below(scope, target)
         cells = prod(n + 1 for n in need)
         work = cells * cells * len(scope.children) * self.prices.words
         if work <= _HOST_CELLS:  # whatever the domains hold
@@ -101,8 +102,49 @@ class Layout:
             self.engine.priced[scope.path] = (key, price)
         return price
 
+    def mixture(self, scope: DomainNode, budget: Budget) -> Mixture[Place]:
+        """What looks for ways to share targets in a candidate without the candidate's own table."""
+        children = [(child, entry) for child, entry in self._spread(scope) if entry.number != 0]
+        works: dict[Hashable, int] = {}
+        for child, _ in children:
+            off = self.view.off(child.path if isinstance(child, DomainNode) else scope.path)
+            alike, work = self.engine.paid(child, self.view, off)
+            works[child if alike is None else alike] = work
+        budget.spend(sum(works.values()))
+        frame = self.engine.frames[scope.depth + 1]
+        return Mixture(children, frame, budget, groups=bool(self.engine.structure.groups))
+
+    def follow(self, scope: DomainNode, mixture: Mixture[Place]) -> None:
+        """Let `place` share out as a mixture found."""
+        self._hosts = False
+        self._covers[scope.path, mixture.need] = mixture
+
+    def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, Entry]]:
+        """The finest places inside a domain that offer no less apart than together; cheap domains first."""
+        structure, frames = self.engine.structure, self.engine.frames
+        for _, child, entry in self._priced(self.engine.children(domain, self.view)):
+            plain = (
+                isinstance(child, DomainNode)
+                and child.real
+                and child.path not in self.view.touched
+                and not self.view.off(child.path)
+                and frames[child.depth].dimensions == frames[child.depth + 1].dimensions
+                and child.depth not in structure.groups
+            )
+            if plain:
+                assert isinstance(child, DomainNode)
+                yield from self._spread(child)
+            else:
+                yield child, entry
+
+    def _priced(self, children: list[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
+        """Children with what they cost themselves, cheap ones first."""
+        priced = [(self._own(child), child, entry) for child, entry in children]
+        priced.sort(key=lambda each: (each[0], order(each[1])))
+        return priced
+
     def _inside(self, scope: DomainNode, target: Vector) -> Price:
-        cover = self._cover(scope, self._below(scope, target))
+        cover = self._cover(scope, self.below(scope, target))
         price = min(cover.price(cover.need, mask) for mask in cover.masks)
         return price if len(price) == self.prices.words else self.prices.zero  # a chain has no prices
 
@@ -143,7 +185,7 @@ class Layout:
         fixed: Mapping[Path, list[Item]],
         nodes: dict[str, str],
     ) -> None:
-        need = self._below(domain, vector)
+        need = self.below(domain, vector)
         below = self.engine.frames[domain.depth + 1].dimensions
         hands = self._open(hands, fixed.get(domain.path, ()), below)
         cover = self._cover(domain, need)
@@ -183,7 +225,7 @@ class Layout:
                 opened[dimension] = held if dimension >= streams else opened[dimension] + held
         return opened
 
-    def _below(self, domain: DomainNode, vector: Vector) -> Vector:
+    def below(self, domain: DomainNode, vector: Vector) -> Vector:
         """A domain's vector in the units of its children, mandatory pods included."""
         need = np.array(vector) @ self.engine.takes(domain.depth)
         demand = self.view.mandatory.get(domain.path)
@@ -194,7 +236,7 @@ class Layout:
     def _groups_at(self, depth: int) -> int:
         return sum(1 << group for group, at in enumerate(self.engine.structure.groups) if at == depth)
 
-    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place]:
+    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place] | Mixture[Place]:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
@@ -204,17 +246,17 @@ class Layout:
             cells = prod(n + 1 for n in need) * words
             if sum(_points(entry) for _, _, entry in children) * cells > _COVER_CELLS:
                 frame = self.engine.frames[domain.depth + 1]
-                found = Chain(need, [(child, entry) for _, child, entry in children], frame, self.engine.budget)
+                own = Budget(self.engine.budget.limit)
+                found = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
             else:
                 offers = [self._offer(child, entry, need, own) for own, child, entry in children]
-                found = Cover(need, offers, self.engine.budget, words)
+                found = Cover(need, offers, words)
             self._covers[key] = found
         return found
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
         """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
-        priced = [(self._own(child), child, entry) for child, entry in children]
-        priced.sort(key=lambda each: (each[0], order(each[1])))
+        priced = self._priced(children)
         if self._deep(children) or any(
             isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
         ):
@@ -286,7 +328,7 @@ class Layout:
     def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""
         box = tuple(map(min, table.extent, need))
-        below = self._below(child, box)
+        below = self.below(child, box)
         if max(prod(n + 1 for n in box), prod(n + 1 for n in below)) > _PRICE_CELLS:
             return None
         cells = np.indices([n + 1 for n in box]).reshape(len(box), -1).T
@@ -296,7 +338,7 @@ class Layout:
         if demand is not None:
             needs = needs + np.array(self.engine.demand(child.depth + 1, demand))
         cover = self._cover(child, below)
-        if isinstance(cover, Chain):
+        if not isinstance(cover, Cover):
             return None
         prices = cover.prices(needs, mask & ~self._groups_at(child.depth))
         prices[0] = np.where(inside, prices[0], NO_WAY)
