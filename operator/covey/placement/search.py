@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from itertools import combinations
+from math import lcm
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution
@@ -35,6 +35,8 @@ _CANDIDATES = 24
 _ORDERS = 6
 #: Looks at further surplus in one plan; what is left then waits for the next one.
 _LOOKS = 256
+#: More pods than this are placed by mixtures first, which is quicker.
+_MANY = 256
 #: A mixture that reaches less than so many times the need is tight: it is tried before roles one after another.
 _TIGHT = 1.2
 
@@ -73,12 +75,13 @@ class Search:
     def placed(self, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Nodes for all demands, if such are found."""
         solution = self._solution(self._gang, demands, None)
+        many = sum(len(demand.missing) for demand in demands) > _MANY
         for found in self._open(solution, demands)[:_CANDIDATES]:
             ways: list[Callable[[], dict[str, str] | None]] = [
                 partial(self._within, found.scope.path, demands),
                 partial(self._mixed, solution, found, demands),
             ]
-            for way in reversed(ways) if found.reach < _TIGHT else ways:
+            for way in reversed(ways) if many or found.reach < _TIGHT else ways:
                 nodes = way()
                 if nodes is not None:
                     return nodes
@@ -211,7 +214,7 @@ class Search:
         many = len(waiting)
         with self._trial() as held:
             for _ in range(_LOOKS):
-                steps = _steps(gang, waiting)[:many]
+                steps = _steps(gang, waiting, many)
                 if not steps:
                     break
                 part = [demand for step in steps for demand in step]
@@ -219,7 +222,8 @@ class Search:
                 if found is not None:
                     gang = held(gang, part, found)
                     nodes |= found
-                    waiting = [demand for demand in waiting if demand not in part]
+                    taken = {(demand.role, demand.replica.replica) for demand in part}
+                    waiting = [demand for demand in waiting if (demand.role, demand.replica.replica) not in taken]
                     many *= 2
                 elif len(steps) > 1:
                     many = len(steps) // 2
@@ -317,7 +321,7 @@ def _ranked(scopes: Iterator[DomainNode]) -> list[DomainNode]:
     return sorted(scopes, key=lambda scope: (-len(scope.nodes), [natural(value) for value in scope.path]))
 
 
-def _steps(gang: Gang, waiting: Sequence[Demand]) -> list[list[Demand]]:
+def _steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:
     """What is taken one after another, the emptiest role first, if all of it fits: replicas, and sets as a whole."""
     counts = admitted_counts(gang)
     own = [[demand for demand in waiting if demand.role == role][::-1] for role in range(len(gang.roles))]
@@ -325,11 +329,12 @@ def _steps(gang: Gang, waiting: Sequence[Demand]) -> list[list[Demand]]:
     for demand in waiting:
         if demand.replica.together is not None:
             sets.setdefault(demand.replica.together, []).append(demand)
-    steps = []
-    while any(own):
+    common = lcm(*(max(role.desired, 1) for role in gang.roles))
+    weights = [common // max(role.desired, 1) for role in gang.roles]
+    steps: list[list[Demand]] = []
+    while len(steps) < most and any(own):
         role = min(
-            (role for role, left in enumerate(own) if left),
-            key=lambda role: (Fraction(counts[role], max(gang.roles[role].desired, 1)), role),
+            (role for role, left in enumerate(own) if left), key=lambda role: (counts[role] * weights[role], role)
         )
         demand = own[role].pop()
         mark = demand.replica.together

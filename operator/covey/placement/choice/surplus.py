@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import combinations, islice
 from math import ceil, lcm, prod
 from typing import Final
@@ -142,12 +141,12 @@ def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
     growing = [i for i, role in enumerate(roles) if role.kinds]
     while growing:
         fills = sorted({_fill(roles[i], n) for i in growing for n in range(counts[i] + 1, len(roles[i].kinds) + 1)})
-        at = partial(_level, roles, growing, counts)
-        reached = _largest(len(fills), lambda number: fits(at(fills[number - 1])))
+        levels = [counts, *(_level(roles, growing, counts, fill) for fill in fills)]
+        reached = _largest(levels, fits)
+        counts = levels[reached]
         if reached == len(fills):
-            return at(fills[-1]) if fills else counts
-        rising = [i for i in growing if at(fills[reached])[i] > (at(fills[reached - 1]) if reached else counts)[i]]
-        counts = at(fills[reached - 1]) if reached else counts
+            return counts
+        rising = [i for i in growing if levels[reached + 1][i] > counts[i]]
         raised = _raised(rising, counts, fits)
         counts = tuple(n + (i in raised) for i, n in enumerate(counts))
         growing = [i for i in growing if i not in rising or i in raised]
@@ -167,14 +166,14 @@ def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill
     return tuple(found)
 
 
-def _largest(most: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to ``most`` that holds, as all below it do; 0 is taken to hold."""
-    if most and holds(most):
-        return most
-    low, high = 0, most
+def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
+    """The number of the last of ascending levels that fits; the first is taken to."""
+    low, high = 0, len(levels)
+    if high > 1 and fits(levels[-1]):
+        return high - 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
+        low, high = (middle, high) if fits(levels[middle]) else (low, middle)
     return low
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Reason, Refusal, Verdict
+from covey.placement.model import Gang, Path, Reason, Refusal, Shape, Verdict
 from covey.placement.question.demands import Demand, minimum_of
 from covey.placement.refusal.exclusions import exclusions
 from covey.placement.refusal.reasons import listed, where
@@ -17,8 +17,14 @@ from covey.placement.refusal.reasons import listed, where
 def asked_for(demands: Sequence[Demand]) -> Mapping[str, int]:
     """All that the missing pods of these demands ask for."""
     total: Counter[str] = Counter()
-    for shape, count in Counter(pod.shape for demand in demands for pod in demand.missing).items():
-        for name, value in shape.requests:
+    counts: Counter[int] = Counter()
+    shapes: dict[int, Shape] = {}
+    for demand in demands:
+        for pod in demand.missing:
+            counts[id(pod.shape)] += 1
+            shapes[id(pod.shape)] = pod.shape
+    for number, count in counts.items():
+        for name, value in shapes[number].requests:
             total[name] += count * value
     return total
 

@@ -8,7 +8,7 @@ ones before wholly free ones, the tightest first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -121,23 +121,30 @@ class Layout:
 
     def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, Entry]]:
         """The finest places inside a domain that offer no less apart than together; cheap domains first."""
-        structure, frames = self.engine.structure, self.engine.frames
-        for _, child, entry in self._priced(self.engine.children(domain, self.view)):
-            plain = (
-                isinstance(child, DomainNode)
-                and child.real
-                and child.path not in self.view.touched
-                and not self.view.off(child.path)
-                and frames[child.depth].dimensions == frames[child.depth + 1].dimensions
-                and child.depth not in structure.groups
-            )
-            if plain:
-                assert isinstance(child, DomainNode)
+        engine = self.engine
+        if domain.depth >= engine.structure.bottom:
+            yield from ((node, entry) for _, node, entry in self._priced(engine.children(domain, self.view)))
+            return
+        for child in sorted(domain.children.values(), key=lambda child: (self._own(child), order(child))):
+            if self._plain(child):
                 yield from self._spread(child)
             else:
-                yield child, entry
+                entry = engine.entry(child, self.view)
+                if entry is not None:
+                    yield child, entry
 
-    def _priced(self, children: list[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
+    def _plain(self, domain: DomainNode) -> bool:
+        """Whether a domain is no more than the sum of what is inside."""
+        structure, frames = self.engine.structure, self.engine.frames
+        return (
+            domain.real
+            and domain.path not in self.view.touched
+            and not self.view.off(domain.path)
+            and frames[domain.depth].dimensions == frames[domain.depth + 1].dimensions
+            and domain.depth not in structure.groups
+        )
+
+    def _priced(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
         """Children with what they cost themselves, cheap ones first."""
         priced = [(self._own(child), child, entry) for child, entry in children]
         priced.sort(key=lambda each: (each[0], order(each[1])))
