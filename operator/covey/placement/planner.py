@@ -34,8 +34,10 @@ from covey.placement.question.readiness import incomplete_refusal, unknown_refus
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
-#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang.
+#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and so much again for each
+#: so many nodes, as all of them must be looked at once.
 LIMIT = 60_000_000
+NODES = 5_000
 #: So many times that for the last look at a gang that nothing else has settled.
 LAST = 8
 #: Half placed replicas of the surplus up to which they are weighed against each other; beyond, one after another.
@@ -50,7 +52,7 @@ def plan_minimum(
     Args:
         gang: what is asked.
         inventory: what is free; not changed.
-        limit: the work that a look by exact tables may be.
+        limit: the work that a look by exact tables may be in a small cluster.
         forbidden: domains reserved for other gangs.
     """
     refusal = unready(gang, inventory)
@@ -85,7 +87,7 @@ class _Planner:
         self._forbidden = forbidden
         self._topology: Topology = inventory.topologies[gang.topology]
         self._required = required_aims(gang, self._topology)
-        self._limit = limit
+        self._limit = limit + limit * len(inventory.nodes) // NODES
 
     def minimum(self) -> Plan | Refusal:
         gang = self._gang
