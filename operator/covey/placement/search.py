@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
 from math import lcm
@@ -75,10 +75,11 @@ class Search:
     def placed(self, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Nodes for all demands, if such are found."""
         solution = self._solution(self._gang, demands, None)
+        confined = solution.problem.structure.scope == self._aims.unit
         many = sum(len(demand.missing) for demand in demands) > _MANY
         for found in self._open(solution, demands)[:_CANDIDATES]:
             ways: list[Callable[[], dict[str, str] | None]] = [
-                partial(self._within, found.scope.path, demands),
+                partial(self._within, found.scope.path if confined else None, demands),
                 partial(self._mixed, solution, found, demands),
             ]
             for way in reversed(ways) if many or found.reach < _TIGHT else ways:
@@ -151,7 +152,8 @@ class Search:
     def _relaxed(self, demands: Sequence[Demand]) -> Solution:
         """The question without the levels inside a candidate: pods alone, wherever they lie."""
         loose = Aims(self._aims.unit, (-1,) * len(self._gang.roles), frozenset(), self._aims.spread)
-        return self._solution(self._gang, demands, None, loose)
+        roles = tuple(replace(role, required=None) for role in self._gang.roles)
+        return self._solution(replace(self._gang, roles=roles), demands, None, loose)
 
     def _reach(self, solution: Solution, scope: DomainNode, demands: Sequence[Demand]) -> float | None:
         layout = solution.layout(())
@@ -237,8 +239,8 @@ class Search:
         except SearchLimit:
             return None
 
-    def _within(self, scope: Path, needed: Sequence[Demand]) -> dict[str, str] | None:
-        """Place role after role inside one candidate."""
+    def _within(self, scope: Path | None, needed: Sequence[Demand]) -> dict[str, str] | None:
+        """Place role after role, inside one candidate where there is one for all of them."""
         order = sorted({demand.role for demand in needed}, key=lambda role: (-self._weight(role), role))
         for _ in range(_ORDERS):
             nodes, failed = self._one_order(scope, needed, order)
@@ -250,7 +252,7 @@ class Search:
         return None
 
     def _one_order(
-        self, scope: Path, needed: Sequence[Demand], order: Sequence[int]
+        self, scope: Path | None, needed: Sequence[Demand], order: Sequence[int]
     ) -> tuple[dict[str, str], int | None]:
         nodes: dict[str, str] = {}
         gang = self._gang
