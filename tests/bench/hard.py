@@ -121,6 +121,17 @@ def small_on_sixty() -> Instance:
     )
 
 
+def tight_on_sixty() -> Instance:
+    """1,062 pods that leave 1 % of the cores."""
+    return Instance(
+        "3 roles, 1,062 single pods, 60 nodes, tight",
+        gang(*three_small(354)),
+        floor(60, unlike=False),
+        "Admitted",
+        1062,
+    )
+
+
 def too_many_on_sixty() -> Instance:
     """More than the 60 nodes have cores for."""
     return Instance(
@@ -141,8 +152,24 @@ def surplus_on_unlike() -> Instance:
     return Instance("3 roles, 4,800 wanted, 300 unlike", gang(*roles), floor(300, unlike=True), "Admitted")
 
 
+def surplus_beyond() -> Instance:
+    """A minimum of little, and surplus of which the 300 unlike nodes hold only a part."""
+    roles = tuple(replace(found, minimum=10) for found in three_small(2400))
+    return Instance("3 roles, 7,200 wanted, 300 unlike", gang(*roles), floor(300, unlike=True), "Admitted")
+
+
 def half_placed() -> Instance:
     """Fourteen surplus replicas of four pods, each of which lost one."""
+    return torn("14 replicas that lost one pod each, 288 nodes", full=0)
+
+
+def half_placed_and_stuck() -> Instance:
+    """The same, half of them in racks without room."""
+    return torn("14 replicas that lost one pod each, 7 stuck", full=7)
+
+
+def torn(name: str, *, full: int) -> Instance:
+    """Fourteen replicas of four pods lost one each; so many of their racks are full."""
     inventory = floor(288, unlike=False)
     roles = [role("decode", 15, 1, shape(4, 16_000, 64), size=4, required="rack")]
     roles.append(role("prefill", 2, 1, shape(2, 8_000, 32), size=2, required="rack"))
@@ -166,7 +193,9 @@ def half_placed() -> Instance:
             for pod in replica.pods:
                 if pod.node:
                     inventory.hold(pod.key, pod.node, pod.shape)
-    return Instance("14 replicas that lost one pod each, 288 nodes", gang(*bound), inventory, "Admitted", 14)
+    for number in range(18, 18 + 18 * full):
+        inventory.hold(f"stranger-{number}", f"n{number:04}", shape(4 if number % 18 in {1, 2, 3} else 8, 1_000, 1))
+    return Instance(name, gang(*bound), inventory, "Admitted", 14 - full)
 
 
 def led(replicas: int) -> tuple[RoleRequest, ...]:
@@ -220,10 +249,13 @@ INSTANCES: Final[Mapping[str, Callable[[], Instance]]] = {
     found.__name__: found
     for found in (
         small_on_sixty,
+        tight_on_sixty,
         too_many_on_sixty,
         small_on_unlike,
         surplus_on_unlike,
+        surplus_beyond,
         half_placed,
+        half_placed_and_stuck,
         led_too_large,
         led_unlike_too_large,
         led_with_room,

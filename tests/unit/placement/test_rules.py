@@ -103,6 +103,8 @@ def test_a_wish_that_cannot_be_decided_costs_the_verdict_nothing(
         "role": {"role": {"preferred": "host"}},
         "spread": {"spread": Spread("rack", occupied={("z", "b", "r0"): 1})},
     }[wish]
-    found = {limit: (verdict(limit), verdict(limit, **wished)) for limit in (10_000, 100_000, 300_000, 1_000_000, 10_000_000)}
+    found = {
+        limit: (verdict(limit), verdict(limit, **wished)) for limit in (10_000, 100_000, 300_000, 1_000_000, 10_000_000)
+    }
     assert Verdict.ADMITTED in {plain for plain, _ in found.values()}
     assert all(soft is plain for plain, soft in found.values() if plain is Verdict.ADMITTED), found

@@ -19,8 +19,8 @@ from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Child, Share
 
 #: Children that share the rest exactly, if that is cheap; and the work that it may be.
-_LAST: Final = (8, 4, 2, 1)
-_LAST_WORK: Final = 4_000_000
+_LAST: Final = (16, 8, 4, 2, 1)
+_LAST_WORK: Final = 20_000_000
 #: How much more than the need the children that are used should hold, one try after another.
 _SPARE: Final = (1.02, 1.1, 1.3)
 
