@@ -8,7 +8,7 @@ after role, each exactly, the most demanding first, and by mixtures. What neithe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -16,7 +16,7 @@ from math import lcm
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution
-from covey.placement.choice.surplus import filled
+from covey.placement.choice.surplus import filled, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
@@ -198,11 +198,14 @@ class Search:
         def need(counts: Vector) -> Vector:
             return layout.below(scope, solution.target(solution.chosen(counts, demands)))
 
-        most = filled(solution.roles, lambda counts: mixture.reach(need(counts)) is not None)
-        if not mixture.find(need(most)):
-            most = filled(solution.roles, lambda counts: mixture.find(need(counts)))
-            if not mixture.find(need(most)):
-                return None
+        def find(counts: Vector) -> bool:
+            with suppress(SearchLimit):
+                return mixture.find(need(counts), Budget(self._limit))
+            return False
+
+        most = nearest(filled(solution.roles, lambda counts: mixture.reach(need(counts)) is not None), find)
+        if most is None or not find(most):
+            return None
         layout.follow(scope, mixture)
         return solution.place(scope, layout, solution.chosen(most, demands))
 

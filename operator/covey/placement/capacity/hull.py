@@ -39,7 +39,7 @@ class Hull:
     """So many places of each sort, given by their tables; can be asked about one need after another."""
 
     def __init__(self, sorts: Sequence[tuple[Table, int]], budget: Budget) -> None:
-        self._budget = budget
+        self.budget = budget
         tops = [table.tops for table, _ in sorts]
         self._sorts = len(sorts)
         #: The largest vectors of all sorts, one sort after another.
@@ -80,7 +80,7 @@ class Hull:
                     return None
                 columns.append((rows, total))
             gains = np.array([total[asked] / scale for _, total in columns]).T
-            self._budget.spend(PASS * 8 * (len(columns) + len(asked)))
+            self.budget.spend(PASS * 8 * (len(columns) + len(asked)))
             reach, shares, weights = _game(gains)
             rows, total = self._most(weights, asked, scale)
             if float(total[asked] / scale @ weights) - reach <= _NEAR:
@@ -94,7 +94,7 @@ class Hull:
 
     def _most(self, weights: Array, asked: Array, scale: Array) -> tuple[Array, Array]:
         """The best vector of each sort under weights of what is asked for, and what these are together."""
-        self._budget.spend(PASS * 8 + self._rows.size * 4)
+        self.budget.spend(PASS * 8 + self._rows.size * 4)
         scores = self._rows[:, asked] @ (weights / scale)
         best = np.maximum.reduceat(scores, self._starts)
         winners = np.flatnonzero(scores >= np.repeat(best, self._lengths))

@@ -153,6 +153,19 @@ def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
     return counts
 
 
+def nearest(counts: Vector, found: Callable[[Vector], bool]) -> Vector | None:
+    """Counts for which a way is found, none of them less by more than is needed; None when there is nothing."""
+    low, high, cut = 0, max(counts, default=0), 0
+    while cut < high and not found(tuple(max(n - cut, 0) for n in counts)):
+        low, cut = cut + 1, min(2 * cut + 1, high)
+    if cut == high:
+        return None
+    while low < cut:
+        middle = (low + cut) // 2
+        low, cut = (low, middle) if found(tuple(max(n - middle, 0) for n in counts)) else (middle + 1, cut)
+    return tuple(max(n - cut, 0) for n in counts)
+
+
 def _fill(role: Growth, count: int) -> Fraction:
     return Fraction(role.admitted + count, max(role.desired, 1))
 

@@ -112,7 +112,9 @@ class Layout:
             works[child if alike is None else alike] = work
         budget.spend(sum(works.values()))
         frame = self.engine.frames[scope.depth + 1]
-        own: dict[int, Entry] = {}  # entries of one frame: those of places on different depths have numbers of their own
+        own: dict[
+            int, Entry
+        ] = {}  # entries of one frame: those of places on different depths have numbers of their own
         for _, entry in children:
             if id(entry) not in own:
                 own[id(entry)] = frame.entry({m: frame.tables.intern(t.values) for m, t in entry.tables.items()})

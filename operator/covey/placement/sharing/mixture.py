@@ -53,12 +53,17 @@ class Mixture(Generic[Child]):
         mix = self._whole(need)
         return None if mix is None else mix.reach
 
-    def find(self, need: Vector) -> bool:
+    def find(self, need: Vector, budget: Budget | None = None) -> bool:
         """Whether a way to share a need was found; it is the need from now on.
+
+        Args:
+            need: what is to be shared.
+            budget: what it may cost; without one, what is left of the mixture's own.
 
         Raises:
             SearchLimit: the budget is used up.
         """
+        self._budget = budget or self._budget
         self.need, self._found = need, None
         mix = None if self._groups else self._whole(need)
         if mix is None or not mix.shares:
@@ -91,6 +96,7 @@ class Mixture(Generic[Child]):
     def _whole(self, need: Vector) -> Mix | None:
         if self._hull is None:
             self._hull = self._hull_of(self._children)
+        self._hull.budget = self._budget
         return self._hull.mix(need)
 
     def _hull_of(self, children: Sequence[tuple[Child, Entry, Table]]) -> Hull:
@@ -129,16 +135,19 @@ class Mixture(Generic[Child]):
         return chain.shares(need, 0) if chain.masks else []
 
     def _given(self, left: Sequence[tuple[Child, Entry, Table]], mix: Mix, start: int) -> Iterator[tuple[int, Array]]:
-        """Every second child of each sort, and its vector: each share of the mixture as often as it is large."""
+        """Every second child of each sort, and its vector: in sum always as near to the mixture as can be."""
         digests = sorted({table.digest for _, _, table in left})
         sort = {digest: index for index, digest in enumerate(digests)}
         ordered = sorted(range(len(left)), key=lambda index: left[index][2].digest)
-        credit = [0.0] * len(mix.shares)
+        vectors, shares = np.stack(mix.vectors), np.array(mix.shares)
+        scale = np.maximum(vectors.max(axis=(0, 1)), 1)
+        behind = np.zeros(vectors.shape[2])
         for index in ordered[start % max(len(left) - 1, 1) :: 2]:
-            credit = [have + share for have, share in zip(credit, mix.shares, strict=True)]
-            most = max(range(len(credit)), key=lambda j: credit[j])
-            credit[most] -= 1
-            yield index, mix.vectors[most][sort[left[index][2].digest]]
+            options = vectors[:, sort[left[index][2].digest]]
+            wanted = behind + shares @ options
+            best = int(np.argmin((((wanted - options) / scale) ** 2).sum(axis=1)))
+            behind = wanted - options[best]
+            yield index, options[best]
 
 
 __all__ = ["Mixture"]
