@@ -35,9 +35,9 @@ _ENOUGH: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """A candidate's table; ``alike`` is the same for candidates alike, ``work`` what it was to work it out."""
+    """A candidate's table, if anything fits; ``alike`` is the same for candidates alike, ``work`` what it cost."""
 
-    table: Table
+    table: Table | None
     alike: int | None
     work: int
 
@@ -101,23 +101,23 @@ class Engine:
         Raises:
             SearchLimit: the look's budget is used up.
         """
-        if scope.path not in view.touched:
+        if scope.path in view.touched or view.anchored:
+            found = self._final(scope, view)
+        else:
             known = self._tables.get(scope.path)
             if known is None or known[0] != scope.version:
                 known = self._tables[scope.path] = (scope.version, self._final(scope, view))
-            found: Whole | None = known[1]
-        else:
-            found = self._final(scope, view) if self.counted(scope, view).total is not None else None
-        if found is None:
-            self._pay(self.counted(scope, view).work, None, seen)
-            return None
+            found = known[1]
         self._pay(found.work, found.alike, seen)
         return found.table
 
     def _final(self, scope: DomainNode, view: View) -> Whole:
         counted = self.counted(scope, view)
         total = counted.total
-        assert total is not None, "nothing is mandatory, or it fits"
+        if total is not None and view.anchored:  # what is outside the view was worked out without it
+            total = self._anchored(total, scope, view, self.frames[scope.depth + 1])
+        if total is None or not total.tables:
+            return Whole(None, counted.alike, counted.work)
         found = self._finals.get(total.number)
         if found is None:
             frame, own, table = self.frames[scope.depth], Budget(self.budget.limit), None
@@ -142,7 +142,7 @@ class Engine:
             return None, counted.work
         entry, work = self._step(counted.total, domain.depth, real=domain.real)
         if view.anchored:
-            entry = self._anchored(entry, domain, view)
+            entry = self._anchored(entry, domain, view, self.frames[domain.depth])
         return entry, counted.work + work
 
     def total(self, domain: DomainNode, view: View) -> Entry | None:
@@ -217,7 +217,7 @@ class Engine:
                 continue
             entry, _ = self._step(total, domain.depth, real=domain.real)
             if view.anchored:
-                entry = self._anchored(entry, domain, view)
+                entry = self._anchored(entry, domain, view, self.frames[domain.depth])
             if not found or entry.number != found[-1][1].number:
                 found.append((number, entry))
         key = (domain.depth, tuple((number, entry.number) for number, entry in found))
@@ -342,7 +342,7 @@ class Engine:
         streams = len(self.structure.streams)
         return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
 
-    def _anchored(self, entry: Entry, domain: DomainNode, view: View) -> Entry:
+    def _anchored(self, entry: Entry, domain: DomainNode, view: View, frame: Frame) -> Entry:
         """Drop the answers in which an anchored group has its domain elsewhere."""
         allowed = 0
         for group, path in view.anchors.items():
@@ -350,4 +350,4 @@ class Engine:
                 allowed |= 1 << group
         wrong = view.anchored & ~allowed
         tables = {mask: table for mask, table in entry.tables.items() if not mask & wrong}
-        return entry if len(tables) == len(entry.tables) else self.frames[domain.depth].entry(tables)
+        return entry if len(tables) == len(entry.tables) else frame.entry(tables)

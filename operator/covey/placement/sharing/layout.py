@@ -104,7 +104,7 @@ class Layout:
 
     def mixture(self, scope: DomainNode, budget: Budget) -> Mixture[Place]:
         """What looks for ways to share targets in a candidate without the candidate's own table."""
-        children = [(child, entry) for child, entry in self._spread(scope) if entry.number != 0]
+        children = list(self._spread(scope))
         works: dict[Hashable, int] = {}
         for child, _ in children:
             off = self.view.off(child.path if isinstance(child, DomainNode) else scope.path)
@@ -118,7 +118,7 @@ class Layout:
         for _, entry in children:
             if id(entry) not in own:
                 own[id(entry)] = frame.entry({m: frame.tables.intern(t.values) for m, t in entry.tables.items()})
-        children = [(child, own[id(entry)]) for child, entry in children]
+        children = [(child, own[id(entry)]) for child, entry in children if entry.number != 0]
         return Mixture(children, frame, budget, groups=bool(self.engine.structure.groups))
 
     def follow(self, scope: DomainNode, mixture: Mixture[Place]) -> None:
