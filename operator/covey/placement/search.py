@@ -7,6 +7,7 @@ after role, each exactly, the most demanding first, and by mixtures. What neithe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -115,15 +116,12 @@ class Search:
     def _room(self, scope: DomainNode, needed: Sequence[Demand], role: int) -> int:
         """At most so many replicas of a role fit into a candidate beside all others, as far as sums tell."""
         own = [demand for demand in needed if demand.role == role]
-        others = [demand for demand in needed if demand.role != role]
-        low, high = 0, len(own) - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            if overdrawn(scope, asked_for([*others, *own[:middle]])) is None:
-                low = middle
-            else:
-                high = middle - 1
-        return low
+        total = Counter(asked_for([demand for demand in needed if demand.role != role]))
+        for count, demand in enumerate(own):
+            total.update(asked_for([demand]))
+            if count == len(own) - 1 or overdrawn(scope, total) is not None:
+                return count
+        return 0
 
     def _open(self, solution: Solution, demands: Sequence[Demand]) -> list[_Open]:
         """The candidates that no cheap proof rules out, the largest first."""
