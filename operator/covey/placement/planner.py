@@ -40,6 +40,9 @@ LIMIT = 60_000_000
 NODES = 5_000
 #: So many times that for the last look at a gang that nothing else has settled.
 LAST = 8
+#: Pods times nodes, and shapes, up to which a plan takes some milliseconds.
+SMALL = 500
+FEW = 2
 #: Half placed replicas of the surplus up to which they are weighed against each other; beyond, one after another.
 TORN = 2
 
@@ -66,6 +69,14 @@ def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbid
     if unready(gang, inventory) is not None:
         return finished(gang, inventory, {})
     return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).surplus()
+
+
+def is_small(gang: Gang, inventory: Inventory) -> bool:
+    """Whether a plan takes so little work that it may be made where nothing else goes on meanwhile."""
+    pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods]
+    if len(pods) * len(inventory.nodes) > SMALL:
+        return False
+    return len({pod.shape for pod in pods}) <= FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,4 +296,4 @@ class _Planner:
         return replace(aims, roles=roles)
 
 
-__all__ = ["LAST", "LIMIT", "plan_minimum", "plan_surplus"]
+__all__ = ["LAST", "LIMIT", "is_small", "plan_minimum", "plan_surplus"]
