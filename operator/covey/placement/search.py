@@ -163,13 +163,11 @@ class Search:
 
     def _mixed(self, solution: Solution, found: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Nodes by a mixture in one candidate."""
-        try:
-            if found.mixture is None or not found.mixture.find(found.need):
-                return None
-        except SearchLimit:
-            return None
-        found.layout.follow(found.scope, found.mixture)
-        return solution.place(found.scope, found.layout, demands)
+        with suppress(SearchLimit):
+            if found.mixture is not None and found.mixture.find(found.need):
+                found.layout.follow(found.scope, found.mixture)
+                return solution.place(found.scope, found.layout, demands)
+        return None
 
     def surplus(self) -> dict[str, str]:
         """Nodes for surplus: the fullest that can be had, in large steps."""

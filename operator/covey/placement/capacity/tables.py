@@ -29,7 +29,7 @@ _ENTRY: Final = 200
 #: What one pass over cells costs beside the cells.
 PASS: Final = 2_000
 #: What a cell costs that is kept.
-KEPT: Final = 8
+KEPT: Final = 24
 
 
 class SearchLimit(Exception):  # noqa: N818 - it is an answer (unknown), not a fault

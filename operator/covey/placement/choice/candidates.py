@@ -26,6 +26,10 @@ _ENGINES: Final = 24
 _REMEMBERED: Final = 48 << 20
 
 
+#: Cells beyond which a sketch prices nothing (`Layout`).
+_SKETCHED: Final = 200_000
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A candidate domain, how much further surplus of each role it takes, and how full that makes the roles."""
@@ -124,6 +128,11 @@ class Solution:
         counted = counted_depths(self.engine, self._host)
         self.engine.budget = self._budget
         return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
+
+    def sketch(self) -> Layout:
+        """A layout that looks for some places, not for the best."""
+        self.engine.budget = self._budget
+        return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
     def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """The minimum and so many further replicas of each role."""

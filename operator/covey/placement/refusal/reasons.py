@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from covey.placement.capacity.tables import Table, Vector
+from covey.placement.capacity.tables import SearchLimit, Table, Vector
 from covey.placement.choice.candidates import Solution
 from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
@@ -329,7 +329,10 @@ class _Case:
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
         """What the counted replicas (and the fixed demands) take of each node."""
         chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
-        nodes = self._solution.place(scope, self._solution.layout(()), chosen)
+        try:
+            nodes = self._solution.place(scope, self._solution.sketch(), chosen)
+        except SearchLimit:  # the reason is told without it
+            return {}
         taken: dict[str, list[Shape]] = {}
         for demand in self._needed:
             for pod in demand.missing:

@@ -51,10 +51,12 @@ class Item:
 class Layout:
     """Shares out a demand inside one candidate domain after another; one object for each plan."""
 
-    def __init__(self, engine: Engine, view: View, prices: Prices) -> None:
+    def __init__(self, engine: Engine, view: View, prices: Prices, cells: int = _COVER_CELLS) -> None:
+        """``cells``: points times cells (times words of a price) beyond which a demand is shared out without prices."""
         self.engine = engine
         self.view = view
         self.prices = prices
+        self._cells = cells
         self._bottom = engine.structure.bottom
         #: Whether wholly free hosts are counted; None: not decided yet.
         self._hosts: bool | None = None
@@ -258,7 +260,7 @@ class Layout:
             children = self._cheapest(offered, sum(need))
             words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
             cells = prod(n + 1 for n in need) * words
-            if sum(_points(entry) for _, _, entry in children) * cells > _COVER_CELLS:
+            if sum(_points(entry) for _, _, entry in children) * cells > self._cells:
                 frame = self.engine.frames[domain.depth + 1]
                 own = Budget(self.engine.budget.limit)
                 found = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
