@@ -27,7 +27,7 @@ def crowd(seed: int) -> Case:
     gang = Gang(namespace="default", name="gang", unit=0, roles=(), topology=topology.name)
     case = Case(gang, topology, nodes, tuple(_strangers(draw, nodes)))
     case = _roles(draw, case)
-    return _torn(draw, case) if draw.chance(40) else case
+    return _torn(draw, case) if draw.chance(75) else case
 
 
 def _topology(draw: Draw) -> Topology:
@@ -146,7 +146,7 @@ def _torn(draw: Draw, case: Case) -> Case:
                     if (home is None or facts.path_of(case.topology, found)[: rack + 1] == home)
                     and facts.room(now, name, now.body(pod))
                 ]
-                if not fit or case.gang.required or (role.required == "host" and len(replica.pods) > 1):
+                if not fit or case.gang.required:
                     layout = {}
                     break
                 layout[pod.key] = draw.pick(fit)

@@ -158,7 +158,7 @@ class _Planner:
         Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
         """
         with suppress(SearchLimit):
-            return self._wished(needed, everything) or self._at_once(everything)
+            return self._wished(needed, everything) or self._with_torn() or self._at_once(everything)
         search = self._search()
         nodes = search.placed(everything)
         if nodes is not None:
@@ -204,6 +204,16 @@ class _Planner:
             SearchLimit: this look does not settle it.
         """
         return self._laid_out(everything, Budget(self._limit))
+
+    def _with_torn(self) -> dict[str, str] | None:
+        """The nodes of all that is missing, where half placed replicas of the surplus are and all of it fits."""
+        torn = [Demand(d.role, d.replica, minimum=True) for d in surplus_demands(self._gang)]
+        if not any(demand.partial for demand in torn):
+            return None
+        with suppress(SearchLimit):
+            found = self._laid_out([*minimum_demands(self._gang), *torn], Budget(self._limit))
+            return found if isinstance(found, dict) else None
+        return None
 
     def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:
         best = self._fullest_of(everything, self._required, self._required, budget)
