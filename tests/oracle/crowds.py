@@ -134,8 +134,8 @@ def _role(
 
 def _torn(draw: Draw, case: Case) -> Case:
     """Some replicas are placed, and some of those lost a pod."""
-    rack = case.topology.depth("rack")
     for role in case.gang.roles:
+        depth = case.topology.depth(role.required or "rack")
         for replica in role.replicas[: draw.integer(0, 12)]:
             now, layout = case, {}
             home = None
@@ -143,14 +143,14 @@ def _torn(draw: Draw, case: Case) -> Case:
                 fit = [
                     name
                     for name, found in now.node.items()
-                    if (home is None or facts.path_of(case.topology, found)[: rack + 1] == home)
+                    if (home is None or facts.path_of(case.topology, found)[: depth + 1] == home)
                     and facts.room(now, name, now.body(pod))
                 ]
                 if not fit or case.gang.required:
                     layout = {}
                     break
                 layout[pod.key] = draw.pick(fit)
-                home = facts.path_of(case.topology, case.node[layout[pod.key]])[: rack + 1]
+                home = facts.path_of(case.topology, case.node[layout[pod.key]])[: depth + 1]
                 now = case.placed(layout)
             if len(layout) > 1 and draw.chance(70):
                 layout.pop(draw.pick(sorted(layout)))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from covey.placement.capacity.tables import Budget, SearchLimit
 from covey.placement.choice.candidates import Solution
@@ -24,6 +25,7 @@ from covey.placement.question.demands import (
     minimum_demands,
     minimum_paths,
     minimum_replicas,
+    place,
     placed_paths,
     replica_paths,
     surplus_demands,
@@ -122,14 +124,23 @@ class _Planner:
         demands = surplus_demands(gang)
         if not demands:
             return finished(gang, self._inventory, {})
+        torn = sum(demand.partial for demand in demands)
         nodes: Mapping[str, str] | None = None
-        if sum(demand.partial for demand in demands) <= TORN:  # each has a domain of its own: choices double with each
+        if torn <= TORN:  # each has a domain of its own: choices double with each
             with suppress(SearchLimit):
                 best = self._fullest_of(demands, self._required, self._required, Budget(self._limit))
                 nodes = self._nodes(best)
-        if nodes is None:
-            nodes = self._search().surplus()
+        if nodes is None or (torn and len(nodes) < sum(len(demand.missing) for demand in demands)):
+            # The exact choice takes replicas in their order; one that is stuck must hold up none behind it.
+            nodes = max((nodes or {}, self._search().surplus()), key=self._fill)
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
+
+    def _fill(self, nodes: Mapping[str, str]) -> list[Fraction]:
+        """How full the roles are with these nodes, the emptiest first."""
+        return sorted(
+            Fraction(sum(replica.placed for replica in role.replicas), max(role.desired, 1))
+            for role in place(self._gang, nodes).roles
+        )
 
     def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:
         """Whether every replica, and every ``together`` set, has all of its nodes or none."""

@@ -32,8 +32,9 @@ def test_a_crowd_gets_the_right_verdict_and_the_fullest_surplus(seed: int) -> No
         after = case.after(answer.assignments)
         growth = plan_surplus(after.gang, after.inventory(), limit)
         assert not check(after, growth, "surplus")
-        if known.score is not None and limit == LIMIT:
-            assert score(case, after.after(growth.assignments)).fill == known.score.fill
+        there = cpsat.solve(after).score
+        if there is not None and limit == LIMIT:  # more than the solver, where it lets a stuck replica hold up others
+            assert score(case, after.after(growth.assignments)).fill >= there.fill
 
 
 def test_crowds_are_what_no_table_holds() -> None:
