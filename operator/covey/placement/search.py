@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from math import lcm
 
 from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution
@@ -22,13 +21,14 @@ from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
-from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place, surplus_demands
+from covey.placement.question.demands import Demand, minimum_demands, surplus_demands
 from covey.placement.question.problem import Aims, build
 from covey.placement.refusal.crowded import asked_for, crowded, overdrawn
 from covey.placement.refusal.reasons import explain
 from covey.placement.sharing.layout import Layout, natural
 from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place
+from covey.placement.trial import alike, steps, trial
 
 #: Candidates in which a placement is searched.
 _CANDIDATES = 24
@@ -213,12 +213,12 @@ class Search:
         nodes: dict[str, str] = {}
         gang, waiting = self._gang, surplus_demands(self._gang)
         many = len(waiting)
-        with self._trial() as held:
+        with trial(self._inventory) as held:
             for _ in range(_LOOKS):
-                steps = _steps(gang, waiting, many)
-                if not steps:
+                taking = steps(gang, waiting, many)
+                if not taking:
                     break
-                part = [demand for step in steps for demand in step]
+                part = [demand for step in taking for demand in step]
                 found = self._try(gang, part)
                 if found is not None:
                     gang = held(gang, part, found)
@@ -226,10 +226,10 @@ class Search:
                     taken = {(demand.role, demand.replica.replica) for demand in part}
                     waiting = [demand for demand in waiting if (demand.role, demand.replica.replica) not in taken]
                     many *= 2
-                elif len(steps) > 1:
-                    many = len(steps) // 2
+                elif len(taking) > 1:
+                    many = len(taking) // 2
                 else:
-                    waiting = [demand for demand in waiting if demand not in part and not _alike(demand, part)]
+                    waiting = [demand for demand in waiting if demand not in part and not alike(demand, part)]
         return nodes
 
     def _try(self, gang: Gang, part: Sequence[Demand]) -> dict[str, str] | None:
@@ -255,7 +255,7 @@ class Search:
     ) -> tuple[dict[str, str], int | None]:
         nodes: dict[str, str] = {}
         gang = self._gang
-        with self._trial() as held:
+        with trial(self._inventory) as held:
             for role in order:
                 part = [demand for demand in needed if demand.role == role]
                 follows = gang.roles[role].follow_unit
@@ -268,15 +268,6 @@ class Search:
                 gang = held(gang, part, found)
                 nodes |= found
         return nodes, None
-
-    @contextmanager
-    def _trial(self) -> Iterator[_Held]:
-        """Placements made meanwhile are held in the inventory, and released at the end."""
-        held = _Held(self._inventory)
-        try:
-            yield held
-        finally:
-            held.release()
 
     def _placed(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:
         solution = self._solution(gang, part, within)
@@ -298,65 +289,8 @@ class Search:
         return sum(_first(pod.shape) for pod in replica.pods)
 
 
-class _Held:
-    """Holds of a trial."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._keys: list[str] = []
-
-    def __call__(self, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
-        """Hold what was placed, and return the gang with it."""
-        for demand in part:
-            for pod in demand.missing:
-                self._keys.append(f"trial/{pod.key}")
-                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape, pod.meta)
-        return place(gang, nodes)
-
-    def release(self) -> None:
-        for key in self._keys:
-            self._inventory.release(key)
-
-
 def _ranked(scopes: Iterator[DomainNode]) -> list[DomainNode]:
     return sorted(scopes, key=lambda scope: (-len(scope.nodes), [natural(value) for value in scope.path]))
-
-
-def _steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:
-    """What is taken one after another, the emptiest role first, if all of it fits: replicas, and sets as a whole."""
-    counts = admitted_counts(gang)
-    own = [[demand for demand in waiting if demand.role == role][::-1] for role in range(len(gang.roles))]
-    sets: dict[str, list[Demand]] = {}
-    for demand in waiting:
-        if demand.replica.together is not None:
-            sets.setdefault(demand.replica.together, []).append(demand)
-    common = lcm(*(max(role.desired, 1) for role in gang.roles))
-    weights = [common // max(role.desired, 1) for role in gang.roles]
-    steps: list[list[Demand]] = []
-    while len(steps) < most and any(own):
-        role = min(
-            (role for role, left in enumerate(own) if left), key=lambda role: (counts[role] * weights[role], role)
-        )
-        demand = own[role].pop()
-        mark = demand.replica.together
-        step = [demand] if mark is None else sets.pop(mark, [])
-        for each in step:
-            counts[each.role] += 1
-        steps += [step] if step else []
-    return steps
-
-
-def _alike(demand: Demand, refused: Sequence[Demand]) -> bool:
-    """Whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
-    return any(
-        not demand.partial
-        and not each.partial
-        and demand.replica.together is None
-        and each.replica.together is None
-        and demand.role == each.role
-        and [pod.shape for pod in demand.missing] == [pod.shape for pod in each.missing]
-        for each in refused
-    )
 
 
 def _first(shape: Shape) -> int:
