@@ -17,32 +17,34 @@ WIDE_RACK = 72
 
 @dataclass(frozen=True)
 class Planned:
-    """Milliseconds of the first plan of a minimum and of the same question again."""
+    """Milliseconds, of processor time too, of the first plan of a minimum and of the same question again."""
 
     what: str
     verdict: str
     pods: int
     first: float
     again: float
+    busy: tuple[float, float]
     bar: str
 
     def line(self) -> str:
         """The row as text."""
         return (
-            f"{self.what:<62} {self.verdict:<10} {self.pods:>5} pods, first {self.first:7.0f} ms, "
-            f"again {self.again:7.0f} ms  (bar {self.bar})"
+            f"{self.what:<62} {self.verdict:<10} {self.pods:>5} pods, first {self.first:6.0f} ms, "
+            f"again {self.again:6.0f} ms, busy {self.busy[0]:.0f} and {self.busy[1]:.0f}  (bar {self.bar})"
         )
 
 
 def planned(what: str, gang: Gang, floor: Floor, bar: str) -> Planned:
     """Ask twice."""
-    times = []
+    times, busy = [], []
     for _ in range(2):
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         answer = plan_minimum(gang, floor.inventory)
         times.append(1000 * (time.perf_counter() - started))
+        busy.append(1000 * (time.process_time() - worked))
     pods = 0 if isinstance(answer, Refusal) else len(answer.assignments)
-    return Planned(what, str(answer.verdict), pods, times[0], times[1], bar)
+    return Planned(what, str(answer.verdict), pods, times[0], times[1], (busy[0], busy[1]), bar)
 
 
 def wide(nodes: int) -> Floor:

@@ -38,10 +38,10 @@ from covey.placement.search import Search
 
 #: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and so much again for each
 #: so many nodes, as all of them must be looked at once.
-LIMIT = 60_000_000
+LIMIT = 40_000_000
 NODES = 5_000
 #: So many times that for the last look at a gang that nothing else has settled.
-LAST = 8
+LAST = 12
 #: Pods times nodes, and shapes, up to which a plan takes some milliseconds.
 SMALL = 500
 FEW = 2
