@@ -182,3 +182,11 @@ def test_a_gang_beyond_the_exact_tables_is_put_into_one_block_where_it_prefers_o
     assert isinstance(answer, Plan)
     assert len({entry.path[0] for entry in answer.assignments}) == 1
     assert answer.preferred[0].achieved
+
+
+def test_only_little_work_is_small_enough_to_be_done_at_once() -> None:
+    few = hard.gang(hard.role("a", 4, 4, hard.shape(1)))
+    assert planner.is_small(few, hard.floor(20, unlike=True))
+    assert not planner.is_small(few, hard.floor(300, unlike=False))
+    assert not planner.is_small(hard.gang(*hard.three_small(1)), hard.floor(20, unlike=False))
+    assert not planner.is_small(hard.gang(hard.role("a", 400, 400, hard.shape(0))), hard.floor(10, unlike=False))
