@@ -27,7 +27,7 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
-# Two processes: one has the control plane, the other everything else.
+# Two processes, each with a control plane; the unit tests go where there is time.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
 

@@ -9,7 +9,8 @@ import pytest
 from covey.api.core import Node, Pod
 from covey.kube import errors
 from covey.kube.client import Client
-from covey.kube.connection import Connection, Fixed, load
+from covey.kube.connection import Connection, load
+from covey.kube.credentials import Fixed
 from covey.kube.resources import NODES, PODS, Resource
 from localcluster import Cluster
 

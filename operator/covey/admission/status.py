@@ -29,6 +29,7 @@ from covey.api.constants import (
 from covey.placement.cluster.shape import unmodelled
 from covey.placement.model import Path, Topology
 
+Settled = Callable[[core.Pod], bool]
 NodePath = Callable[[str], Path]
 
 
@@ -69,7 +70,9 @@ class Facts:
     decision: Decision = field(default_factory=Decision)
 
 
-def statuses(unit: Unit, decision: Decision, path_of: NodePath, now: str) -> list[tuple[core.Group, dict[str, Any]]]:
+def statuses(
+    unit: Unit, decision: Decision, path_of: NodePath, now: str, settled: Settled = lambda _: False
+) -> list[tuple[core.Group, dict[str, Any]]]:
     """The status of every group of a unit.
 
     Args:
@@ -77,8 +80,9 @@ def statuses(unit: Unit, decision: Decision, path_of: NodePath, now: str) -> lis
         decision: the last decision about it.
         path_of: a node's domain path in the unit's topology.
         now: the time of conditions that change, RFC 3339.
+        settled: whether all claims of a pod are bound to volumes.
     """
-    facts = [_root(unit, decision, path_of)]
+    facts = [_root(unit, decision, path_of, settled)]
     for role in unit.roles:
         if role.group is not unit.root:
             facts.append(_role(role))
@@ -92,11 +96,12 @@ def placed(pod: core.Pod) -> bool:
     return podstate.bound(pod) or podstate.pinned(pod) is not None
 
 
-def _root(unit: Unit, decision: Decision, path_of: NodePath) -> Facts:
+def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -> Facts:
     admitted, bound = _met(unit, placed), _met(unit, podstate.bound)
     said = [
         _with_warning(
             unit,
+            settled,
             Said(ADMITTED, admitted, REASON_ADMITTED, _admitted(unit, decision))
             if admitted
             else Said(ADMITTED, admitted, *_why_not(unit, decision)),
@@ -165,9 +170,9 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     return REASON_WAITING, "waits to be planned"
 
 
-def _with_warning(unit: Unit, said: Said) -> Said:
+def _with_warning(unit: Unit, settled: Settled, said: Said) -> Said:
     """Say what the plan does not take into account, so that nobody wonders why kube-scheduler disagrees with it."""
-    names = sorted({name for pod in unit.pods() for name in unmodelled(pod)})
+    names = sorted({name for pod in unit.pods() for name in unmodelled(pod, volumes_settled=settled(pod))})
     if not names:
         return said
     return replace(said, message=f"{said.message}; the pods use what Covey does not model: {', '.join(names)}")

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from covey import __version__
+from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.cli.errors import CommandError
 from covey.cli.planning.facts import Facts
@@ -22,6 +23,8 @@ from covey.kube.resources import (
     POD_GROUPS,
     PODS,
     PRIORITY_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
     Resource,
 )
 
@@ -45,14 +48,30 @@ async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[
 
 async def read_cluster(client: Client) -> Facts:
     """Everything that a plan depends on, as it is now."""
-    nodes, pods, topologies, classes, groups = await asyncio.gather(
+    nodes, pods, topologies, classes, groups, (claims, volumes, warnings) = await asyncio.gather(
         client.list(NODES, type=core.Node),
         client.list(PODS, type=core.Pod),
         list_if_served(client, CLUSTER_TOPOLOGIES, core.ClusterTopology),
         client.list(PRIORITY_CLASSES, type=core.PriorityClass),
         list_groups(client),
+        _volumes(client),
     )
-    return Facts(tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups)
+    return Facts(
+        tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
+    )
+
+
+async def _volumes(
+    client: Client,
+) -> tuple[tuple[VolumeClaim, ...], tuple[PersistentVolume, ...], tuple[str, ...]]:
+    """Claims and volumes; nothing but a warning for who may not read them, as many may not."""
+    try:
+        claims, volumes = await asyncio.gather(
+            client.list(VOLUME_CLAIMS, type=VolumeClaim), client.list(VOLUMES, type=PersistentVolume)
+        )
+    except Forbidden as error:
+        return (), (), (f"where volumes are is not taken into account: {error.message}",)
+    return tuple(claims[0]), tuple(volumes[0]), ()
 
 
 async def list_if_served(client: Client, resource: Resource, kind: type[T], namespace: str | None = None) -> list[T]:

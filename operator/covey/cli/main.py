@@ -21,6 +21,7 @@ from covey.cli.misuse import one_form
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "plan": ("plan", "plan", "Where everything would land, or why not; offline or against a cluster."),
     "compile": ("compile", "compile_command", "The objects that a DisaggregatedInference expands to."),
+    "convert": ("convert", "convert_command", "Workloads of other projects as DisaggregatedInferences."),
     "explain": ("explain", "explain", "Why a running one is pending, degraded or held."),
     "status": ("status", "status", "The live tree of one."),
     "top": ("top", "top", "GPUs used, free and stranded by topology level."),

@@ -69,6 +69,12 @@ def no_color(command: F) -> F:
     return click.option("--no-color", is_flag=True, help="No colours; NO_COLOR=1 does the same.")(command)
 
 
+def topology(command: F) -> F:
+    """``--topology``, where no node tells the levels."""
+    text = "A ClusterTopology, for the levels of node labels; when left out, those of the shipped presets."
+    return _paths("--topology", "topologies", help=text)(command)
+
+
 def facts(command: F) -> F:
     """``--nodes``, ``--pods`` and ``--topology``; each takes what ``-f`` takes."""
     for option in (

@@ -2,5 +2,5 @@
 
 The semantics are client-go's wherever it has one; each module names what it follows and where it differs.
 Own code, because nothing well kept exists for asyncio that keeps 10,000 pods current within a few
-microseconds an event: kopf spends 2 ms on one, and lightkube has a client but no cache.
+microseconds an event: kopf spends 2 ms on one.
 """

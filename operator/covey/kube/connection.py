@@ -1,144 +1,49 @@
-"""Where the API server is, and as whom Covey speaks to it.
-
-lightkube reads kubeconfig files and the in-cluster service account, and builds TLS contexts.  Credentials are
-our own, since tokens must stay fresh for months: in-cluster tokens rotate every hour or so, and exec plugins
-say when theirs expire.
-"""
+"""Where the API server is, how to reach and trust it, and as whom Covey speaks to it."""
 
 from __future__ import annotations
 
-import asyncio
+import base64
+import binascii
 import os
 import ssl
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final
+from urllib.parse import quote
 
 import aiohttp
-import msgspec
-import yaml
-from lightkube import ConfigError, KubeConfig, SingleConfig
-from lightkube.config.client_adapter import verify_cluster
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT
-from lightkube.config.models import User, UserExec
 
+from covey.kube.credentials import SILENT, Credentials, ExecPlugin, Fixed, Oidc, TokenFile, use_certificate
 from covey.kube.errors import ConfigurationError
+from covey.kube.kubeconfig import Chosen, Provider, User, choose, default_files, find_user
 
-#: Seconds a token file's content is trusted; the kubelet renews it long before it expires.
-_TOKEN_FILE_AGE: Final = 60.0
-#: Seconds before its expiry that an exec plugin's token is renewed.
-_EXPIRY_MARGIN: Final = 60.0
-_EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-
-
-class Credentials(Protocol):
-    """The value of the Authorization header."""
-
-    async def header(self, *, refresh: bool = False) -> str | None:
-        """The header, or None for none; ``refresh`` after a 401: what was given last is not good any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fixed:
-    """A header that never changes; None when the client certificate says it all."""
-
-    value: str | None = None
-
-    async def header(self, *, refresh: bool = False) -> str | None:  # noqa: ARG002 - nothing to renew
-        """The value as given."""
-        return self.value
-
-
-class TokenFile:
-    """A bearer token in a file that is rewritten from outside."""
-
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        self._path = path
-        self._clock = clock
-        self._read_at = float("-inf")
-        self._header = ""
-
-    async def header(self, *, refresh: bool = False) -> str | None:
-        """The token as of at most a minute ago. A few hundred bytes in memory-backed files: read in place."""
-        if refresh or self._clock() - self._read_at > _TOKEN_FILE_AGE:
-            try:
-                self._header = f"Bearer {self._path.read_text(encoding='ascii').strip()}"
-            except OSError as error:
-                raise ConfigurationError(f"token file {self._path}: {error.strerror}") from error
-            self._read_at = self._clock()
-        return self._header
-
-
-class _ExecStatus(msgspec.Struct, rename="camel"):
-    token: str
-    expiration_timestamp: datetime | None = None
-
-
-class _ExecCredential(msgspec.Struct):
-    status: _ExecStatus
-
-
-class ExecPlugin:
-    """A bearer token printed by a program (``client.authentication.k8s.io``, v1 and v1beta1)."""
-
-    def __init__(self, plugin: UserExec, wall: Callable[[], float] = time.time) -> None:
-        if plugin.apiVersion not in _EXEC_VERSIONS:
-            raise ConfigurationError(f"exec plugin {plugin.command}: {plugin.apiVersion} is not supported")
-        self._command = [plugin.command, *(plugin.args or [])]
-        self._environment = {pair.name: pair.value for pair in plugin.env or []}
-        self._environment["KUBERNETES_EXEC_INFO"] = msgspec.json.encode(
-            {"apiVersion": plugin.apiVersion, "kind": "ExecCredential", "spec": {"interactive": False}}
-        ).decode()
-        self._wall = wall
-        self._lock = asyncio.Lock()
-        self._header: str | None = None
-        self._expires = float("inf")
-
-    async def header(self, *, refresh: bool = False) -> str | None:
-        """The token of the last run; the program runs again when it is about to expire."""
-        stale = self._header
-        async with self._lock:
-            fresh = self._header is not None and self._wall() < self._expires - _EXPIRY_MARGIN
-            # Of many requests refused at once only the first runs the program.
-            if not fresh or (refresh and self._header == stale):
-                await self._run()
-            return self._header
-
-    async def _run(self) -> None:
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *self._command,
-                env={**os.environ, **self._environment},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        except OSError as error:
-            raise ConfigurationError(f"exec plugin {self._command[0]}: {error.strerror}") from error
-        stdout, stderr = await process.communicate()
-        if process.returncode:
-            said = stderr.decode(errors="replace").strip()
-            raise ConfigurationError(f"exec plugin {self._command[0]} ended with {process.returncode}: {said}")
-        try:
-            status = msgspec.json.decode(stdout, type=_ExecCredential).status
-        except msgspec.MsgspecError as error:
-            raise ConfigurationError(f"exec plugin {self._command[0]} printed no token: {error}") from error
-        self._header = f"Bearer {status.token}"
-        self._expires = status.expiration_timestamp.timestamp() if status.expiration_timestamp else float("inf")
+#: Where the kubelet mounts a pod's account.
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+#: The extension of a cluster that plugins are given (client.authentication.k8s.io).
+_FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server (URL without trailing slash), how to trust it, who speaks, and the context's namespace."""
+    """A server (URL without trailing slash), how to trust it, who speaks, and the context's namespace.
+
+    ``proxy`` is a URL; ``server_name`` is what the server's certificate is checked for, where its address is another;
+    ``headers`` go with every request (impersonation).
+    """
 
     server: str
     tls: ssl.SSLContext | None = None
-    credentials: Credentials = Fixed()
+    credentials: Credentials = SILENT
     namespace: str = "default"
+    proxy: str | None = None
+    server_name: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """What each request of aiohttp takes beside the address."""
+        options = {"proxy": self.proxy, "server_hostname": self.server_name}
+        return {name: value for name, value in options.items() if value is not None}
 
 
 def load(path: str | None = None, context: str | None = None) -> Connection:
@@ -146,70 +51,142 @@ def load(path: str | None = None, context: str | None = None) -> Connection:
 
     Args:
         path: a kubeconfig; None looks at ``$KUBECONFIG``, ``~/.kube/config`` and the pod's service account.
-            Of several files in ``$KUBECONFIG`` the first that has the context is used whole; they are not merged.
-        context: its name; None is the file's current one.
+        context: its name; None is the current one.
 
     Raises:
         ConfigurationError: nothing usable was found.
     """
-    with _explained(path):
-        return _connection(_select(path, context))
+    files = [Path(path)] if path else default_files()
+    if not files:
+        return _in_cluster()
+    chosen = choose(files, context)
+    try:
+        return _connection(chosen)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{_named(files)}: {error}") from error
+    except (OSError, ssl.SSLError, binascii.Error) as error:
+        raise ConfigurationError(f"{_named(files)}: {getattr(error, 'filename', None) or ''} {error}") from error
 
 
-def _select(path: str | None, context: str | None) -> SingleConfig:
-    candidates = [Path(path)] if path else _default_files()
-    if not candidates:
-        return _chosen(KubeConfig.from_service_account(SERVICE_ACCOUNT), None)
-    configs = [KubeConfig.from_file(file) for file in candidates]
-    wanted = (config for config in configs if (context in config.contexts if context else config.current_context))
-    return _chosen(next(wanted, configs[0]), context)
+def _named(files: Sequence[Path]) -> str:
+    return ", ".join(map(str, files))
 
 
-def _default_files() -> list[Path]:
-    named = os.environ.get("KUBECONFIG", "")
-    # Unlike Path.expanduser this leaves the path alone for a user without a home, as in a container.
-    usual = os.path.expanduser("~/.kube/config")  # noqa: PTH111
-    files = [Path(name) for name in named.split(os.pathsep) if name] or [Path(usual)]
-    found = [file for file in files if file.is_file()]
-    if named and not found:
-        raise ConfigurationError(f"$KUBECONFIG names no file that exists: {named}")
-    return found
+def _in_cluster() -> Connection:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if not host or not port:
+        raise ConfigurationError("no kubeconfig was found, and this is no pod of a cluster: set KUBECONFIG")
+    try:
+        tls = ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt"))
+        namespace = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except OSError as error:
+        raise ConfigurationError(f"the pod's service account {SERVICE_ACCOUNT}: {error}") from error
+    address = f"[{host}]" if ":" in host else host
+    return Connection(f"https://{address}:{port}", tls, TokenFile(SERVICE_ACCOUNT / "token"), namespace)
 
 
-def _chosen(config: KubeConfig, context: str | None) -> SingleConfig:
-    chosen = config.get(context)
-    if chosen is None:
-        raise ConfigurationError("no current context")
-    return chosen
+def _connection(chosen: Chosen) -> Connection:
+    cluster = chosen.cluster
+    server = cluster.server.rstrip("/")
+    if not server.startswith(("https://", "http://")):
+        raise ConfigurationError(f"cluster {chosen.context.cluster} has no server; an address like https://host:6443")
+    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"proxy-url {cluster.proxy_url} is not supported; http and https are")
+    tls = _tls(chosen) if server.startswith("https:") else None
+    return Connection(
+        server,
+        tls,
+        _credentials(chosen, tls),
+        chosen.context.namespace or "default",
+        proxy=cluster.proxy_url,
+        server_name=cluster.tls_server_name if tls is not None else None,
+        headers=_impersonation(chosen.user),
+    )
 
 
-def _connection(config: SingleConfig) -> Connection:
-    user = config.user or User()
-    server = config.cluster.server.rstrip("/")
-    tls = verify_cluster(config.cluster, user, config.abs_file) if server.startswith("https:") else None
-    return Connection(server, tls, _credentials(user, config), config.namespace)
+def _tls(chosen: Chosen) -> ssl.SSLContext:
+    cluster, user = chosen.cluster, chosen.user
+    if cluster.certificate_authority_data:
+        tls = ssl.create_default_context(cadata=_decoded(cluster.certificate_authority_data).decode())
+    elif cluster.certificate_authority:
+        tls = ssl.create_default_context(cafile=str(chosen.cluster_home / cluster.certificate_authority))
+    else:
+        tls = ssl.create_default_context()
+    if cluster.insecure_skip_tls_verify:
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    certificate = _content(user.client_certificate_data, user.client_certificate, chosen.user_home)
+    key = _content(user.client_key_data, user.client_key, chosen.user_home)
+    if (certificate is None) != (key is None):
+        lacking = "client-certificate" if certificate is None else "client-key"
+        raise ConfigurationError(
+            f"user {chosen.context.user} has no {lacking}: a certificate and its key belong together"
+        )
+    if certificate is not None and key is not None:
+        use_certificate(tls, certificate, key)
+    return tls
 
 
-def _credentials(user: User, config: SingleConfig) -> Credentials:
+def _content(data: str | None, file: str | None, home: Path) -> bytes | None:
+    """Data comes before a file, as in client-go."""
+    if data:
+        return _decoded(data)
+    return (home / file).read_bytes() if file else None
+
+
+def _decoded(data: str) -> bytes:
+    return base64.b64decode(data, validate=True)
+
+
+def _credentials(chosen: Chosen, tls: ssl.SSLContext | None) -> Credentials:
+    user = chosen.user
     if user.token_file:
-        return TokenFile(Path(config.abs_file(user.token_file)))
+        return TokenFile(chosen.user_home / user.token_file)
     if user.token:
         return Fixed(f"Bearer {user.token}")
     if user.exec:
-        return ExecPlugin(user.exec)
+        return ExecPlugin(user.exec, chosen.user_home, _told(chosen), tls)
     if user.username and user.password:
         return Fixed(aiohttp.encode_basic_auth(user.username, user.password))
     if user.auth_provider:
-        raise ConfigurationError("auth-provider was removed from Kubernetes 1.26: use an exec plugin")
-    return Fixed()
+        return _oidc(user.auth_provider, chosen)
+    return SILENT
 
 
-@contextmanager
-def _explained(path: str | None) -> Iterator[None]:
-    """Whatever is wrong with a file becomes one error that says which."""
-    try:
-        yield
-    except (ConfigError, OSError, ssl.SSLError, yaml.YAMLError, msgspec.MsgspecError) as error:
-        raise ConfigurationError(f"{path or 'kubeconfig'}: {error}") from error
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ConfigurationError(f"{path or 'kubeconfig'} is malformed: {error!r}") from error
+def _oidc(provider: Provider, chosen: Chosen) -> Credentials:
+    if provider.name != "oidc":
+        raise ConfigurationError(f"auth-provider {provider.name} was removed from Kubernetes 1.26: use an exec plugin")
+
+    def read() -> str:
+        found = find_user(chosen.user_file, chosen.context.user).auth_provider
+        return ((found and found.config) or {}).get("id-token", "")
+
+    return Oidc(read)
+
+
+def _told(chosen: Chosen) -> dict[str, Any]:
+    """The cluster as a plugin is told of it (``ExecCredential.spec.cluster``)."""
+    cluster = chosen.cluster
+    authority = _content(cluster.certificate_authority_data, cluster.certificate_authority, chosen.cluster_home)
+    extension = next((each for each in cluster.extensions or () if each.get("name") == _FOR_PLUGINS), {})
+    told = {
+        "server": cluster.server,
+        "tls-server-name": cluster.tls_server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify or None,
+        "certificate-authority-data": base64.b64encode(authority).decode() if authority else None,
+        "proxy-url": cluster.proxy_url,
+        "config": extension.get("extension"),
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
+    """The headers of ``as`` and its companions (transport.ImpersonationConfig)."""
+    named = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
+    groups = [("Impersonate-Group", group) for group in user.as_groups or ()]
+    extra = [
+        (f"Impersonate-Extra-{quote(key, safe='')}", value)
+        for key, values in (user.as_user_extra or {}).items()
+        for value in values
+    ]
+    return (*((name, value) for name, value in named if value), *groups, *extra)

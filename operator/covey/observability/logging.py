@@ -61,7 +61,7 @@ def configure(level: str = "info", format: Format = "json", stream: TextIO | Non
     root = logging.getLogger()
     root.handlers[:] = [output]
     root.setLevel(level.upper())
-    for name in ("kopf", "aiohttp", "asyncio", "httpx2", "httpcore2"):
+    for name in ("kopf", "aiohttp", "asyncio"):
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)
     for name in _SILENT:
         logging.getLogger(name).disabled = True

@@ -36,6 +36,7 @@ from covey.operator.observe import (
     place_pods,
     read_revisions,
 )
+from covey.operator.topologies import Topologies
 
 Key = tuple[str, str]
 T = TypeVar("T", bound=Described)
@@ -113,7 +114,7 @@ class Caches:
             resource.kind: Watched(client, resource, Owned, namespaces, labels=ours) for resource in APPLIED
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
-        self.topologies = Watched(client, resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, ())
+        self.topologies = Topologies(client, self._look_at_all)
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
         self._retired: dict[Key, set[str]] = {}
@@ -128,6 +129,7 @@ class Caches:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())
+            group.create_task(self.topologies.run())
 
     async def synced(self) -> None:
         """Wait until everything has been listed once."""
@@ -232,6 +234,10 @@ class Caches:
         for newborns in self._every_newborns():
             newborns.forget(key)
 
+    def _look_at_all(self) -> None:
+        for inference in self.inferences.every():
+            self._enqueue_soon(inference.metadata.key)
+
     def _is_shown(self, pod: core.Pod) -> bool:
         """The watch has told of this incarnation, and so will tell of its end."""
         return _shows(self.pods, pod)
@@ -243,7 +249,7 @@ class Caches:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._condemned.get(key, ())
 
     def _reflectors(self) -> list[Reflector[Any]]:
-        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.topologies]
+        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
         return [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
 
     def _subscribe(self) -> None:
@@ -252,15 +258,16 @@ class Caches:
         for kind, watched in self.objects.items():
             watched.subscribe(partial(self._on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
-        self.topologies.subscribe(self._on_topology)
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
         if kind == DELETED:
             # What is known of it must not be taken for its namesake's.
             self.forget(item.metadata.key)
-        # A change of the status alone comes through kopf, once: what somebody else wrote there has to be put right.
         if kind == DELETED or before is None or item.metadata.generation != before.metadata.generation:
             self._enqueue(item.metadata.key)
+        else:
+            # What somebody else wrote into the status has to be put right.
+            self._enqueue_soon(item.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
         for key in _owner_key(pod):
@@ -305,10 +312,6 @@ class Caches:
         for key in {*_owner_key(item), *(_owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key)
-
-    def _on_topology(self, *_: object) -> None:
-        for inference in self.inferences.every():
-            self._enqueue_soon(inference.metadata.key)
 
 
 def _shows(watched: Watched[T], item: T) -> bool:

@@ -126,11 +126,17 @@ class OperatorProcess:
         gauges = WorkloadGauges(self._settings.metrics_workload_limit)
         REGISTRY.register(gauges)
         reconciler = Reconciler(client, self._caches, recorder, gauges, width=self._settings.connections)
-        shell = Shell(connection, self._settings.namespaces, queue.add)
+        shell = Shell(connection, self._settings.namespaces, self._caches.topologies, self._stop.set)
         end = asyncio.Event()
-        workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
         kopf = self._spawn(shell.run(end))
-        self._spawn(self._retake_signals(shell))
+        kopf.add_done_callback(lambda _: self._stop.set())
+        # By then it has read the topologies.
+        if not await self._unless_stopped(shell.ready.wait()):
+            end.set()
+            await asyncio.wait({kopf}, timeout=_DRAIN)
+            return
+        self._take_signals()
+        workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, kopf, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
@@ -138,16 +144,12 @@ class OperatorProcess:
         end.set()
         await asyncio.wait({workers, kopf}, timeout=_DRAIN)
 
-    async def _retake_signals(self, shell: Shell) -> None:
-        await shell.ready.wait()
-        self._take_signals()
-
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop.set)
 
-    async def _unless_stopped(self, waiting: Coroutine[Any, Any, None]) -> bool:
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, object]) -> bool:
         """Wait for something, or for the end of the process; False for the latter."""
         task, stopped = self._spawn(waiting), self._spawn(self._stop.wait())
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)

@@ -116,7 +116,7 @@ class Reconciler:
             return
         # 3. Observe.
         spec, owner = inference.spec, Owner(*key, stored.metadata.uid)
-        levels, bad_levels = find_levels(spec, tuple(self._caches.topologies.every()))
+        levels, bad_levels = find_levels(spec, self._caches.topologies.found)
         revisions = self._caches.stored_revisions(owner)
         observed = self._caches.observe(owner, spec, revisions, levels)
         if missing := missing_pods(observed):

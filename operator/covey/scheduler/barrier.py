@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Unit, replica_met
 from covey.api import core
+from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
+from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,3 +136,9 @@ def _complete(replicas: tuple[Replica, ...], torn: frozenset[str], here: Callabl
         for replica in replicas
         if replica_met(replica, podstate.bound) or (replica.together not in torn and replica_met(replica, here))
     ]
+
+
+def release_reason(cause: str) -> str:
+    """The release reason that goes with the planner's cause."""
+    taken = cause.startswith("insufficient") or cause in {HOST_PORTS, ANTI_AFFINITY}
+    return RELEASE_CAPACITY_TAKEN if taken else RELEASE_NODE_LOST

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from covey.admission import podstate
+from covey.admission.resized import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
+from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
@@ -32,8 +35,6 @@ from covey.placement.cluster.inventory import path_of
 from covey.placement.model import Path, Topology
 from covey.scheduler.capacity import Capacity
 from covey.scheduler.index import Index, workload_key
-from covey.scheduler.resized import counted_spec
-from covey.scheduler.volumes import PersistentVolume, VolumeClaim, Volumes
 
 
 class Workload(core.Read, frozen=True):
@@ -144,6 +145,15 @@ class Cache:
         """The unit that a pod's label points into."""
         root = self.index.root_of_pod(pod)
         return self.index.unit(root) if root else None
+
+    def leaving(self, node: str) -> list[core.Pod]:
+        """The unbound pods that keep room on a node until they are gone, but do not go there any more.
+
+        Whoever is judged for that node is judged without them: their room comes free by itself, and a pod that had to
+        go because room is short must not take the next one with it.
+        """
+        pods = (self.index.pod(uid) for uid in self.capacity.reserved.get(node, ()))
+        return [pod for pod in pods if pod is not None and not podstate.counts(pod)]
 
     def assume(self, pod: core.Pod, node: str) -> None:
         """Reserve a node for a pod from the moment of the decision."""

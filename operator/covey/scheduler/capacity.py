@@ -17,11 +17,11 @@ from contextlib import contextmanager
 from msgspec.structs import replace
 
 from covey.admission import podstate
+from covey.admission.resized import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Path, Shape, Topology
-from covey.scheduler.resized import counted_spec
 
 _Change = Callable[[Inventory], None]
 
@@ -115,14 +115,8 @@ class Capacity:
 
     def refusal_in_place(self, pod: core.Pod, node: str, without: Iterable[core.Pod] = ()) -> str | None:
         """Why a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""
-        aside = {each.metadata.uid: each for each in (pod, *without) if each.metadata.uid in self._held}
-        for uid in aside:
-            self.room.release(uid)
-        try:
-            return self.refusal(pod, node)
-        finally:
-            for uid in aside:
-                self.room.hold(uid, *self._held[uid])
+        aside = {each.metadata.uid for each in (pod, *without)}
+        return self.room.fits(self.shape(pod), node, pod.metadata, aside)
 
     def refusal(self, pod: core.Pod, node: str) -> str | None:
         """Why a pod could not go to a node now, or None."""

@@ -26,7 +26,7 @@ from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_WAKE, RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
-from covey.scheduler.binder import leaving, release_reason
+from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
@@ -141,7 +141,7 @@ class Releases:
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
         pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
         pods.sort(key=lambda pod: (pod.spec.priority or 0, _newer_first(pod)))
-        gone = leaving(self._cache, node)
+        gone = self._cache.leaving(node)
         found: list[tuple[core.Pod, str]] = []
         for pod in pods:
             cause = capacity.refusal_in_place(pod, node, [*gone, *(each for each, _ in found)])
@@ -184,7 +184,7 @@ class Releases:
         said = podstate.unschedulable(pod)
         if said is None:
             return
-        cause = self._cache.capacity.refusal_in_place(pod, node, leaving(self._cache, node))
+        cause = self._cache.capacity.refusal_in_place(pod, node, self._cache.leaving(node))
         if cause is not None:
             await self._check_node(node)
             return

@@ -143,7 +143,7 @@ class StatusWriter:
 
     def _wanted(self, unit: Unit, decision: Decision) -> list[tuple[core.Group, dict[str, Any]]]:
         path_of = partial(self._cache.path, decision.topology or NO_TOPOLOGY)
-        return statuses(unit, decision, path_of, rfc3339(self._wall()))
+        return statuses(unit, decision, path_of, rfc3339(self._wall()), self._cache.volumes.settled)
 
     def _rush(self) -> float:
         """How many times longer than usual everything may take."""

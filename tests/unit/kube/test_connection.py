@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
-from lightkube.config.models import UserExec
 
-from covey.kube.connection import Connection, ExecPlugin, Fixed, TokenFile, load
+from covey.kube.connection import Connection, load
+from covey.kube.credentials import ExecPlugin, Fixed, Oidc, TokenFile
 from covey.kube.errors import ConfigurationError
+from covey.kube.kubeconfig import Plugin
 
 
 @pytest.fixture(autouse=True)
@@ -155,7 +156,7 @@ async def test_the_service_account_of_a_pod(
     (tmp_path / "ca.crt").write_bytes(certificate[0].read_bytes())
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
-    monkeypatch.setattr("covey.kube.connection.SERVICE_ACCOUNT", str(tmp_path))
+    monkeypatch.setattr("covey.kube.connection.SERVICE_ACCOUNT", tmp_path)
     connection = load()
     assert (connection.server, connection.namespace) == ("https://[fd00::1]:443", "covey-system")
     assert await header(connection) == "Bearer mounted"
@@ -194,7 +195,7 @@ async def test_fixed_credentials_stay() -> None:
     assert await Fixed().header() is None
 
 
-def plugin(path: Path, script: str, version: str = "v1") -> UserExec:
+def plugin(path: Path, script: str, version: str = "v1") -> Plugin:
     """A program that counts its runs in a file beside it."""
     path.write_text(
         f"#!{sys.executable}\nimport json, os, pathlib\n"
@@ -202,7 +203,7 @@ def plugin(path: Path, script: str, version: str = "v1") -> UserExec:
         f"n = int(runs.read_text()) + 1 if runs.exists() else 1\nruns.write_text(str(n))\n{script}\n"
     )
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return UserExec(apiVersion=f"client.authentication.k8s.io/{version}", command=str(path))
+    return Plugin(str(path), f"client.authentication.k8s.io/{version}")
 
 
 PRINT = "print(json.dumps({'status': {'token': f'token-{n}', 'expirationTimestamp': '1970-01-01T01:00:00Z'}}))"
@@ -226,7 +227,11 @@ async def test_an_exec_plugin_is_told_what_is_wanted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [("raise SystemExit('log in first')", "ended with 1: log in first"), ("print('hello')", "printed no token")],
+    [
+        ("raise SystemExit('log in first')", "ended with 1: log in first"),
+        ("print('hello')", "printed no credentials"),
+        ("print(json.dumps({'status': {}}))", "neither a token nor a certificate"),
+    ],
 )
 async def test_an_exec_plugin_that_fails(tmp_path: Path, script: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -234,8 +239,106 @@ async def test_an_exec_plugin_that_fails(tmp_path: Path, script: str, message: s
 
 
 async def test_an_exec_plugin_that_is_not_there(tmp_path: Path) -> None:
-    missing = UserExec(apiVersion="client.authentication.k8s.io/v1", command=str(tmp_path / "missing"))
-    with pytest.raises(ConfigurationError, match="missing: No such file"):
-        await ExecPlugin(missing).header()
+    missing = Plugin("./missing", "client.authentication.k8s.io/v1", install_hint="get it from the shop")
+    with pytest.raises(ConfigurationError, match="missing: No such file or directory; get it from the shop"):
+        await ExecPlugin(missing, tmp_path).header()
     with pytest.raises(ConfigurationError, match="v1alpha1 is not supported"):
-        ExecPlugin(UserExec(apiVersion="client.authentication.k8s.io/v1alpha1", command="x"))
+        ExecPlugin(Plugin("x", "client.authentication.k8s.io/v1alpha1"))
+    with pytest.raises(ConfigurationError, match="wants a terminal"):
+        ExecPlugin(Plugin("x", "client.authentication.k8s.io/v1", interactive_mode="Always"))
+
+
+def test_files_are_merged_as_kubectl_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters in one file, users in another, as many teams hand them out; who names a thing first is right."""
+    whole = config("dev", user={"token": "mine"})
+    names = {"current-context": "dev", "contexts": whole["contexts"]}
+    write(tmp_path / "own" / "config", {**names, "users": [{"name": "dev", "user": {"tokenFile": "token"}}]})
+    write(
+        tmp_path / "team" / "config", {"clusters": whole["clusters"], "users": whole["users"], "current-context": "x"}
+    )
+    (tmp_path / "own" / "token").write_text("beside my file")
+    monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'own' / 'config'}:{tmp_path / 'team' / 'config'}")
+    connection = load()
+    assert connection.server == "http://dev:1"
+    assert asyncio.run(header(connection)) == "Bearer beside my file"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [("clusters", "names cluster dev, which is not there"), ("users", "names user dev, who is not there")],
+)
+def test_a_context_of_what_is_not_there(tmp_path: Path, part: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        load(write(tmp_path / "config", {**config(), part: None}))
+
+
+def test_how_to_reach_a_server(tmp_path: Path) -> None:
+    reach: dict[str, Any] = {"server": "https://10.0.0.1", "tls-server-name": "api", "proxy-url": "http://proxy:3128"}
+    connection = load(write(tmp_path / "config", config(**reach)))
+    assert connection.options() == {"proxy": "http://proxy:3128", "server_hostname": "api"}
+    with pytest.raises(ConfigurationError, match="socks5://proxy is not supported; http and https are"):
+        load(write(tmp_path / "config", config(**{"proxy-url": "socks5://proxy"})))
+    with pytest.raises(ConfigurationError, match="cluster dev has no server"):
+        load(write(tmp_path / "config", config(server="")))
+
+
+def test_impersonation(tmp_path: Path) -> None:
+    user = {"token": "t", "as": "jane", "as-groups": ["dev", "ops"], "as-user-extra": {"example.com/team": ["a"]}}
+    assert load(write(tmp_path / "config", config(user=user))).headers == (
+        ("Impersonate-User", "jane"),
+        ("Impersonate-Group", "dev"),
+        ("Impersonate-Group", "ops"),
+        ("Impersonate-Extra-example.com%2Fteam", "a"),
+    )
+
+
+def test_a_certificate_without_its_key(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    assert certificate[0].exists()
+    alone = config(user={"client-certificate": "tls.crt"}, server="https://dev:1")
+    with pytest.raises(ConfigurationError, match="user dev has no client-key"):
+        load(write(tmp_path / "config", alone))
+
+
+async def test_an_exec_plugin_may_give_a_certificate_and_is_told_the_cluster(
+    tmp_path: Path, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crt, key = certificate
+    script = (
+        "info = json.loads(os.environ['KUBERNETES_EXEC_INFO'])['spec']['cluster']\n"
+        "assert info['server'] == 'https://dev:1' and info['config'] == {'audience': 'x'}, info\n"
+        f"status = {{'clientCertificateData': open({str(crt)!r}).read(), 'clientKeyData': open({str(key)!r}).read()}}\n"
+        "print(json.dumps({'status': status}))"
+    )
+    made = plugin(tmp_path / "plugin", script)
+    user = {"exec": {"apiVersion": made.api_version, "command": "./plugin", "provideClusterInfo": True}}
+    told = {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "x"}}
+    connection = load(write(tmp_path / "config", config(user=user, server="https://dev:1", extensions=[told])))
+    loaded: list[tuple[object, ...]] = []  # a context does not tell what it has
+    monkeypatch.setattr("covey.kube.credentials.use_certificate", lambda *given: loaded.append(given))
+    assert await header(connection) is None
+    assert await header(connection) is None
+    assert loaded == [(connection.tls, crt.read_bytes(), key.read_bytes())]
+
+
+def jwt(expires: float, name: str = "") -> str:
+    middle = base64.urlsafe_b64encode(f'{{"exp": {expires}, "name": "{name}"}}'.encode()).decode().rstrip("=")
+    return f"head.{middle}.signature"
+
+
+async def test_an_oidc_token_is_read_again_when_it_has_expired(tmp_path: Path) -> None:
+    def provided(token: str) -> dict[str, Any]:
+        return config(user={"auth-provider": {"name": "oidc", "config": {"id-token": token, "refresh-token": "r"}}})
+
+    path = tmp_path / "config"
+    far = datetime.now(UTC).timestamp() + 3600
+    connection = load(write(path, provided(jwt(far, "one"))))
+    assert await header(connection) == f"Bearer {jwt(far, 'one')}"
+    write(path, provided(jwt(far, "two")))
+    assert await header(connection) == f"Bearer {jwt(far, 'one')}"
+    assert await connection.credentials.header(refresh=True) == f"Bearer {jwt(far, 'two')}"
+
+
+@pytest.mark.parametrize("token", ["", "opaque", "a.b.c", jwt(99.0)])
+async def test_an_oidc_token_that_is_none_any_more(token: str) -> None:
+    with pytest.raises(ConfigurationError, match="any kubectl command renews it"):
+        await Oidc(lambda: token, wall=lambda: 100.0).header()

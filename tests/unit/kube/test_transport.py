@@ -2,17 +2,21 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from authority import Authority, Mounted
 from covey.api.core import Pod
 from covey.kube import errors
 from covey.kube.client import Client
-from covey.kube.connection import Connection, Credentials, Fixed
+from covey.kube.connection import Connection
+from covey.kube.credentials import Credentials, Fixed
 from covey.kube.resources import PODS
 from covey.observability.metrics import REGISTRY
 
@@ -62,6 +66,7 @@ class Server:
         self.answers = list(answers)
         self.requests: list[web.Request] = []
         self.asked = asyncio.Event()
+        self.url = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         await request.read()
@@ -78,20 +83,69 @@ async def talking(
     *answers: Answer, credentials: Credentials = TOKEN, silence: float = 30.0
 ) -> AsyncIterator[tuple[Client, Server]]:
     server = Server(*answers)
+    async with serving(server) as port:
+        server.url = f"http://127.0.0.1:{port}"
+        connection = Connection(server.url, credentials=credentials)
+        async with Client(connection, user_agent="covey-test/1", silence=silence) as client:
+            yield client, server
+
+
+@asynccontextmanager
+async def serving(server: Server, context: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
     await runner.setup()
     try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        connection = Connection(f"http://127.0.0.1:{runner.addresses[0][1]}", credentials=credentials)
-        async with Client(connection, user_agent="covey-test/1", silence=silence) as client:
-            yield client, server
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
 
 POD = {"metadata": {"name": "p", "namespace": "ns"}}
+
+
+async def test_a_proxy_is_asked_in_place_of_the_server() -> None:
+    async with talking(says(200, POD)) as (_, proxy), proxied("http://api.invalid:6443", proxy) as client:
+        assert await client.get(PODS, "p", "ns") == POD
+    (request,) = proxy.requests
+    assert request.headers["Host"] == "api.invalid:6443"
+
+
+@asynccontextmanager
+async def proxied(server: str, proxy: Server) -> AsyncIterator[Client]:
+    connection = Connection(server, proxy=proxy.url)
+    async with Client(connection, user_agent="covey-test/1") as client:
+        yield client
+
+
+async def test_headers_of_the_connection_go_with_every_request() -> None:
+    server = Server(says(200, POD))
+    async with serving(server) as port:
+        groups = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
+        async with Client(Connection(f"http://127.0.0.1:{port}", headers=groups), user_agent="t") as client:
+            await client.get(PODS, "p", "ns")
+    (request,) = server.requests
+    assert request.headers.getall("Impersonate-Group") == ["dev", "ops"]
+
+
+@pytest.mark.parametrize("server_name", ["covey-scheduler-extender", "kubernetes"])
+async def test_the_certificate_is_checked_for_the_name_that_is_given(tmp_path: Path, server_name: str) -> None:
+    authority = Authority()
+    files = Mounted(tmp_path / "tls", authority, "covey-scheduler-extender")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    server = Server(says(200, POD))
+    async with serving(server, context) as port:
+        trusting = ssl.create_default_context(cadata=authority.pem.decode())
+        connection = Connection(f"https://127.0.0.1:{port}", trusting, server_name=server_name)
+        async with Client(connection, user_agent="t") as client:
+            if server_name == "kubernetes":
+                with pytest.raises(errors.Unreachable, match="ertificate"):
+                    await client.get(PODS, "p", "ns")
+            else:
+                assert await client.get(PODS, "p", "ns") == POD
 
 
 async def test_headers_and_types() -> None:

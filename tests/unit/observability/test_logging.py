@@ -15,7 +15,7 @@ def restored() -> Iterator[None]:
     """Logging as it was: it is global."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    names = ("kopf", "aiohttp", "asyncio", "httpx2", "httpcore2", "aiohttp.access")
+    names = ("kopf", "aiohttp", "asyncio", "aiohttp.access")
     before = {name: (logging.getLogger(name).level, logging.getLogger(name).disabled) for name in names}
     yield
     root.handlers[:] = handlers

@@ -36,6 +36,7 @@ class Parts:
 
         class Caches:
             is_synced = True
+            topologies = None
 
             async def run(self) -> None:
                 await parts.watch()
@@ -72,9 +73,11 @@ class Parts:
 
     def _shell(self, *_: object) -> object:
         class Shell:
-            ready = asyncio.Event()
+            def __init__(self) -> None:
+                self.ready = asyncio.Event()
 
             async def run(self, stop: asyncio.Event) -> None:
+                self.ready.set()
                 await stop.wait()
 
         return Shell()

@@ -9,8 +9,10 @@ import pytest
 
 from covey.api import core
 from covey.kube.errors import Conflict, KubeError, NotFound, Unreachable
-from covey.scheduler.binder import ATTEMPTS, FIRST_WAIT, UNSEEN, Binder
+from covey.scheduler.binder import Binder
+from covey.scheduler.bindings import ATTEMPTS, FIRST_WAIT
 from covey.scheduler.cache import Cache
+from covey.scheduler.strangers import UNSEEN
 from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import RENEW
 from scheduler_builders import GATE, RELEASE, cache, drop, group, member, node, pin_terms, pod, put, role_groups
@@ -393,7 +395,7 @@ def test_a_mark_is_renewed_while_its_call_is_held_and_no_longer() -> None:
         await asyncio.gather(call, return_exceptions=True)
         await asyncio.sleep(10 * RENEW)
         assert [mark.rpartition(".")[2] for mark in api.marks] == ["arrived"] * 3 + ["left"]
-        assert not found._marked
+        assert not found._arrivals._renewals
         return times
 
     assert run(hold()) == [0.0, RENEW, 2 * RENEW, 2.5 * RENEW]

@@ -114,8 +114,18 @@ def test_a_place_is_judged_without_the_one_who_holds_it() -> None:
     thief = pod("thief", node="n1", gpus=1)
     put(made, thief)
     assert made.capacity.refusal_in_place(mine, "n1") == f"insufficient {GPU}"
+    before = made.capacity.room.nodes["n1"].version
     assert made.capacity.refusal_in_place(mine, "n1", [thief]) is None
     assert free(made.capacity) == -1
+    assert made.capacity.room.nodes["n1"].version == before  # an answer changes nothing, so no plan is outdated by it
+
+
+def test_host_ports_and_neighbours_of_the_absent_do_not_count() -> None:
+    ports = {"containers": [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 80}]}]}
+    mine, other = pod("m", group="g", pin="n1", spec=ports), pod("other", node="n1", spec=ports)
+    made = cache(node("n1"), LEAF, mine, other)
+    assert made.capacity.refusal_in_place(mine, "n1") == "host port"
+    assert made.capacity.refusal_in_place(mine, "n1", [other]) is None
 
 
 def test_the_planner_sees_a_world_that_stands_still() -> None:

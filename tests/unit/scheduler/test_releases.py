@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from covey.api import core, times
-from covey.scheduler.binder import release_reason
+from covey.scheduler.barrier import release_reason
 from covey.scheduler.cache import Cache
 from covey.scheduler.releases import DOUBT, TRUST, Releases
 from covey.scheduler.writer import PodWriter

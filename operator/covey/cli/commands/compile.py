@@ -47,7 +47,7 @@ def compile_command(
     elif form == "name":
         echo_names(full_name(each["apiVersion"], each["kind"], each["metadata"]["name"]) for each in objects)
     else:
-        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.objects import print_objects  # noqa: PLC0415 - the same
 
         print_objects(objects, open_console(no_color=no_color))

@@ -32,7 +32,7 @@ def explain(
     elif form == "yaml":
         echo_yaml([branch])
     else:
-        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.live import print_branch  # noqa: PLC0415 - the same
 
         print_branch(branch, open_console(no_color=no_color), whole=False)

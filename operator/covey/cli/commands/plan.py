@@ -19,7 +19,7 @@ from covey.cli.planning.request import Manifests, read_manifests, with_manifests
 from covey.cli.planning.run import Planned, plan_all
 
 if TYPE_CHECKING:
-    from covey.cli.render.floor import Floor
+    from covey.cli.picture.floor import Floor
 
 _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 
@@ -72,7 +72,7 @@ def plan(
     if cluster:
         live, fallback = _from_cluster(kubeconfig, context)
         facts = replace(live, topologies=facts.topologies or live.topologies, warnings=facts.warnings)
-    manifests = read_manifests(files, namespace, fallback, recursive=recursive)
+    manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
     planned = _plan(manifests, facts, additions)
     _show(planned, form, no_headers=no_headers, no_color=no_color)
     sys.exit(_status(planned))
@@ -112,7 +112,8 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
         echo_names(full_name(*workload.resource, workload.name) for workload in planned.workloads)
         return
     if form == "svg":
-        from covey.cli.render import svg, words  # noqa: PLC0415 - only for this form
+        from covey.cli.picture import svg  # noqa: PLC0415 - only for this form
+        from covey.cli.render import words  # noqa: PLC0415 - only for this form
 
         remarks = [words.added(each) for each in report.added_nodes]
         click.echo(svg.render_svg(_floor(planned), planned.notes, remarks), nl=False)
@@ -122,13 +123,13 @@ def _show(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> N
 
 def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> None:
     """The forms that are drawn with rich."""
-    from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+    from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
 
     report, console = planned.report, open_console(no_color=no_color)
     from covey.cli.render.table import print_added, print_reasons, print_table  # noqa: PLC0415 - needs rich
 
     if form == "picture":
-        from covey.cli.render.picture import print_picture  # noqa: PLC0415 - needs rich
+        from covey.cli.picture.text import print_picture  # noqa: PLC0415 - needs rich
 
         print_picture(_floor(planned), console)
     elif form == "tree":

@@ -7,7 +7,7 @@ import click
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.errors import CommandError, InputError
-from covey.cli.render.floor import Floor
+from covey.cli.picture.floor import Floor
 from covey.cli.watching.look import View, look
 from covey.cli.watching.places import floor_now
 from covey.kube.resources import DISAGGREGATED_INFERENCES
@@ -43,13 +43,13 @@ def status(
         kind = DISAGGREGATED_INFERENCES
         echo_names(full_name(kind.api_version, kind.kind, each.metadata.name) for each in view.inferences)
     elif form == "svg":
-        from covey.cli.render.svg import render_svg  # noqa: PLC0415 - only for this form
+        from covey.cli.picture.svg import render_svg  # noqa: PLC0415 - only for this form
 
         click.echo(render_svg(_floor(view)), nl=False)
     else:
-        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.picture.text import print_picture  # noqa: PLC0415 - the same
         from covey.cli.render.live import print_branch, print_branches  # noqa: PLC0415 - the same
-        from covey.cli.render.picture import print_picture  # noqa: PLC0415 - the same
 
         console = open_console(no_color=no_color)
         if form == "picture":

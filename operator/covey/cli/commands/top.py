@@ -70,7 +70,7 @@ def top(
     elif form == "yaml":
         echo_yaml([report])
     else:
-        from covey.cli.render.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
+        from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.usage import print_usage  # noqa: PLC0415 - the same
 
         print_usage(report, open_console(no_color=no_color), heads=not no_headers)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from covey.cli.picture.floor import Floor, Mark, Spot, build_floor
 from covey.cli.planning.grounds import survey
 from covey.cli.planning.report import Report
 from covey.cli.planning.run import Planned
-from covey.cli.render.floor import Floor, Mark, Spot, build_floor
 from covey.placement.cluster import resources
 from covey.placement.model import Path
 

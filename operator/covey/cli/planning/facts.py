@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
 from covey.api.topology import ClusterTopology
@@ -22,6 +23,8 @@ from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
 
 T = TypeVar("T", core.Node, core.Pod)
+#: Kinds that say where pods may go, taken wherever they come along (`kubectl get pods,pvc,pv`).
+_VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,8 @@ class Facts:
     topologies: tuple[core.ClusterTopology, ...] = ()
     priority_classes: tuple[core.PriorityClass, ...] = ()
     groups: tuple[core.Group, ...] = ()
+    claims: tuple[VolumeClaim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
     warnings: tuple[str, ...] = ()
 
     def named_topologies(self) -> dict[str, Topology]:
@@ -62,8 +67,9 @@ def read_facts(
     warnings: list[str] = []
 
     def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
-        return _of_kind(kind, option, paths, warnings, may_be_empty=may_be_empty, recursive=recursive)
+        return _of_kind(kind, option, paths, warnings, volumes, may_be_empty=may_be_empty, recursive=recursive)
 
+    volumes: list[Document] = []
     found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
     found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
     found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
@@ -71,6 +77,8 @@ def read_facts(
         _once(found_nodes, "node", warnings),
         _once(found_pods, "pod", warnings),
         tuple(found_topologies),
+        claims=tuple(each.read(VolumeClaim) for each in volumes if each.kind == "PersistentVolumeClaim"),
+        volumes=tuple(each.read(PersistentVolume) for each in volumes if each.kind == "PersistentVolume"),
         warnings=tuple(warnings),
     )
 
@@ -131,9 +139,16 @@ def _pod(document: Document) -> core.Pod:
 
 
 def _of_kind(
-    kind: str, option: str, paths: Sequence[str], warnings: list[str], *, may_be_empty: bool, recursive: bool
+    kind: str,
+    option: str,
+    paths: Sequence[str],
+    warnings: list[str],
+    volumes: list[Document],
+    *,
+    may_be_empty: bool,
+    recursive: bool,
 ) -> Iterable[Document]:
-    """Documents of one kind; others are skipped with a warning."""
+    """Documents of one kind; volumes and claims are put aside, others are skipped with a warning."""
     skipped: dict[str, int] = {}
     for path in paths:
         count = 0
@@ -142,6 +157,8 @@ def _of_kind(
             if document.kind == kind and ours:
                 count += 1
                 yield document
+            elif not document.group and document.kind in _VOLUMES:
+                volumes.append(document)
             else:
                 skipped[document.kind] = skipped.get(document.kind, 0) + 1
         if not count and not may_be_empty:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
+from covey.cli.conversion import SOURCES, converted, known_levels
 from covey.cli.documents import Document, read_documents
 from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
@@ -16,6 +17,7 @@ from covey.cli.planning.inferences import inference_workload
 from covey.cli.planning.trees import UPSTREAM_GROUP, Parts, tree_workloads
 from covey.cli.planning.workload import Workload
 
+_TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
 _TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})
 
 
@@ -31,7 +33,12 @@ class Manifests:
 
 
 def read_manifests(
-    files: Sequence[str], namespace: str | None, fallback: str = "default", *, recursive: bool = False
+    files: Sequence[str],
+    namespace: str | None,
+    fallback: str = "default",
+    topologies: Iterable[core.ClusterTopology] = (),
+    *,
+    recursive: bool = False,
 ) -> Manifests:
     """Read the workloads to be planned.
 
@@ -39,6 +46,7 @@ def read_manifests(
         files: paths of files and directories, or ``-``.
         namespace: what ``-n`` says; an object that names another one is refused, as by kubectl.
         fallback: the namespace of objects that name none, when ``-n`` says nothing.
+        topologies: the ClusterTopologies there are, for workloads of other projects; those of the files join them.
         recursive: look into directories in directories too.
 
     Raises:
@@ -46,8 +54,13 @@ def read_manifests(
     """
     found = Manifests()
     skipped: dict[str, int] = {}
-    for number, document in enumerate(read_documents(files, recursive=recursive)):
-        kind = (document.group, document.kind)
+    documents = list(read_documents(files, recursive=recursive))
+    found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
+    levels = known_levels([*topologies, *found.topologies])
+    for number, given in enumerate(documents):
+        document, remarks = converted(given, levels)
+        found.warnings += remarks
+        kind = _kind(document)
         if kind == (INFERENCE_GROUP, "DisaggregatedInference"):
             _check_namespace(document, namespace)
             inference = read_inference(document, namespace or fallback)
@@ -56,18 +69,16 @@ def read_manifests(
         elif kind == ("", "Pod") or (kind[0] in (SCHEDULING_GROUP, UPSTREAM_GROUP) and kind[1] in _TREE_KINDS):
             _check_namespace(document, namespace)
             found.parts.add(document, namespace or fallback, number)
-        elif kind == (SCHEDULING_GROUP, "ClusterTopology"):
-            found.topologies.append(read_topology(document))
         elif kind == (UPSTREAM_GROUP, "PriorityClass"):
             found.priority_classes.append(document.read(core.PriorityClass))
-        else:
+        elif kind != _TOPOLOGY:
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
     found.warnings += [f"-f: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
     if not found.inferences and not found.parts.groups:
         raise InputError(
             Place(files[-1]),
             "holds nothing that can be planned",
-            "give a DisaggregatedInference, or a tree of PodGroups with their pods",
+            f"give a DisaggregatedInference, a tree of PodGroups with their pods, or one of {SOURCES}",
         )
     return found
 
@@ -82,6 +93,8 @@ def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
         (*facts.topologies, *manifests.topologies),
         (*facts.priority_classes, *manifests.priority_classes),
         facts.groups,
+        facts.claims,
+        facts.volumes,
         (*manifests.warnings, *facts.warnings),
     )
 
@@ -107,6 +120,10 @@ def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], li
     found += tree_workloads(manifests.parts, facts.pods, warnings)
     warnings += [warning for workload in found for warning in workload.warnings]
     return found, warnings
+
+
+def _kind(document: Document) -> tuple[str, str]:
+    return document.group, document.kind
 
 
 def _check_namespace(document: Document, namespace: str | None) -> None:

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.resized import counted_spec
 from covey.admission.tree import Unit, key_of
+from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.cli.errors import InputError
@@ -21,7 +25,7 @@ from covey.cli.planning.topologies import choose_topologies, default_topology
 from covey.cli.planning.workload import Workload
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of, unmodelled
-from covey.placement.model import Gang, Path, Topology, Verdict
+from covey.placement.model import Gang, Path, Shape, Topology, Verdict
 
 #: Priorities that every cluster has.
 _SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -69,10 +73,15 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     inventory = Inventory({topology.name: topology for topology in [*topologies, shown]}.values())
     for node in facts.nodes:
         inventory.set_node(node)
-    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())])
+    volumes = _volumes(facts)
+
+    def shape(pod: core.Pod) -> Shape:
+        return _shape(pod, volumes)
+
+    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
     classes = {each.metadata.name: each for each in facts.priority_classes}
     contenders = [
-        Contender(number, unit, _gang(workload, unit, topology, _priority(workload, classes)))
+        Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
@@ -84,22 +93,41 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
-    every = dict.fromkeys([*warnings, *_unmodelled(workloads)])
+    every = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes)])
     report = Report(tuple(every), topology_report(shown), tuple(reports))
     return Planned(report, tuple(workloads), facts, shown, inventory)
 
 
-def _hold(inventory: Inventory, pods: Sequence[core.Pod]) -> None:
+def _volumes(facts: Facts) -> Volumes:
+    """The volumes of the cluster, and what is bound to them."""
+    volumes = Volumes()
+    for claim in facts.claims:
+        volumes.set_claim(claim.metadata.key, claim.spec.volume_name)
+    for volume in facts.volumes:
+        affinity = volume.spec.node_affinity
+        volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
+    return volumes
+
+
+def _shape(pod: core.Pod, volumes: Volumes) -> Shape:
+    """A pod's shape with all that counts: resizes under way, and where its volumes are."""
+    spec = volumes.confined(pod, counted_spec(pod))
+    return shape_of(pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec))
+
+
+def _hold(inventory: Inventory, pods: Sequence[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
     """Count what bound and pinned pods hold; a pod that is in two inputs holds once."""
     for pod in pods:
         node = podstate.holding(pod)
         if node is not None:
-            inventory.hold(pod.metadata.uid, node, shape_of(pod), pod.metadata)
+            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
-def _gang(workload: Workload, unit: Unit, topology: Topology, priority: int) -> Gang:
+def _gang(
+    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], priority: int
+) -> Gang:
     try:
-        return gangs.build_gang(unit, topology, shape_of, Surroundings(priority, workload.created))
+        return gangs.build_gang(unit, topology, shape, Surroundings(priority, workload.created))
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
 
@@ -121,9 +149,11 @@ def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.P
             yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
 
 
-def _unmodelled(workloads: Sequence[Workload]) -> Iterator[str]:
+def _unmodelled(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
     for workload in workloads:
-        names = {name for pod in workload.pods.values() for name in unmodelled(pod)}
+        names = {
+            name for pod in workload.pods.values() for name in unmodelled(pod, volumes_settled=volumes.settled(pod))
+        }
         if names:
             yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
 

@@ -1,1 +1,1 @@
-"""Forms for people: table, tree, the picture of the floor, SVG. Drawn from the report, deciding nothing."""
+"""Forms for people: table, tree, lines that follow what happens. Drawn from the report, deciding nothing."""

@@ -6,9 +6,9 @@ from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
 
+from covey.cli.picture.palette import bright
 from covey.cli.planning.report import InstanceReport, Report, RoleReport, UnitReport, WorkloadReport
 from covey.cli.render import words
-from covey.cli.render.palette import bright
 
 #: Nodes named for one replica; the rest is counted.
 _NODES = 8

@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from covey.cli.render.floor import device_word
-from covey.cli.render.palette import bright
+from covey.cli.picture.floor import device_word
+from covey.cli.picture.palette import bright
 from covey.cli.render.table import columns, least_width, show
 from covey.cli.render.words import DIM
 from covey.cli.watching.usage import Usage, UsageReport

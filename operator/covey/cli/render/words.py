@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from covey.cli.picture.names import path_order
 from covey.cli.planning.report import AddedReport, DomainReport, InstanceReport, TopologyReport, WorkloadReport
-from covey.cli.render.names import path_order
 from covey.placement.model import Path
 
 GOOD: Final = "green"

@@ -20,8 +20,8 @@ from covey.placement.capacity.nodes import NodeTables, Offered
 from covey.placement.capacity.structure import Structure
 from covey.placement.capacity.tables import Budget, SearchLimit, Table, Vector, project
 from covey.placement.capacity.view import NO_VIEW, Counted, View
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path
 
 #: Work beyond which nobody looks at how many nodes of a bottom domain are broken into.

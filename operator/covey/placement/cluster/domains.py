@@ -1,4 +1,4 @@
-"""The tree of domains that one topology makes of the nodes.
+"""Nodes, and the tree of domains that one topology makes of them.
 
 A domain is identified by the path of label values from the broadest level down: ``rack-1`` may exist in two blocks.
 A node that lacks a level has None there; it still counts for the coarser levels, but what stands for the missing
@@ -7,13 +7,17 @@ level is no domain: nothing that requires the level may use it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
 
-from covey.placement.model import Path, Topology
+from covey.api import core
+from covey.placement.cluster import admits, resources
+from covey.placement.cluster.shape import ANTI_AFFINITY, cause_of_conflict
+from covey.placement.model import Path, Shape, Topology
 
-if TYPE_CHECKING:
-    from covey.placement.cluster.inventory import NodeState
+#: Shapes whose answer each node remembers.
+_REMEMBERED: Final = 64
 
 
 class DomainTree:
@@ -87,3 +91,105 @@ class DomainNode:
         else:
             for child in self.children.values():
                 yield from child.descend(levels - 1)
+
+
+class Held(NamedTuple):
+    """What a pod holds: its shape, and the labels (with its namespace) that anti-affinity of others looks at."""
+
+    shape: Shape
+    meta: core.Meta | None = None
+
+
+class NodeState:
+    """One node: its facts as last seen, what is free on it, and who holds the rest."""
+
+    __slots__ = ("_causes", "allocatable", "free", "guards", "held", "in_use", "leaves", "node", "version")
+
+    def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
+        self.node = node
+        self.held = held
+        self.allocatable = resources.amounts(node.status.allocatable)
+        self.free = dict(self.allocatable)
+        #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
+        self.guards: dict[str, Shape] = {}
+        self.in_use = 0
+        self.leaves: dict[str, DomainNode] = {}
+        self.version = 0
+        self._causes: dict[Shape, str | None] = {}
+        for key, each in held.items():
+            self._count(key, each.shape, 1)
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.metadata.name
+
+    @property
+    def full(self) -> bool:
+        """Whether the limit of pods is reached."""
+        return self.free.get(resources.PODS, 0) < 1
+
+    def static_cause(self, shape: Shape) -> str | None:
+        """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
+        try:
+            return self._causes[shape]
+        except KeyError:
+            if len(self._causes) >= _REMEMBERED:
+                self._causes.clear()
+            cause = self._causes[shape] = admits.static_cause(shape, self.node)
+            return cause
+
+    def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
+        """Why a holder on this node keeps the shape off it, or None.
+
+        Args:
+            shape: what a pod is.
+            meta: its labels, where ``shape.matched`` does not tell yet which terms speak of it.
+            without: keys of holders that do not count.
+        """
+        for key, guard in self.guards.items():
+            if key in without:
+                continue
+            cause = cause_of_conflict(shape, guard)
+            if cause is not None:
+                return cause
+            if meta is not None and any(term.matches(meta) for term in guard.anti_affinity):
+                return ANTI_AFFINITY
+        for term in shape.anti_affinity:
+            others = (each.meta for key, each in self.held.items() if key not in without)
+            if any(meta is not None and term.matches(meta) for meta in others):
+                return ANTI_AFFINITY
+        return None
+
+    def short(self, shape: Shape, without: Collection[str] = ()) -> str | None:
+        """The first resource that is too short for one pod of the shape, or None; ``without`` as for `conflict`."""
+        free = self.free
+        if without:
+            free = Counter(free)
+            for key in without:
+                if key in self.held:
+                    free.update(dict(self.held[key].shape.requests))
+        missing = [name for name, wanted in shape.requests if free.get(name, 0) < wanted]
+        return min(missing, key=resources.rank) if missing else None
+
+    def devices(self) -> bool:
+        """Whether the node has resources beyond the ordinary ones (GPUs and the like)."""
+        return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
+
+    def _count(self, key: str, shape: Shape, sign: int) -> None:
+        for name, value in shape.requests:
+            self.free[name] = self.free.get(name, 0) - sign * value
+        self.in_use += sign * _uses(shape, devices=self.devices())
+        if shape.host_ports or shape.anti_affinity:
+            if sign > 0:
+                self.guards[key] = shape
+            else:
+                self.guards.pop(key, None)
+
+
+def _uses(shape: Shape, *, devices: bool) -> bool:
+    """Whether a pod breaks into a wholly free node.
+
+    On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
+    """
+    return not devices or any(name not in resources.ORDINARY for name, _ in shape.requests)

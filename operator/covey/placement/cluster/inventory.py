@@ -10,104 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from covey.api import core
-from covey.placement.cluster import admits, resources
-from covey.placement.cluster.domains import DomainNode, DomainTree
-from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
+from covey.placement.cluster import admits
+from covey.placement.cluster.domains import DomainNode, DomainTree, Held, NodeState
 from covey.placement.model import Path, Shape, Topology
 from covey.placement.terms import Term, Terms
 
 UNKNOWN_NODE: Final = "node not found"
-#: Shapes whose answer each node remembers.
-_REMEMBERED: Final = 64
 #: The tree without levels, for gangs that ask for none.
 NO_TOPOLOGY: Final = Topology("", ())
-
-
-class Held(NamedTuple):
-    """What a pod holds: its shape, and the labels (with its namespace) that anti-affinity of others looks at."""
-
-    shape: Shape
-    meta: core.Meta | None = None
-
-
-class NodeState:
-    """One node: its facts as last seen, what is free on it, and who holds the rest."""
-
-    __slots__ = ("_causes", "allocatable", "free", "guards", "held", "in_use", "leaves", "node", "version")
-
-    def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
-        self.node = node
-        self.held = held
-        self.allocatable = resources.amounts(node.status.allocatable)
-        self.free = dict(self.allocatable)
-        #: Held shapes that keep others off the host (host ports, anti-affinity), by the holder's key.
-        self.guards: dict[str, Shape] = {}
-        self.in_use = 0
-        self.leaves: dict[str, DomainNode] = {}
-        self.version = 0
-        self._causes: dict[Shape, str | None] = {}
-        for key, each in held.items():
-            self._count(key, each.shape, 1)
-
-    @property
-    def name(self) -> str:
-        """The node's name."""
-        return self.node.metadata.name
-
-    @property
-    def full(self) -> bool:
-        """Whether the limit of pods is reached."""
-        return self.free.get(resources.PODS, 0) < 1
-
-    def static_cause(self, shape: Shape) -> str | None:
-        """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
-        try:
-            return self._causes[shape]
-        except KeyError:
-            if len(self._causes) >= _REMEMBERED:
-                self._causes.clear()
-            cause = self._causes[shape] = admits.static_cause(shape, self.node)
-            return cause
-
-    def conflict(self, shape: Shape, meta: core.Meta | None = None) -> str | None:
-        """Why a holder on this node keeps the shape off it, or None.
-
-        Args:
-            shape: what a pod is.
-            meta: its labels, where ``shape.matched`` does not tell yet which terms speak of it.
-        """
-        for guard in self.guards.values():
-            cause = cause_of_conflict(shape, guard)
-            if cause is not None:
-                return cause
-            if meta is not None and any(term.matches(meta) for term in guard.anti_affinity):
-                return ANTI_AFFINITY
-        for term in shape.anti_affinity:
-            if any(each.meta is not None and term.matches(each.meta) for each in self.held.values()):
-                return ANTI_AFFINITY
-        return None
-
-    def short(self, shape: Shape) -> str | None:
-        """The first resource that is too short for one pod of the shape, or None."""
-        missing = [name for name, wanted in shape.requests if self.free.get(name, 0) < wanted]
-        return min(missing, key=resources.rank) if missing else None
-
-    def devices(self) -> bool:
-        """Whether the node has resources beyond the ordinary ones (GPUs and the like)."""
-        return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
-
-    def _count(self, key: str, shape: Shape, sign: int) -> None:
-        for name, value in shape.requests:
-            self.free[name] = self.free.get(name, 0) - sign * value
-        self.in_use += sign * _uses(shape, devices=self.devices())
-        if shape.host_ports or shape.anti_affinity:
-            if sign > 0:
-                self.guards[key] = shape
-            else:
-                self.guards.pop(key, None)
 
 
 class Inventory:
@@ -211,15 +124,22 @@ class Inventory:
         held = self._holds.get(key)
         return held[0] if held else None
 
-    def fits(self, shape: Shape, node: str, meta: core.Meta | None = None) -> str | None:
-        """None when one more pod of the shape (with these labels) fits the node now; else the cause."""
+    def fits(self, shape: Shape, node: str, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
+        """None when one more pod of the shape fits the node now; else the cause.
+
+        Args:
+            shape: what the pod is.
+            node: the node's name.
+            meta: the pod's namespace and labels.
+            without: keys of holders that are judged as if they held nothing.
+        """
         state = self.nodes.get(node)
         if state is None:
             return UNKNOWN_NODE
-        cause = state.static_cause(shape) or state.conflict(shape, meta)
+        cause = state.static_cause(shape) or state.conflict(shape, meta, without)
         if cause is not None:
             return cause
-        short = state.short(shape)
+        short = state.short(shape, without)
         return None if short is None else f"insufficient {short}"
 
     def free(self, node: str) -> Mapping[str, int]:
@@ -319,9 +239,6 @@ class Inventory:
                 domain = domain.parent
 
 
-__all__ = ["ANTI_AFFINITY", "HOST_PORTS", "NO_TOPOLOGY", "UNKNOWN_NODE", "Held", "Inventory", "NodeState", "path_of"]
-
-
 def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:
     """The domain path of a node with these labels: of each level's keys the first one present counts."""
     return tuple(next((labels[key] for key in level.keys if labels.get(key)), None) for level in topology.levels)
@@ -332,14 +249,6 @@ def _alike(one: core.Meta | None, other: core.Meta | None) -> bool:
     if one is None or other is None:
         return one is other
     return one is other or (one.labels == other.labels and one.namespace == other.namespace)
-
-
-def _uses(shape: Shape, *, devices: bool) -> bool:
-    """Whether a pod breaks into a wholly free node.
-
-    On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
-    """
-    return not devices or any(name not in resources.ORDINARY for name, _ in shape.requests)
 
 
 def _same(old: core.Node, new: core.Node) -> bool:

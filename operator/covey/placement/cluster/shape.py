@@ -70,8 +70,12 @@ def _reshaped(gang: Gang, shapes: Mapping[str, Shape]) -> Gang:
     return replace(gang, roles=tuple(replace(role, replicas=replicas(role)) for role in gang.roles))
 
 
-def unmodelled(pod: core.Pod) -> tuple[str, ...]:
+def unmodelled(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ...]:
     """The names of a pod's constraints that the planner does not model; kube-scheduler still enforces them.
+
+    Args:
+        pod: what is asked about.
+        volumes_settled: all of its claims are bound, and the nodes of their volumes are part of its shape.
 
     What is modelled of anti-affinity: all of it on the host, and what holders ask of broader domains. Not modelled is
     what the pod itself asks of them, between pods of one gang above all.
@@ -87,7 +91,8 @@ def unmodelled(pod: core.Pod) -> tuple[str, ...]:
         "topologySpreadConstraints": any(
             constraint.when_unsatisfiable == "DoNotSchedule" for constraint in spec.topology_spread_constraints or ()
         ),
-        "persistentVolumeClaim": any(
+        "persistentVolumeClaim": not volumes_settled
+        and any(
             volume.persistent_volume_claim is not None or volume.ephemeral is not None for volume in spec.volumes or ()
         ),
         "resourceClaims": bool(spec.resource_claims),

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import conflict, with_terms
 from covey.placement.model import Gang, PodRequest, Refusal, RoleRequest, Verdict
 

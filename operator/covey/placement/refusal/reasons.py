@@ -14,8 +14,8 @@ from covey.placement.capacity.tables import SearchLimit, Table, Vector
 from covey.placement.choice.candidates import Solution
 from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import Inventory, NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Exclusion, Gang, Path, Reason, Refusal, Shape, Verdict
 from covey.placement.question.demands import Demand, minimum_demands, minimum_of, minimum_replicas
 from covey.placement.refusal.bounds import bounds

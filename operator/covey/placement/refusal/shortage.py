@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.placement.cluster.inventory import NodeState
+from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.resources import rank, text
 from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS, cause_of_conflict
 from covey.placement.model import Shape

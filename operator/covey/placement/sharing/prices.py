@@ -14,8 +14,7 @@ from typing import Final
 
 from covey.placement.capacity.engine import Engine
 from covey.placement.capacity.structure import Structure
-from covey.placement.cluster.domains import DomainNode
-from covey.placement.cluster.inventory import NodeState
+from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.resources import CPU, ORDINARY
 from covey.placement.model import Path
 

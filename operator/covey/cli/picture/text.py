@@ -13,10 +13,10 @@ from itertools import groupby, zip_longest
 from rich.console import Console
 from rich.text import Text
 
-from covey.cli.render.console import page_width
-from covey.cli.render.floor import Box, Floor, NodeBox, Run
-from covey.cli.render.names import short_names
-from covey.cli.render.palette import bright
+from covey.cli.console import page_width
+from covey.cli.picture.floor import Box, Floor, NodeBox, Run
+from covey.cli.picture.names import short_names
+from covey.cli.picture.palette import bright
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read

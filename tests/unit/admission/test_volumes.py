@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
 from covey.scheduler.cache import Cache
-from covey.scheduler.volumes import PersistentVolume, VolumeClaim, Volumes
 from scheduler_builders import GATE, cache, group, member, node, pod, put, role_groups, root_key
 from unit.scheduler.test_admission import Loop
 

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from covey.admission.resized import counted_spec
 from covey.api import core
-from covey.scheduler.resized import counted_spec
 from scheduler_builders import cache, node, put
 
 

@@ -1,0 +1,65 @@
+"""``covey convert``: workloads of other projects as DisaggregatedInferences, without creating anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from covey.cli import options
+from covey.cli.conversion import SOURCES, converted, known_levels
+from covey.cli.data import echo_json, echo_yaml
+from covey.cli.documents import read_documents
+from covey.cli.errors import InputError, Place
+from covey.cli.inference import read_inference
+from covey.cli.planning.facts import read_facts
+
+Object = dict[str, Any]
+
+
+@click.command("convert")
+@options.files()
+@options.recursive
+@options.topology
+@click.option("-n", "--namespace", metavar="NS", help="Of resources that name none; otherwise none is written.")
+@options.output(("yaml", "json"), "yaml")
+def convert_command(
+    files: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
+    topologies: tuple[str, ...],
+    namespace: str | None,
+    form: str,
+) -> None:
+    """Workloads of other projects as DisaggregatedInferences.
+
+    Understands LeaderWorkerSet, DisaggregatedSet, RoleBasedGroup, PodCliqueSet (Grove), ModelServing (Kthena) and
+    DynamoGraphDeployment. What has no counterpart is named on standard error, field by field.
+    """
+    facts = read_facts((), (), topologies, recursive=recursive)
+    levels = known_levels(facts.topologies)
+    objects: list[Object] = []
+    warnings = list(facts.warnings)
+    for document in read_documents(files, recursive=recursive):
+        found, remarks = converted(document, levels)
+        if found is document:
+            warnings.append(f"{document.place}: skipped {document.kind} {document.name}")
+            continue
+        read_inference(found, namespace or "default")
+        warnings += remarks
+        objects.append(_in(found.body, namespace))
+    if not objects:
+        raise InputError(Place(files[-1]), "holds nothing that can be converted", f"give one of {SOURCES}")
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
+    if form == "json":
+        echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
+    else:
+        echo_yaml(objects)
+
+
+def _in(body: Object, namespace: str | None) -> Object:
+    """The object with a namespace, if one is named here or there."""
+    metadata = body["metadata"]
+    return (
+        {**body, "metadata": {**metadata, "namespace": metadata.get("namespace") or namespace}} if namespace else body
+    )

@@ -1,0 +1,134 @@
+"""Reading a document so that nothing of it can be forgotten.
+
+Every field is taken once, by whoever understands it. What nobody took is found by its path at the end, whatever it
+is and however deep: a field of a newer release of the source, a misspelt one, or one that has no counterpart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+from covey.convert.remarks import ConversionError
+
+T = TypeVar("T")
+
+_WRITE: Final = "write it as the API server would"
+
+
+class Fields:
+    """The fields of one object of a document, and where it stands. An explicit null is an absent field."""
+
+    def __init__(self, content: Any, path: str = "") -> None:
+        if not isinstance(content, Mapping):
+            raise ConversionError(path, "is not an object", _WRITE)
+        self.path = path
+        self._content = {str(key): value for key, value in content.items() if value is not None}
+        self._taken: set[str] = set()
+        self._below: dict[str, list[Fields]] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._content
+
+    def rest(self) -> list[str]:
+        """Keys at this level that nobody has taken yet."""
+        return [key for key in self._content if key not in self._taken and key not in self._below]
+
+    def at(self, key: str) -> str:
+        """The path of a field, be it there or not; a key that is no plain name stands in brackets."""
+        if not self.path:
+            return key
+        return f"{self.path}.{key}" if key.isidentifier() else f"{self.path}[{key}]"
+
+    def take(self, key: str) -> Any:
+        """A field as it is, None where it is absent."""
+        self._taken.add(key)
+        return self._content.get(key)
+
+    def text(self, key: str) -> str:
+        """A string, empty where it is absent.
+
+        Raises:
+            ConversionError: it is something else. The same holds for the other types below.
+        """
+        return self._typed(key, str, "a string", "")
+
+    def number(self, key: str, default: int) -> int:
+        """An integer of at least 0."""
+        found = self._typed(key, int, "a number", default)
+        if isinstance(found, bool):
+            raise ConversionError(self.at(key), "is not a number", _WRITE)
+        if found < 0:
+            raise ConversionError(self.at(key), f"is {found}", "use 0 or more")
+        return found
+
+    def flag(self, key: str) -> bool:
+        """A boolean, false where it is absent."""
+        return self._typed(key, bool, "true or false", default=False)
+
+    def mapping(self, key: str) -> dict[str, Any]:
+        """An object as it is, empty where it is absent."""
+        return self._typed(key, dict, "an object", {})
+
+    def texts(self, key: str) -> list[str]:
+        """A list of strings."""
+        found = self._typed(key, list, "a list", [])
+        if not all(isinstance(each, str) for each in found):
+            raise ConversionError(self.at(key), "is not a list of strings", _WRITE)
+        return list(found)
+
+    def strings(self, key: str) -> dict[str, str]:
+        """A mapping of strings, as labels are."""
+        found = self._typed(key, dict, "an object", {})
+        for name, value in found.items():
+            if not isinstance(value, str):
+                raise ConversionError(f"{self.at(key)}[{name}]", "is not a string", "put it in quotes")
+        return dict(found)
+
+    def below(self, key: str) -> Fields:
+        """An object below this one, empty where it is absent."""
+        if key not in self._below:
+            self._below[key] = [Fields(self._content.get(key, {}), self.at(key))]
+        return self._below[key][0]
+
+    def each(self, key: str) -> list[Fields]:
+        """The objects of a list."""
+        if key not in self._below:
+            found = self._content.get(key, [])
+            if not isinstance(found, list):
+                raise ConversionError(self.at(key), "is not a list", _WRITE)
+            self._below[key] = [Fields(item, f"{self.at(key)}[{index}]") for index, item in enumerate(found)]
+        return self._below[key]
+
+    def named(self, key: str) -> dict[str, Fields]:
+        """The objects of a mapping, by name."""
+        inner = self.below(key)
+        return {name: inner.below(name) for name in inner.rest()}
+
+    def settle(self, key: str, *same: Any) -> None:
+        """Take a field whose value says what happens anyway; leave it for the remarks otherwise."""
+        if self._content.get(key) in same:
+            self._taken.add(key)
+
+    def meaning(self, key: str, meanings: Mapping[str, str]) -> str:
+        """What a field's value is called in Covey, empty where it is absent; an unknown one is left for the remarks."""
+        found = self._content.get(key)
+        if not isinstance(found, str) or found not in meanings:
+            return ""
+        self._taken.add(key)
+        return meanings[found]
+
+    def left(self) -> Iterator[str]:
+        """Paths of everything that nobody has taken, at any depth."""
+        for key in self._content:
+            for each in self._below.get(key, ()):
+                yield from each.left()
+        yield from map(self.at, self.rest())
+
+    def _typed(self, key: str, kind: type[T], what: str, default: T) -> T:
+        found = self.take(key)
+        if found is None:
+            return default
+        if not isinstance(found, kind):
+            raise ConversionError(self.at(key), f"is not {what}", _WRITE)
+        return found
