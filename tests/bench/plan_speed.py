@@ -14,12 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from bench import plan_cache
+from bench import hard, large, meanwhile, plan_cache
 from bench.machine import describe_machine
 from bench.plan_floor import POD_EVENTS, TOPOLOGY, Floor, hierarchical, named, node, role, shape
 from covey.placement.model import Gang, Refusal, Shape
@@ -197,6 +197,23 @@ def cache() -> dict[str, float]:
     return figures
 
 
+class Told(Protocol):
+    """A row of a table."""
+
+    def line(self) -> str:
+        """The row as text."""
+
+
+def told(title: str, rows: Iterable[Told]) -> list[dict[str, Any]]:
+    """Print a table, row by row, and return it."""
+    print(f"\n{title}", flush=True)
+    found = []
+    for row in rows:
+        print(row.line(), flush=True)
+        found.append(asdict(row))  # type: ignore[call-overload]  # all rows are dataclasses
+    return found
+
+
 def main() -> None:
     """Measure everything, print it, and write the JSON where it is asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -226,6 +243,9 @@ def main() -> None:
         f"{held['firstPlanSeconds']:.3f} s for the first plan",
         flush=True,
     )
+    costly = told("the costliest gangs, each cold in a process of its own (bar 300 ms, 100 MB)", hard.table())
+    big = told("large gangs", large.table())
+    answers = told("a guard's call while a gang is planned in a thread (bar p99 50 ms)", meanwhile.table())
     grown = growth(options.plans)
     for size in ("Nodes", "Pods"):
         medians = ", ".join(f"{count:,}: {cost:.2f}" for count, cost in grown[f"millisecondsBy{size}"].items())
@@ -237,6 +257,9 @@ def main() -> None:
             "podsPerSecond": rates,
             "eventMicroseconds": costs,
             "cache": held,
+            "costliest": costly,
+            "large": big,
+            "guard": answers,
             "growth": grown,
         }
         options.json.write_text(json.dumps(figures, indent=2) + "\n")

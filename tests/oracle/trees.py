@@ -17,15 +17,14 @@ from ortools.sat.python import cp_model
 
 from covey.admission import gangs
 from covey.admission.gangs import Surroundings, build_gang
+from covey.admission.round import plan_round
 from covey.admission.tree import Unit, build_unit
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, Level, Path, Plan, Topology, Verdict
-from covey.placement.planner import EXACT
 from covey.placement.question.demands import minimum_demands
 from covey.placement.question.free import RULES, look, ruled
-from covey.placement.rounds import plan_round
 from oracle import facts
 from oracle.instances import GPU, node, shape
 
@@ -33,6 +32,8 @@ TOPOLOGY = Topology("floor", (Level("zone", ("zone",)), Level("block", ("block",
 LEVELS = ("zone", "block", "rack")
 #: What the solver may do before it gives up.
 EFFORT = 0.05
+#: Kinds of replica up to which the planner is asked to be exact.
+EXACT = 3
 GATE = {"name": "scheduling.covey.dev/gang"}
 
 

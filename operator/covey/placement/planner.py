@@ -6,10 +6,10 @@ proximity; fewest domains; least fragmentation; a fixed order. Each is decided e
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from covey.placement.capacity.tables import Budget, SearchLimit
 from covey.placement.choice.candidates import Solution
@@ -26,28 +26,31 @@ from covey.placement.question.demands import (
     minimum_demands,
     minimum_paths,
     minimum_replicas,
+    place,
     placed_paths,
     replica_paths,
     rule_paths,
     surplus_demands,
     together,
 )
-from covey.placement.question.free import RULES, decided, levels_inside, ruled, too_many, unruled
+from covey.placement.question.free import decided, too_many, unruled
 from covey.placement.question.problem import Aims, build, depth_of, required_aims
 from covey.placement.question.readiness import incomplete_refusal, unknown_refusal, unready
 from covey.placement.question.torn import allowed, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
-#: Table cells that may be computed for a gang beyond what is exact at any size.
-LIMIT = 20_000_000
-#: Table cells after which a placement of everything desired is looked for the short way.
-QUICK = 60_000_000
-#: Up to so many shapes or replica classes the answer is exact whatever it costs.
-EXACT = 3
-#: Up to so many nodes shapes alone decide that.
-SMALL = 200
-_NO_LIMIT = 1 << 60
+#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and so much again for each
+#: so many nodes, as all of them must be looked at once.
+LIMIT = 40_000_000
+NODES = 5_000
+#: So many times that for the last look at a gang that nothing else has settled.
+LAST = 12
+#: Pods times nodes, and shapes, up to which a plan takes some milliseconds.
+SMALL = 500
+FEW = 2
+#: Half placed replicas of the surplus up to which they are weighed against each other; beyond, one after another.
+HALF = 2
 
 
 def plan_minimum(
@@ -58,7 +61,7 @@ def plan_minimum(
     Args:
         gang: what is asked.
         inventory: what is free; not changed.
-        limit: how many table cells may be computed for a gang with more than three shapes and classes.
+        limit: the work that a look by exact tables may be in a small cluster.
         forbidden: domains reserved for other gangs.
     """
     refusal = unready(gang, inventory)
@@ -73,6 +76,14 @@ def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbid
     if unready(gang, inventory) is not None:
         return finished(gang, inventory, {})
     return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).surplus()
+
+
+def is_small(gang: Gang, inventory: Inventory) -> bool:
+    """Whether a plan takes so little work that it may be made where nothing else goes on meanwhile."""
+    pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods]
+    if len(pods) * len(inventory.nodes) > SMALL or gang.rules or any(role.free for role in gang.roles):
+        return False
+    return len({pod.shape for pod in pods}) <= FEW
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +105,7 @@ class _Planner:
         self._forbidden = forbidden
         self._topology: Topology = inventory.topologies[gang.topology]
         self._required = required_aims(gang, self._topology)
-        self._limit = limit
+        self._limit = limit + limit * len(inventory.nodes) // NODES
         self._torn = torn(gang, inventory)
 
     def minimum(self, *, told: bool = True) -> Plan | Refusal:
@@ -127,20 +138,23 @@ class _Planner:
         demands = allowed(self._torn, surplus_demands(gang))
         if not demands:
             return finished(gang, self._inventory, {})
-        try:
-            if too_many(gang, demands):
-                return self._one_by_one(demands)
-            nodes = self._nodes(self._fullest_of(demands, self._required, self._required, self._budget(demands)))
-        except SearchLimit:
-            return self._one_by_one(demands)
-        return self._whole(demands, nodes)
-
-    def _one_by_one(self, demands: Sequence[Demand]) -> Plan:
-        return self._whole(demands, self._search().surplus(demands))
-
-    def _whole(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> Plan:
-        gang = self._gang
+        half = sum(demand.partial for demand in demands)
+        nodes: Mapping[str, str] | None = None
+        if half <= HALF and not too_many(gang, demands):  # each has a domain of its own: choices double with each
+            with suppress(SearchLimit):
+                best = self._fullest_of(demands, self._required, self._required, Budget(self._limit))
+                nodes = self._nodes(best)
+        if nodes is None or (half and len(nodes) < sum(len(demand.missing) for demand in demands)):
+            # The exact choice takes replicas in their order; one that is stuck must hold up none behind it.
+            nodes = max((nodes or {}, self._search().surplus(demands)), key=self._fill)
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
+
+    def _fill(self, nodes: Mapping[str, str]) -> list[Fraction]:
+        """How full the roles are with these nodes, the emptiest first."""
+        return sorted(
+            Fraction(sum(replica.placed for replica in role.replicas), max(role.desired, 1))
+            for role in place(self._gang, nodes).roles
+        )
 
     def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:
         """Whether every replica, and every ``together`` set, has all of its nodes or none."""
@@ -165,11 +179,24 @@ class _Planner:
     def _looked_for(
         self, needed: Sequence[Demand], everything: Sequence[Demand]
     ) -> dict[str, str] | Solution | Refusal:
-        """The nodes of the minimum (and of surplus beside it), or what shows that it has none."""
-        try:
-            return self._wished(needed, everything) or self._at_once(everything) or self._at_least(needed, everything)
-        except SearchLimit:
-            return self._search().minimum() or unknown_refusal(self._gang, self._inventory)
+        """The nodes of the minimum (and of surplus beside it), or what shows that it has none.
+
+        Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
+        """
+        with suppress(SearchLimit):
+            return self._wished(needed, everything) or self._with_torn() or self._at_once(everything)
+        search = self._search()
+        nodes = search.placed(everything)
+        if nodes is not None:
+            return nodes
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything, self._limit)
+        found = search.refusal() or search.placed(needed)
+        if found is not None:
+            return found
+        with suppress(SearchLimit):
+            return self._at_least(needed, everything, LAST * self._limit)
+        return unknown_refusal(self._gang, self._inventory)
 
     def _wished(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
         """The nodes of a gang that prefers anything, or the solution that shows that its minimum does not fit.
@@ -180,41 +207,45 @@ class _Planner:
         if not self._wishes():
             return None
         with suppress(SearchLimit):
-            return self._at_least(needed, everything)
+            return self._at_least(needed, everything, self._limit)
         return None
 
-    def _at_least(self, needed: Sequence[Demand], everything: Sequence[Demand]) -> dict[str, str] | Solution:
+    def _at_least(
+        self, needed: Sequence[Demand], everything: Sequence[Demand], limit: int
+    ) -> dict[str, str] | Solution:
         """The nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
 
         Raises:
             SearchLimit: neither was found.
         """
-        least = self._solution(needed, self._required, self._required, self._budget(needed))
-        return self._placed(needed, everything, self._preferred(needed)) if least.feasible() else least
+        least = self._solution(needed, self._required, self._required, Budget(limit))
+        return self._placed(needed, everything, self._preferred(needed), limit) if least.feasible() else least
 
-    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution | None:
+    def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution:
         """The nodes of minimum and surplus in one look, whatever is wished.
 
-        Or the solution that shows that not even the minimum fits; or None when this look does not settle it. A gang that is large but finds room for everything it desires is placed without the exact method's full cost.
+        Or the solution that shows that not even the minimum fits.
+
+        Raises:
+            SearchLimit: this look does not settle it.
         """
-        budget = self._budget(everything)
-        if budget.left > QUICK:
-            try:
-                return self._laid_out(everything, Budget(QUICK))
-            except SearchLimit:
-                nodes = self._search().everything(everything)
-                if nodes is not None:
-                    return nodes
-        try:
-            return self._laid_out(everything, budget)
-        except SearchLimit:
+        return self._laid_out(everything, Budget(self._limit))
+
+    def _with_torn(self) -> dict[str, str] | None:
+        """The nodes of all that is missing, where half placed replicas of the surplus are and all of it fits."""
+        torn = [Demand(d.role, d.replica, minimum=True) for d in surplus_demands(self._gang)]
+        if not any(demand.partial for demand in torn):
             return None
+        with suppress(SearchLimit):
+            found = self._laid_out([*minimum_demands(self._gang), *torn], Budget(self._limit))
+            return found if isinstance(found, dict) else None
+        return None
 
     def _laid_out(self, everything: Sequence[Demand], budget: Budget) -> dict[str, str] | Solution:
         best = self._fullest_of(everything, self._required, self._required, budget)
         return self._nodes(best) if best.scopes else best.solution
 
-    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims) -> dict[str, str]:
+    def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims, limit: int) -> dict[str, str]:
         """The minimum's nodes, laid out together with as much surplus as can be had."""
         try:
             best = self._fullest(everything, aims)
@@ -227,14 +258,14 @@ class _Planner:
                             best, aims = tried, near
             return self._nodes(best)
         except SearchLimit:
-            return self._nodes(self._fullest_of(needed, aims, aims, Budget(_NO_LIMIT)))
+            return self._nodes(self._fullest_of(needed, aims, aims, Budget(limit)))
 
     def _fullest(self, demands: Sequence[Demand], aims: Aims) -> _Best:
         """The best filled surplus: under the minimum's aims if that costs nothing."""
-        close = self._fullest_of(demands, aims, aims, self._budget(demands, wishes=True))
+        close = self._fullest_of(demands, aims, aims, Budget(self._limit))
         if aims == self._required or len(close.chosen) == len(demands):
             return close
-        return self._fullest_of(demands, aims, self._required, self._budget(demands, wishes=True))
+        return self._fullest_of(demands, aims, self._required, Budget(self._limit))
 
     def _fullest_of(self, demands: Sequence[Demand], aims: Aims, loose: Aims, budget: Budget) -> _Best:
         """The minimum and the best filled surplus, sets whole or left out, and the candidates that allow it."""
@@ -279,7 +310,7 @@ class _Planner:
     def _granted(self, needed: Sequence[Demand], wish: Aims) -> bool:
         """Whether a wish can be met; one that cannot be decided within its budget is not, and harms nothing else."""
         try:
-            return self._solution(needed, wish, wish, self._budget(needed, wishes=True)).feasible()
+            return self._solution(needed, wish, wish, Budget(self._limit)).feasible()
         except SearchLimit:
             return False
 
@@ -310,24 +341,5 @@ class _Planner:
             return None
         return replace(aims, rules=(*aims.rules[:number], depth, *aims.rules[number + 1 :]))
 
-    def _budget(self, demands: Sequence[Demand], *, wishes: bool = False) -> Budget:
-        """What a look at these demands may cost; ``wishes``: under preferred levels, which tell more classes apart."""
-        shapes = {pod.shape for demand in demands for pod in demand.missing}
-        roles = self._gang.roles
-        kinds = {
-            (
-                roles[d.role].required,
-                roles[d.role].preferred if wishes else None,
-                frozenset(Counter(p.shape for p in d.missing).items()),
-            )
-            for d in demands
-        } | {part for d in demands for part in levels_inside(d.replica.parts)}
-        number = ruled(self._gang, demands)
-        if number > RULES or (number and not all(demand.minimum for demand in demands)):
-            return Budget(self._limit)  # each rule doubles the tables, and surplus can be placed without them
-        if len(kinds) <= EXACT or (len(shapes) <= EXACT and len(self._inventory.nodes) <= SMALL):
-            return Budget(_NO_LIMIT)
-        return Budget(self._limit * 20 if len(shapes) <= EXACT else self._limit)
 
-
-__all__ = ["EXACT", "LIMIT", "plan_minimum", "plan_surplus"]
+__all__ = ["LAST", "LIMIT", "is_small", "plan_minimum", "plan_surplus"]

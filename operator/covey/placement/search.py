@@ -1,36 +1,60 @@
-"""Beyond the exact method's budget: relaxations that prove infeasibility, and a bounded search for a placement.
+"""Beyond the exact tables' budget: cheap proofs, placements that are not proven the best, and surplus in large steps.
 
-Relaxation: when one role, or two together, fit in no candidate domain, neither does the gang. Search: the roles are
-placed one after another, each exactly, the most demanding first; a role that finds no room is moved to the front and
-all is tried again, a bounded number of times in each candidate. What neither settles is *unknown*.
+Proofs: a role that fits nowhere alone; a resource of which more is asked for than there is; weights under which the
+demand is more than all nodes hold together (`capacity.hull`); two roles that fit nowhere together. Placements: role
+after role, each exactly, the most demanding first, and by mixtures. What neither settles is left to a last look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
 
-from covey.placement.capacity.tables import Budget, SearchLimit
+from covey.placement.capacity.tables import Budget, SearchLimit, Vector
 from covey.placement.choice.candidates import Solution
+from covey.placement.choice.surplus import filled, nearest
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.resources import rank
 from covey.placement.model import Gang, Path, Refusal, Shape
-from covey.placement.question.demands import Demand, admitted_counts, minimum_demands, place
+from covey.placement.question.demands import Demand, minimum_demands
 from covey.placement.question.problem import Aims, build
-from covey.placement.question.readiness import no_common_domain
+from covey.placement.refusal.crowded import asked_for, crowded, overdrawn
 from covey.placement.refusal.reasons import explain
-from covey.placement.sharing.layout import natural
+from covey.placement.sharing.layout import Layout, natural
+from covey.placement.sharing.mixture import Mixture
+from covey.placement.sharing.prices import Place
+from covey.placement.trial import alike, steps, trial
 
 #: Candidates in which a placement is searched.
 _CANDIDATES = 24
 #: Orders of the roles that are tried in each.
 _ORDERS = 6
+#: Looks at further surplus in one plan; what is left then waits for the next one.
+_LOOKS = 256
+#: More pods than this are placed by mixtures first, which is quicker.
+_MANY = 256
+#: A mixture that reaches less than so many times the need is tight: it is tried before roles one after another.
+_TIGHT = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A candidate that no proof rules out; without a mixture where that was too much work."""
+
+    scope: DomainNode
+    layout: Layout
+    mixture: Mixture[Place] | None
+    need: Vector
+    reach: float
 
 
 class Search:
-    """One gang that is too large for the exact method."""
+    """One gang that is too large for the exact tables."""
 
     def __init__(self, gang: Gang, inventory: Inventory, aims: Aims, forbidden: Collection[Path], limit: int) -> None:
         self._gang = gang
@@ -39,69 +63,189 @@ class Search:
         self._forbidden = forbidden
         self._limit = limit
 
-    def minimum(self) -> dict[str, str] | Refusal | None:
-        """Nodes for the minimum's missing pods, a proof that there are none, or None: unknown."""
+    def refusal(self) -> Refusal | None:
+        """A proof that the minimum has no places, or None."""
         needed = minimum_demands(self._gang)
         roles = sorted({demand.role for demand in needed})
-        unit = self._aims.unit if any(self._gang.roles[role].follow_unit for role in roles) else -1
-        possible: dict[Path, DomainNode] | None = None
-        for some in [*combinations(roles, 1), *combinations(roles, 2)]:
-            part = [demand for demand in needed if demand.role in some]
+        return (
+            self._apart(needed, combinations(roles, 1))
+            or self._crowded(needed)
+            or self._apart(needed, combinations(roles, 2))
+        )
+
+    def placed(self, demands: Sequence[Demand]) -> dict[str, str] | None:
+        """Nodes for all demands, if such are found."""
+        solution = self._solution(self._gang, demands, None)
+        confined = solution.problem.structure.scope == self._aims.unit
+        many = sum(len(demand.missing) for demand in demands) > _MANY
+        for found in self._open(solution, demands)[:_CANDIDATES]:
+            ways: list[Callable[[], dict[str, str] | None]] = [
+                partial(self._within, found.scope.path if confined else None, demands),
+                partial(self._mixed, solution, found, demands),
+            ]
+            for way in reversed(ways) if many or found.reach < _TIGHT else ways:
+                nodes = way()
+                if nodes is not None:
+                    return nodes
+        return None
+
+    def _apart(self, needed: Sequence[Demand], parts: Iterator[tuple[int, ...]]) -> Refusal | None:
+        """The refusal of roles that fit nowhere even without the others."""
+        for roles in parts:
+            part = [demand for demand in needed if demand.role in roles]
             try:
                 solution = self._solution(self._gang, part, None)
-                fitting = {scope.path: scope for scope in solution.candidates() if solution.fits(scope, part)}
+                if not solution.feasible():
+                    return explain(self._gang, self._inventory, solution, part, self._forbidden)
             except SearchLimit:
                 continue
-            if not fitting:
-                return explain(self._gang, self._inventory, solution, part, self._forbidden)
-            if solution.problem.structure.scope == unit:
-                possible = fitting if possible is None else {p: d for p, d in possible.items() if p in fitting}
-        if possible is None:
-            return None
-        if not possible:
-            return no_common_domain(self._gang)
-        return self._in_some(possible.values(), needed)
+        return None
 
-    def everything(self, demands: Sequence[Demand]) -> dict[str, str] | None:
-        """Nodes for all demands, surplus too, if that is easily done."""
+    def _crowded(self, needed: Sequence[Demand]) -> Refusal | None:
+        """The refusal of demands that are more than any candidate has, in sum or under some weights."""
+        solution = self._solution(self._gang, needed, None)
+        if self._open(solution, needed):
+            return None
+        candidates = _ranked(scope for scope in solution.candidates() if solution.problem.admits(scope))
+        if not candidates:
+            return None
+        scope = candidates[0]
+        room = partial(self._room, scope, needed)
+        return crowded(self._gang, self._inventory, scope, needed, room, self._forbidden)
+
+    def _room(self, scope: DomainNode, needed: Sequence[Demand], role: int) -> int:
+        """At most so many replicas of a role fit into a candidate beside all others, as far as sums tell."""
+        own = [demand for demand in needed if demand.role == role]
+        total = Counter(asked_for([demand for demand in needed if demand.role != role]))
+        for count, demand in enumerate(own):
+            total.update(asked_for([demand]))
+            if count == len(own) - 1 or overdrawn(scope, total) is not None:
+                return count
+        return 0
+
+    def _open(self, solution: Solution, demands: Sequence[Demand]) -> list[_Open]:
+        """The candidates that no cheap proof rules out, the largest first."""
+        asked = asked_for(demands)
+        found = []
+        budget = Budget(self._limit)
+        relaxed: Solution | None = None
+        for scope in _ranked(scope for scope in solution.candidates() if solution.problem.admits(scope)):
+            if overdrawn(scope, asked) is not None:
+                continue
+            layout = solution.layout(())
+            mixture: Mixture[Place] | None = None
+            reach: float | None = 0.0
+            need = layout.below(scope, solution.target(demands))
+            try:
+                mixture = layout.mixture(scope, budget)
+                reach = mixture.reach(need)
+            except SearchLimit:
+                mixture = None
+                relaxed = relaxed or self._relaxed(demands)
+                reach = self._reach(relaxed, scope, demands)
+            if reach is not None:
+                found.append(_Open(scope, layout, mixture, need, reach))
+        return found
+
+    def _relaxed(self, demands: Sequence[Demand]) -> Solution:
+        """The question without the levels inside a candidate: pods alone, wherever they lie."""
+        loose = Aims(
+            self._aims.unit,
+            (-1,) * len(self._gang.roles),
+            frozenset(),
+            self._aims.spread,
+            (-1,) * len(self._gang.rules),
+        )
+        roles = tuple(replace(role, required=None) for role in self._gang.roles)
+        whole = [replace(demand, replica=replace(demand.replica, parts=())) for demand in demands]
+        return self._solution(replace(self._gang, roles=roles), whole, None, loose)
+
+    def _reach(self, solution: Solution, scope: DomainNode, demands: Sequence[Demand]) -> float | None:
+        layout = solution.layout(())
         try:
-            solution = self._solution(self._gang, demands, None)
+            need = layout.below(scope, solution.target(demands))
+            return None if layout.mixture(scope, Budget(self._limit)).reach(need) is None else 0.0
         except SearchLimit:
-            return None
-        followers = [scope for scope in solution.candidates() if solution.problem.admits(scope)]
-        return self._in_some(followers, demands) if solution.problem.structure.scope == self._aims.unit else None
+            return 0.0
 
-    def _in_some(self, candidates: Collection[DomainNode], demands: Sequence[Demand]) -> dict[str, str] | None:
-        """Place everything in one of the candidates, the largest tried first."""
-        ranked = sorted(candidates, key=lambda d: (-len(d.nodes), [natural(value) for value in d.path]))
-        for scope in ranked[:_CANDIDATES]:
-            nodes = self._within(scope.path, demands)
-            if nodes is not None:
-                return nodes
+    def _mixed(self, solution: Solution, found: _Open, demands: Sequence[Demand]) -> dict[str, str] | None:
+        """Nodes by a mixture in one candidate."""
+        with suppress(SearchLimit):
+            if found.mixture is not None and found.mixture.find(found.need):
+                found.layout.follow(found.scope, found.mixture)
+                return solution.place(found.scope, found.layout, demands)
         return None
 
     def surplus(self, demands: Sequence[Demand]) -> dict[str, str]:
-        """Nodes for surplus, one replica (or ``together`` set) at a time, the emptiest role first."""
+        """Nodes for surplus: the fullest that can be had, in large steps."""
+        if not any(demand.partial or demand.replica.together is not None for demand in demands):
+            try:
+                found = self._filled(demands)
+            except SearchLimit:
+                found = None
+            if found is not None:
+                return found
+        return self._step_by_step(demands)
+
+    def _filled(self, demands: Sequence[Demand]) -> dict[str, str] | None:
+        """Surplus of whole replicas by mixtures: what sums allow, or else what is found; None when there is no way."""
+        problem = build(self._gang, self._inventory, demands, self._aims, self._aims, self._forbidden)
+        solution = Solution(self._gang, self._inventory, problem, demands, Budget(self._limit))
+        scope = next(iter(_ranked(scope for scope in solution.candidates() if problem.admits(scope))), None)
+        if scope is None:
+            return {}
+        layout = solution.layout(())
+        mixture = layout.mixture(scope, Budget(self._limit))
+
+        def need(counts: Vector) -> Vector:
+            return layout.below(scope, solution.target(solution.chosen(counts, demands)))
+
+        def find(counts: Vector) -> bool:
+            with suppress(SearchLimit):
+                return mixture.find(need(counts), Budget(self._limit))
+            return False
+
+        most = nearest(filled(solution.roles, lambda counts: mixture.reach(need(counts)) is not None), find)
+        if most is None or not find(most):
+            return None
+        layout.follow(scope, mixture)
+        return solution.place(scope, layout, solution.chosen(most, demands))
+
+    def _step_by_step(self, demands: Sequence[Demand]) -> dict[str, str]:
+        """Surplus in the order in which roles are emptiest: as many steps at once as fit, and halved where they do not.
+
+        A replica (or ``together`` set) that finds no room is left out and holds nobody up: room only shrinks.
+        """
         nodes: dict[str, str] = {}
         gang, waiting = self._gang, list(demands)
-        with self._trial() as held:
-            while waiting:
-                admitted = admitted_counts(gang)
-                first = min(waiting, key=lambda d: (admitted[d.role] / max(gang.roles[d.role].desired, 1), d.role))
-                mark = first.replica.together
-                increment = [d for d in waiting if d is first or (mark is not None and d.replica.together == mark)]
-                waiting = [d for d in waiting if d not in increment]
-                try:
-                    found = self._placed(gang, increment, None)
-                except SearchLimit:
-                    found = None
+        many = len(waiting)
+        with trial(self._inventory) as held:
+            for _ in range(_LOOKS):
+                taking = steps(gang, waiting, many)
+                if not taking:
+                    break
+                part = [demand for step in taking for demand in step]
+                found = self._try(gang, part)
                 if found is not None:
-                    gang = held(gang, increment, found)
+                    gang = held(gang, part, found)
                     nodes |= found
+                    taken = {(demand.role, demand.replica.replica) for demand in part}
+                    waiting = [demand for demand in waiting if (demand.role, demand.replica.replica) not in taken]
+                    many *= 2
+                elif len(taking) > 1:
+                    many = len(taking) // 2
+                else:
+                    waiting = [demand for demand in waiting if demand not in part and not alike(demand, part)]
         return nodes
 
-    def _within(self, scope: Path, needed: Sequence[Demand]) -> dict[str, str] | None:
-        """Place role after role inside one candidate."""
+    def _try(self, gang: Gang, part: Sequence[Demand]) -> dict[str, str] | None:
+        try:
+            return self._placed(gang, part, None)
+        except SearchLimit:
+            return None
+
+    def _within(self, scope: Path | None, needed: Sequence[Demand]) -> dict[str, str] | None:
+        """Place role after role, inside one candidate where there is one for all of them."""
         order = sorted({demand.role for demand in needed}, key=lambda role: (-self._weight(role), role))
         for _ in range(_ORDERS):
             nodes, failed = self._one_order(scope, needed, order)
@@ -113,11 +257,11 @@ class Search:
         return None
 
     def _one_order(
-        self, scope: Path, needed: Sequence[Demand], order: Sequence[int]
+        self, scope: Path | None, needed: Sequence[Demand], order: Sequence[int]
     ) -> tuple[dict[str, str], int | None]:
         nodes: dict[str, str] = {}
         gang = self._gang
-        with self._trial() as held:
+        with trial(self._inventory) as held:
             for role in order:
                 part = [demand for demand in needed if demand.role == role]
                 follows = gang.roles[role].follow_unit
@@ -131,15 +275,6 @@ class Search:
                 nodes |= found
         return nodes, None
 
-    @contextmanager
-    def _trial(self) -> Iterator[_Held]:
-        """Placements made meanwhile are held in the inventory, and released at the end."""
-        held = _Held(self._inventory)
-        try:
-            yield held
-        finally:
-            held.release()
-
     def _placed(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> dict[str, str] | None:
         solution = self._solution(gang, part, within)
         layout = solution.layout(())
@@ -148,9 +283,10 @@ class Search:
                 return solution.place(scope, layout, part)
         return None
 
-    def _solution(self, gang: Gang, part: Sequence[Demand], within: Path | None) -> Solution:
+    def _solution(self, gang: Gang, part: Sequence[Demand], within: Path | None, aims: Aims | None = None) -> Solution:
         as_minimum = [Demand(d.role, d.replica, minimum=True) for d in part]
-        problem = build(gang, self._inventory, as_minimum, self._aims, self._aims, self._forbidden, within)
+        own = aims or self._aims
+        problem = build(gang, self._inventory, as_minimum, own, own, self._forbidden, within)
         return Solution(gang, self._inventory, problem, as_minimum, Budget(self._limit))
 
     def _weight(self, role: int) -> int:
@@ -159,24 +295,8 @@ class Search:
         return sum(_first(pod.shape) for pod in replica.pods)
 
 
-class _Held:
-    """Holds of a trial."""
-
-    def __init__(self, inventory: Inventory) -> None:
-        self._inventory = inventory
-        self._keys: list[str] = []
-
-    def __call__(self, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
-        """Hold what was placed, and return the gang with it."""
-        for demand in part:
-            for pod in demand.missing:
-                self._keys.append(f"trial/{pod.key}")
-                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape, pod.meta)
-        return place(gang, nodes)
-
-    def release(self) -> None:
-        for key in self._keys:
-            self._inventory.release(key)
+def _ranked(scopes: Iterator[DomainNode]) -> list[DomainNode]:
+    return sorted(scopes, key=lambda scope: (-len(scope.nodes), [natural(value) for value in scope.path]))
 
 
 def _first(shape: Shape) -> int:

@@ -33,7 +33,7 @@ from covey.kube.events import EventRecorder
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict
-from covey.placement.planner import plan_minimum, plan_surplus
+from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
@@ -49,8 +49,6 @@ log = get_logger(__name__)
 
 #: Seconds in which events are gathered before a pass.
 GATHER: Final = 0.01
-#: Fewer nodes than this are planned on the loop itself: a thread would cost more than it saves.
-INLINE_NODES: Final = 200
 #: Plans of one unit that the world may have changed under before others get their turn.
 ATTEMPTS: Final = 3
 #: What a unit's status says when the planner itself failed on it.
@@ -253,7 +251,7 @@ class Admission:
         started = time.perf_counter()
         planner = partial(plan_minimum if want is Want.MINIMUM else plan_surplus, forbidden=closed)
         with self._cache.capacity.planning() as inventory:
-            if len(inventory.nodes) < INLINE_NODES:
+            if is_small(gang, inventory):
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
                 answer = await asyncio.to_thread(planner, gang, inventory)

@@ -118,7 +118,7 @@ def test_a_cover_is_the_cheapest_way_to_share_out(children: list[tuple[set[Vecto
     for index, (vectors, price) in enumerate(children):
         points = Points(clip(sorted(vectors), need), need)
         offers.append(Offer(index, {0: (points, np.full((1, len(points.rows)), price))}))
-    cover = Cover(need, offers, Budget(ENOUGH))
+    cover = Cover(need, offers)
     for wanted in product(range(4), range(4)):
         best = NO_WAY
         for parts in product(*([(0, 0), *sorted(vectors)] for vectors, _ in children)):

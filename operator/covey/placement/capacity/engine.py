@@ -11,24 +11,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
-from math import prod
 from typing import Any, Final
 
 import numpy as np
 
-from covey.placement.capacity.frame import Entry, Frame, only
-from covey.placement.capacity.nodes import NodeTables
+from covey.placement.capacity.frame import Entry, Frame
+from covey.placement.capacity.nodes import NodeTables, Offered
 from covey.placement.capacity.structure import Structure
-from covey.placement.capacity.tables import Budget, Table, Vector, project
-from covey.placement.capacity.view import NO_VIEW, View
+from covey.placement.capacity.tables import Budget, SearchLimit, Table, Vector, project
+from covey.placement.capacity.view import NO_VIEW, Counted, View
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Path
 
-#: Vectors of a bottom domain beyond which nobody looks at how many of its nodes are broken into.
-_BROKEN_CELLS: Final = 1 << 16
+#: Work beyond which nobody looks at how many nodes of a bottom domain are broken into.
+_BROKEN_WORK: Final = 5_000_000
+#: What an entry of a memory takes, in bytes, beside what it holds; and a cell of a list of points.
+_ENTRY: Final = 200
+_CELL: Final = 8
 #: Work that is bounded by it needs no budget.
 _ENOUGH: Final = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A candidate's table, if anything fits; ``alike`` is the same for candidates alike, ``work`` what it cost."""
+
+    table: Table | None
+    alike: int | None
+    work: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +62,12 @@ class Engine:
         self.budget = Budget(0)
         self.frames = {depth: Frame(structure, depth) for depth in range(structure.scope, structure.bottom + 2)}
         self.nodes = NodeTables(structure.streams, self.frames[structure.bottom + 1])
-        self._totals: dict[Path, tuple[int, Entry]] = {}
-        self._steps: dict[tuple[int, int, bool], Entry] = {}
+        self._totals: dict[Path, tuple[int, Counted]] = {}
+        self._alike: dict[Hashable, int] = {}
+        self._steps: dict[tuple[int, int, bool], tuple[Entry, int]] = {}
         self._most_pods = sum(stream.cap for stream in structure.streams)
-        self._finals: dict[int, Table] = {}
-        self._tables: dict[Path, tuple[int, Table]] = {}
+        self._finals: dict[int, tuple[Table, int]] = {}
+        self._tables: dict[Path, tuple[int, Whole]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
         self._breaking: dict[Path, tuple[int, Steps]] = {}
         self._different: dict[Hashable, Steps] = {}
@@ -72,67 +84,90 @@ class Engine:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in entries."""
-        return (
-            sum(frame.size for frame in self.frames.values())
-            + len(self._steps)
-            + len(self._broken)
-            + len(self._different)
-            + self.nodes.size
-        )
+        """How much is remembered, in bytes or a little less."""
+        entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
+        frames = sum(frame.size for frame in self.frames.values())
+        return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
     def candidates(self) -> Iterable[DomainNode]:
         """The domains of the structure's scope."""
         return self.tree.at(self.structure.scope)
 
-    def final(self, scope: DomainNode, view: View) -> Table | None:
-        """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit."""
-        if not view.touched:
+    def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:
+        """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit.
+
+        ``seen`` says which candidates like this one have been paid for.
+
+        Raises:
+            SearchLimit: the look's budget is used up.
+        """
+        if scope.path in view.touched or view.anchored:
+            found = self._final(scope, view)
+        else:
             known = self._tables.get(scope.path)
-            if known is not None and known[0] == scope.version:
-                return known[1]
-        total = self.total(scope, view)
-        if total is None:
-            return None
+            if known is None or known[0] != scope.version:
+                known = self._tables[scope.path] = (scope.version, self._final(scope, view))
+            found = known[1]
+        self._pay(found.work, found.alike, seen)
+        return found.table
+
+    def _final(self, scope: DomainNode, view: View) -> Whole:
+        counted = self.counted(scope, view)
+        total = counted.total
+        if total is not None and view.anchored:  # what is outside the view was worked out without it
+            total = self._anchored(total, scope, view, self.frames[scope.depth + 1])
+        if total is None or not total.tables:
+            return Whole(None, counted.alike, counted.work)
         found = self._finals.get(total.number)
         if found is None:
-            depth = self.structure.scope
-            frame = self.frames[depth]
-            found = frame.tables.zero
-            for table in total.tables.values():
-                counted = self._count(table, depth)
-                found = frame.tables.union(found, counted)
-            self._finals[total.number] = found
-        if not view.touched:
-            self._tables[scope.path] = (scope.version, found)
-        return found
+            frame, own, table = self.frames[scope.depth], Budget(self.budget.limit), None
+            for each in total.tables.values():
+                whole = self._count(each, scope.depth, own)
+                table = whole if table is None else frame.tables.union(table, whole)
+            found = self._finals[total.number] = (table or frame.tables.zero, own.spent)
+        return Whole(found[0], counted.alike, counted.work + found[1])
+
+    def _pay(self, work: int, alike: int | None, seen: set[int | None]) -> None:
+        if alike is None or alike not in seen:
+            seen.add(alike)
+            self.budget.spend(work)
 
     def entry(self, domain: DomainNode, view: View) -> Entry | None:
         """What a domain offers to the one above it; None when a mandatory part does not fit in it."""
-        total = self.total(domain, view)
-        if total is None:
-            return None
-        entry = self._step(total, domain.depth, real=domain.real)
+        return self._stepped(domain, view, self.counted(domain, view))[0]
+
+    def _stepped(self, domain: DomainNode, view: View, counted: Counted) -> tuple[Entry | None, int]:
+        """What a counted domain offers, and the work that it was in all."""
+        if counted.total is None:
+            return None, counted.work
+        entry, work = self._step(counted.total, domain.depth, real=domain.real)
         if view.anchored:
-            return self._anchored(entry, domain, view)
-        return entry
+            entry = self._anchored(entry, domain, view, self.frames[domain.depth])
+        return entry, counted.work + work
 
     def total(self, domain: DomainNode, view: View) -> Entry | None:
         """What the children of a domain hold together, mandatory pods taken out, before replicas are counted."""
+        return self.counted(domain, view).total
+
+    def counted(self, domain: DomainNode, view: View) -> Counted:
+        """The same, with the work that it was; nothing is taken from the look's budget.
+
+        Raises:
+            SearchLimit: a part of it alone costs more than a look may.
+        """
         off = view.off(domain.path)
         if domain.path not in view.touched and not off:
             known = self._totals.get(domain.path)
             if known is None or known[0] != domain.version:
-                total = self._sum(domain, NO_VIEW, 0)
-                assert total is not None, "nothing is mandatory"
-                known = self._totals[domain.path] = (domain.version, total)
+                known = self._totals[domain.path] = (domain.version, self._sum(domain, NO_VIEW, 0))
             return known[1]
         if domain.path not in view.totals:
-            total = self._sum(domain, view, off)
+            found = self._sum(domain, view, off)
             demand = view.mandatory.get(domain.path)
+            total = found.total
             if total is not None and demand is not None:
                 total = self._minus(total, domain.depth + 1, demand)
-            view.totals[domain.path] = total
+            view.totals[domain.path] = Counted(total, None, found.work)
         return view.totals[domain.path]
 
     def children(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
@@ -146,10 +181,22 @@ class Engine:
         off = view.off(domain.path)
         return [(node, self.node_entry(node, view, off)) for node in domain.nodes.values()]
 
+    def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
+        """What is the same for places alike, or None, and the work that what a place offers was."""
+        if isinstance(place, DomainNode):
+            counted = self.counted(place, view)
+            alike = None if counted.alike is None else (place.depth, counted.alike)
+            return alike, self._stepped(place, view, counted)[1]
+        offered = self._offered(place, view, off)
+        return offered.number, offered.work
+
     def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
         """What one node offers."""
+        return self._offered(node, view, off).entry
+
+    def _offered(self, node: NodeState, view: View, off: int) -> Offered:
         closed = view.closed_nodes.get(node.name)
-        return self.nodes.entry(node, off if closed is None else off | closed[1], self.budget)
+        return self.nodes.offer(node, off if closed is None else off | closed[1], self.budget)
 
     def breaking(self, domain: DomainNode, view: View) -> Steps:
         """What a bottom domain offers with at most so many of its wholly free nodes broken into; the last is all."""
@@ -168,9 +215,9 @@ class Engine:
             total = reached if demand is None else self._minus(reached, domain.depth + 1, demand)
             if total is None:
                 continue
-            entry = self._step(total, domain.depth, real=domain.real)
+            entry, _ = self._step(total, domain.depth, real=domain.real)
             if view.anchored:
-                entry = self._anchored(entry, domain, view)
+                entry = self._anchored(entry, domain, view, self.frames[domain.depth])
             if not found or entry.number != found[-1][1].number:
                 found.append((number, entry))
         key = (domain.depth, tuple((number, entry.number) for number, entry in found))
@@ -193,14 +240,15 @@ class Engine:
         key = (frozenset(used.items()), frozenset(whole.items()))
         found = self._broken.get(key)
         if found is None:
-            total = frame.total([entries[n] for n in (used + whole).elements()], self.budget)
-            if prod(extent + 1 for extent in only(total).extent) > _BROKEN_CELLS:
-                found = ((0, total),)
-            else:
-                start = frame.total([entries[n] for n in used.elements()], Budget(_ENOUGH))
-                kinds = [(entries[n], count) for n, count in sorted(whole.items())]
-                found = frame.growing(start, kinds, min(whole.total(), self._most_pods))
+            total = frame.total([entries[n] for n in (used + whole).elements()], Budget(_ENOUGH))
+            try:
+                own = Budget(_BROKEN_WORK)
+                start = frame.total([entries[n] for n in used.elements()], own)
+                kinds = sorted(((entries[n], count) for n, count in whole.items()), key=lambda kind: kind[0].digest)
+                found = frame.growing(start, kinds, min(whole.total(), self._most_pods), own)
                 found = (*found, (whole.total(), total)) if whole else found
+            except SearchLimit:
+                found = ((0, total),)
             self._broken[key] = found
         return found
 
@@ -208,27 +256,47 @@ class Engine:
         """Row j: what one of dimension j of a depth takes of the dimensions one deeper."""
         return self._consumption[depth]
 
-    def _sum(self, domain: DomainNode, view: View, off: int) -> Entry | None:
-        frame = self.frames[domain.depth + 1]
+    def _sum(self, domain: DomainNode, view: View, off: int) -> Counted:
+        """What the children hold together. Children that are alike are worked out, and paid for, once."""
+        frame, own = self.frames[domain.depth + 1], Budget(self.budget.limit)
         if off == (1 << len(self.structure.streams)) - 1:
-            return frame.zero
+            return Counted(frame.zero, None, 0)
+        entries: list[Entry | None] = []
+        alike: Counter[int | None] = Counter()
         if domain.depth < self.structure.bottom:
-            entries = [self.entry(child, view) for child in domain.children.values()]
-            if None in entries:
-                return None
-            return frame.total(entries, self.budget)  # type: ignore[arg-type]  # None was ruled out
-        return frame.total((self.node_entry(node, view, off) for node in domain.nodes.values()), self.budget)
+            for child in domain.children.values():
+                counted = self.counted(child, view)
+                entry, work = self._stepped(child, view, counted)
+                if counted.alike is None or counted.alike not in alike:
+                    own.spend(work)
+                alike[counted.alike] += 1
+                entries.append(entry)
+        else:
+            for node in domain.nodes.values():
+                offered = self._offered(node, view, off)
+                if offered.number not in alike:
+                    own.spend(offered.work)
+                alike[offered.number] += 1
+                entries.append(offered.entry)
+        if None in entries:
+            return Counted(None, None, own.spent)
+        total = frame.total(entries, own)  # type: ignore[arg-type]  # None was ruled out
+        key = (domain.depth, domain.real, frozenset(alike.items()))
+        number = None if None in alike else self._alike.setdefault(key, len(self._alike))
+        return Counted(total, number, own.spent)
 
-    def _step(self, total: Entry, depth: int, *, real: bool) -> Entry:
+    def _step(self, total: Entry, depth: int, *, real: bool) -> tuple[Entry, int]:
         key = (depth, total.number, real)
         found = self._steps.get(key)
         if found is None:
-            found = self._steps[key] = self._count_entry(total, depth, real=real)
+            own = Budget(self.budget.limit)
+            entry = self._count_entry(total, depth, own, real=real)
+            found = self._steps[key] = (entry, own.spent)
         return found
 
-    def _count_entry(self, total: Entry, depth: int, *, real: bool) -> Entry:
+    def _count_entry(self, total: Entry, depth: int, budget: Budget, *, real: bool) -> Entry:
         structure, frame = self.structure, self.frames[depth]
-        tables = {mask: self._count(table, depth) for mask, table in total.tables.items()}
+        tables = {mask: self._count(table, depth, budget) for mask, table in total.tables.items()}
         if not real:  # what stands for a missing label is no domain of this level
             counted = {dimension - len(structure.streams) for dimension in frame.dimensions}
             here = [i for i, c in enumerate(structure.classes) if depth in c.levels and i in counted]
@@ -244,11 +312,11 @@ class Engine:
         streams = len(self.structure.streams)
         return frame.tables.without(table, [frame.dimensions.index(streams + i) for i in classes])
 
-    def _count(self, table: Table, depth: int) -> Table:
+    def _count(self, table: Table, depth: int, budget: Budget) -> Table:
         if self.frames[depth].dimensions == self.frames[depth + 1].dimensions:
             return self.frames[depth].tables.intern(table.values)
         frame = self.frames[depth]
-        return frame.tables.intern(project(table, self._consumption[depth], frame.tables.caps, self.budget))
+        return frame.tables.intern(project(table, self._consumption[depth], frame.tables.caps, budget))
 
     def _takes(self, depth: int) -> Any:
         above, below = self.frames[depth].dimensions, self.frames[depth + 1].dimensions
@@ -278,7 +346,7 @@ class Engine:
         streams = len(self.structure.streams)
         return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
 
-    def _anchored(self, entry: Entry, domain: DomainNode, view: View) -> Entry:
+    def _anchored(self, entry: Entry, domain: DomainNode, view: View, frame: Frame) -> Entry:
         """Drop the answers in which an anchored group has its domain elsewhere."""
         allowed = 0
         for group, path in view.anchors.items():
@@ -286,4 +354,4 @@ class Engine:
                 allowed |= 1 << group
         wrong = view.anchored & ~allowed
         tables = {mask: table for mask, table in entry.tables.items() if not mask & wrong}
-        return entry if len(tables) == len(entry.tables) else self.frames[domain.depth].entry(tables)
+        return entry if len(tables) == len(entry.tables) else frame.entry(tables)

@@ -11,11 +11,12 @@ from covey.placement.capacity.tables import Budget, Table, Tables
 
 #: Wholly free nodes of a domain that are counted one by one; beyond, in doubling steps.
 _ONE_BY_ONE: Final = 32
-#: Pairs of answers by groups that are added without being counted, and what another pair costs, in table cells.
+#: Pairs of answers by groups that are added without being counted, and the work that another pair is.
 _FEW_PAIRS: Final = 256
-_PAIR: Final = 100
-#: Work that is bounded by it needs no budget.
-_ENOUGH: Final = 1 << 60
+_PAIR: Final = 2_000
+_POSITIVE: Final = (1 << 63) - 1
+#: What an entry of a memory takes, in bytes, beside what it holds.
+_ENTRY: Final = 200
 
 
 def only(entry: Entry) -> Table:
@@ -26,11 +27,13 @@ def only(entry: Entry) -> Table:
 class Entry:
     """The tables of one domain by the groups (mask bits) that have their domain inside it."""
 
-    __slots__ = ("number", "tables")
+    __slots__ = ("digest", "number", "tables")
 
     def __init__(self, tables: dict[int, Table], number: int) -> None:
         self.tables = tables
         self.number = number
+        #: Says the same of equal entries whatever was worked out before them.
+        self.digest = hash(tuple(sorted((mask, table.digest) for mask, table in tables.items()))) & _POSITIVE
 
 
 class Frame:
@@ -40,14 +43,14 @@ class Frame:
         self.dimensions = structure.dimensions(depth)
         self.tables = Tables(tuple(structure.cap(dimension) for dimension in self.dimensions))
         self._entries: dict[Hashable, Entry] = {}
-        self._sums: dict[tuple[int, int], Entry] = {}
-        self._totals: dict[Hashable, Entry] = {}
+        self._sums: dict[tuple[int, int], tuple[Entry, int]] = {}
+        self._totals: dict[Hashable, tuple[Entry, int]] = {}
         self.zero = self.entry({0: self.tables.zero})
 
     @property
     def size(self) -> int:
-        """How much is remembered, in entries."""
-        return len(self._entries) + len(self._sums) + len(self._totals) + self.tables.size
+        """How much is remembered, in bytes or a little less."""
+        return _ENTRY * (len(self._entries) + len(self._sums) + 4 * len(self._totals)) + self.tables.size
 
     def entry(self, tables: dict[int, Table]) -> Entry:
         """The one entry of these tables."""
@@ -68,23 +71,38 @@ class Frame:
         counts.pop(self.zero.number, None)
         key = frozenset(counts.items())
         found = self._totals.get(key)
-        if found is None:
-            parts = [self._times(by_number[number], count, budget) for number, count in sorted(counts.items())]
-            while len(parts) > 1:  # pairwise, so that one changed child redoes only a few sums
-                pairs = [self.add(one, other, budget) for one, other in zip(parts[::2], parts[1::2], strict=False)]
-                parts = pairs + parts[len(pairs) * 2 :]
-            found = self._totals[key] = parts[0] if parts else self.zero
-        return found
+        if found is not None:
+            budget.spend(found[1])
+            return found[0]
+        before = budget.spent
+        different = sorted((by_number[number] for number in counts), key=lambda entry: entry.digest)
+        parts = [(entry.digest, self._times(entry, counts[entry.number], budget)) for entry in different]
+        total = self._joined(parts, budget) if parts else self.zero
+        self._totals[key] = (total, budget.spent - before)
+        return total
 
-    def growing(self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int) -> tuple[tuple[int, Entry], ...]:
+    def _joined(self, parts: Sequence[tuple[int, Entry]], budget: Budget) -> Entry:
+        """The sum of parts in ascending order of digests, halved where the digests' first differing bit changes.
+
+        So the same parts are always added up in the same way, and one changed part redoes only a few sums.
+        """
+        if len(parts) == 1:
+            return parts[0][1]
+        bit = (parts[0][0] ^ parts[-1][0]).bit_length() - 1
+        middle = next((i for i, (digest, _) in enumerate(parts) if bit >= 0 and digest >> bit & 1), len(parts) // 2)
+        return self.add(self._joined(parts[:middle], budget), self._joined(parts[middle:], budget), budget)
+
+    def growing(
+        self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int, budget: Budget
+    ) -> tuple[tuple[int, Entry], ...]:
         """What fits beside ``start`` into any 0, 1, 2 … of further children; in doubling steps when there are many.
 
         Args:
             start: what is there anyway.
             kinds: the different children, and how many of each there are.
             most: how many of them are of interest.
+            budget: what it may cost.
         """
-        budget = Budget(_ENOUGH)
         steps = [(0, start)]
         reached = [start]
         if len(kinds) == 1:
@@ -129,18 +147,22 @@ class Frame:
             return other
         if other is self.zero:
             return one
-        key = (one.number, other.number)
+        key = (one.number, other.number) if one.number <= other.number else (other.number, one.number)
         found = self._sums.get(key)
-        if found is None:
-            pairs = len(one.tables) * len(other.tables)
-            if pairs > _FEW_PAIRS:
-                budget.spend(pairs * _PAIR)
-            tables: dict[int, Table] = {}
-            for mask, table in one.tables.items():
-                for other_mask, other_table in other.tables.items():
-                    if not mask & other_mask:
-                        total = self.tables.add(table, other_table, budget)
-                        present = tables.get(mask | other_mask)
-                        tables[mask | other_mask] = self.tables.union(present, total) if present else total
-            found = self._sums[key] = self.entry(tables)
-        return found
+        if found is not None:
+            budget.spend(found[1])
+            return found[0]
+        before = budget.spent
+        pairs = len(one.tables) * len(other.tables)
+        if pairs > _FEW_PAIRS:
+            budget.spend(pairs * _PAIR)
+        tables: dict[int, Table] = {}
+        for mask, table in one.tables.items():
+            for other_mask, other_table in other.tables.items():
+                if not mask & other_mask:
+                    total = self.tables.add(table, other_table, budget)
+                    present = tables.get(mask | other_mask)
+                    tables[mask | other_mask] = self.tables.union(present, total) if present else total
+        entry = self.entry(tables)
+        self._sums[key] = (entry, budget.spent - before)
+        return entry

@@ -7,6 +7,7 @@ are exact here, as they never reach beyond the node.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
@@ -14,12 +15,23 @@ import numpy as np
 
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.structure import Stream
-from covey.placement.capacity.tables import NEVER, Array, Budget, Table, trim
+from covey.placement.capacity.tables import KEPT, NEVER, PASS, Array, Budget, Table, trim
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.shape import conflict, exclusive
 
+#: What an entry of a memory takes, in bytes, beside what it holds.
+_ENTRY: Final = 200
 #: Sums below it are exact in 64 bits.
 _SAFE: Final = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """What a node offers, a number that is the same for nodes alike, and the work that it was."""
+
+    entry: Entry
+    number: int
+    work: int
 
 
 class NodeTables:
@@ -42,16 +54,17 @@ class NodeTables:
         count = len(self._shapes)
         self._terms = any(shape.anti_affinity for shape in self._shapes)
         self._clashes = [(i, j) for i in range(count) for j in range(i) if conflict(self._shapes[i], self._shapes[j])]
-        self._known: dict[str, tuple[NodeState, int, int, Entry]] = {}
-        self._by_key: dict[tuple[tuple[int, ...], int], Entry] = {}
+        self._known: dict[str, tuple[NodeState, int, int, Offered]] = {}
+        self._by_key: dict[tuple[tuple[int, ...], int], Offered] = {}
+        self._nothing = Offered(frame.zero, -1, 0)
 
     @property
     def size(self) -> int:
-        """How many different nodes are remembered."""
-        return len(self._by_key)
+        """How much is remembered, in bytes or a little less."""
+        return _ENTRY * len(self._known) + 2 * _ENTRY * len(self._by_key)
 
-    def entry(self, node: NodeState, off: int, budget: Budget) -> Entry:
-        """What the node offers, with some streams (bits) switched off."""
+    def offer(self, node: NodeState, off: int, budget: Budget) -> Offered:
+        """What the node offers, with some streams (bits) switched off; the work is not taken from the budget."""
         known = self._known.get(node.node.metadata.name)
         if known is not None and known[0] is node:
             if known[1] == node.version and not off:
@@ -59,14 +72,14 @@ class NodeTables:
             usable = known[2]
         else:
             usable = sum(bit for bit, s in zip(self._bits, self._shapes, strict=True) if node.static_cause(s) is None)
-        entry = self._offer(node, usable & ~off, budget)
+        found = self._offer(node, usable & ~off, budget)
         if not off:
-            self._known[node.node.metadata.name] = (node, node.version, usable, entry)
-        return entry
+            self._known[node.node.metadata.name] = (node, node.version, usable, found)
+        return found
 
-    def _offer(self, node: NodeState, usable: int, budget: Budget) -> Entry:
+    def _offer(self, node: NodeState, usable: int, budget: Budget) -> Offered:
         if not usable:
-            return self._frame.zero
+            return self._nothing
         if node.guards or self._terms:
             for bit, shape in zip(self._bits, self._shapes, strict=True):
                 if usable & bit and node.conflict(shape):
@@ -74,10 +87,12 @@ class NodeTables:
         free = node.free
         left = [min(max(free.get(name, 0), 0), most) for name, most in zip(self._resources, self._most, strict=True)]
         key = (tuple(left), usable)
-        entry = self._by_key.get(key)
-        if entry is None:
-            entry = self._by_key[key] = self._frame.entry({0: self._table(*key, budget)})
-        return entry
+        found = self._by_key.get(key)
+        if found is None:
+            own = Budget(budget.limit)
+            entry = self._frame.entry({0: self._table(*key, own)})
+            found = self._by_key[key] = Offered(entry, len(self._by_key), own.spent)
+        return found
 
     def _table(self, free: tuple[int, ...], usable: int, budget: Budget) -> Table:
         alone = [
@@ -87,7 +102,7 @@ class NodeTables:
         tables = self._frame.tables
         if len(alone) == 1:
             return tables.intern(np.array(alone[0], dtype=np.int32))
-        budget.spend(prod(n + 1 for n in alone[:-1]))
+        budget.spend((PASS + KEPT * prod(n + 1 for n in alone[:-1])) * (len(alone) + len(free) + len(self._clashes)))
         grid = np.indices([n + 1 for n in alone[:-1]], dtype=np.int64)
         most = np.full(grid.shape[1:], alone[-1], dtype=np.int64)
         for resource, have in enumerate(free):

@@ -12,6 +12,7 @@ out once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from math import prod
 from typing import Any, Final
 
@@ -23,6 +24,12 @@ Array = npt.NDArray[Any]
 
 #: Marks a choice that does not fit at all; small enough to stay negative whatever is added.
 NEVER: Final = -(1 << 24)
+#: What an entry of a memory takes, in bytes, beside what it holds.
+_ENTRY: Final = 200
+#: What one pass over cells costs beside the cells.
+PASS: Final = 2_000
+#: What a cell costs that is kept.
+KEPT: Final = 24
 
 
 class SearchLimit(Exception):  # noqa: N818 - it is an answer (unknown), not a fault
@@ -30,42 +37,55 @@ class SearchLimit(Exception):  # noqa: N818 - it is an answer (unknown), not a f
 
 
 class Budget:
-    """How many table cells may still be computed; counts work, not time, so that answers do not depend on the machine."""
+    """How much work a look may cost: counted, not timed, so that answers do not depend on the machine.
 
-    __slots__ = ("left",)
+    A unit is a table cell that is looked at once (about a nanosecond), and every pass over cells has `PASS` on top.
+    What is remembered costs what it cost when it was worked out, so that answers do not depend on what was asked before.
+    Memory is bounded with it: each cell that is kept costs `KEPT`.
+    """
 
-    def __init__(self, cells: int) -> None:
-        self.left = cells
+    __slots__ = ("limit", "spent")
 
-    def spend(self, cells: int) -> None:
-        """Take so many cells.
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.spent = 0
+
+    def spend(self, work: int) -> None:
+        """Take so much work on the account, before it is done.
 
         Raises:
-            SearchLimit: when none are left.
+            SearchLimit: there is too little left.
         """
-        self.left -= cells
-        if self.left < 0:
+        if self.spent + work > self.limit:
             raise SearchLimit
+        self.spent += work
 
 
 class Table:
     """One interned set of vectors. ``values`` has one axis less than the vectors have dimensions."""
 
-    __slots__ = ("_points", "extent", "number", "values")
+    __slots__ = ("_tops", "digest", "extent", "number", "values")
 
-    def __init__(self, values: Array, number: int) -> None:
+    def __init__(self, values: Array, number: int, digest: int) -> None:
         self.values = values
         self.number = number
+        #: Says the same of equal tables whatever was worked out before them.
+        self.digest = digest
         #: The most of each dimension when all others are zero.
         self.extent: Vector = (*(size - 1 for size in values.shape), int(values[(0,) * values.ndim]))
-        self._points: list[Vector] | None = None
+        self._tops: Array | None = None
+
+    @property
+    def tops(self) -> Array:
+        """The vectors that cannot grow in any dimension, as rows: every other one lies below one of them."""
+        if self._tops is None:
+            self._tops = _tops(self.values)
+        return self._tops
 
     @property
     def points(self) -> list[Vector]:
-        """The vectors that cannot grow in any dimension: every other one lies below one of them."""
-        if self._points is None:
-            self._points = _points(self.values)
-        return self._points
+        """The same as `tops`, as tuples."""
+        return list(map(tuple, self.tops.tolist()))
 
     def holds(self, vector: Sequence[int]) -> bool:
         """Whether the vector fits."""
@@ -86,21 +106,25 @@ class Tables:
     def __init__(self, caps: Vector) -> None:
         self.caps = caps
         self._interned: dict[tuple[Any, bytes], Table] = {}
-        self._sums: dict[tuple[int, int], Table] = {}
+        self._sums: dict[tuple[int, int], tuple[Table, int]] = {}
         self._unions: dict[tuple[int, int], Table] = {}
+        self._held = 0
         self.zero = self.intern(np.zeros((1,) * (len(caps) - 1), dtype=np.int32))
 
     @property
     def size(self) -> int:
-        """How much is remembered, in entries."""
-        return len(self._interned) + len(self._sums) + len(self._unions)
+        """How much is remembered, in bytes or a little less."""
+        return self._held + _ENTRY * (len(self._interned) + len(self._sums) + len(self._unions))
 
     def intern(self, values: Array) -> Table:
         """The one table of these values (trimmed, closed downwards)."""
-        key = (values.shape, values.tobytes())
+        content = values.tobytes()
+        key = (values.shape, content)
         table = self._interned.get(key)
         if table is None:
-            table = self._interned[key] = Table(values, len(self._interned))
+            digest = int.from_bytes(blake2b(repr(values.shape).encode() + content, digest_size=8).digest())
+            table = self._interned[key] = Table(values, len(self._interned), digest)
+            self._held += 2 * len(content)
         return table
 
     def add(self, one: Table, other: Table, budget: Budget) -> Table:
@@ -111,9 +135,13 @@ class Tables:
             return other
         key = (one.number, other.number)
         found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = self.intern(_add(one, other, self.caps, budget))
-        return found
+        if found is not None:
+            budget.spend(found[1])
+            return found[0]
+        before = budget.spent
+        table = self.intern(_add(one, other, self.caps, budget))
+        self._sums[key] = (table, budget.spent - before)
+        return table
 
     def union(self, one: Table, other: Table) -> Table:
         """What fits in one place or in the other."""
@@ -150,8 +178,8 @@ def project(table: Table, consumption: Array, caps: Vector, budget: Budget) -> A
     with np.errstate(divide="ignore"):
         alone = np.where(consumption > 0, extent // np.maximum(consumption, 1), np.iinfo(np.int32).max).min(axis=1)
     most = np.minimum(alone, np.array(caps))
-    volume = int(np.prod(most + 1, dtype=np.int64))
-    budget.spend(volume)
+    volume = prod(int(n) + 1 for n in most)
+    budget.spend(PASS * 5 + volume * (4 * len(caps) * len(extent) + KEPT))
     grid = np.indices(tuple(most + 1), dtype=np.int32).reshape(len(caps), -1)
     fits = table.hold((consumption.T @ grid).T).reshape(tuple(most + 1))
     values = fits.sum(axis=-1, dtype=np.int32) - 1
@@ -172,11 +200,14 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
     if len(caps) == 1:
         return np.array(min(one.extent[0] + other.extent[0], caps[0]), dtype=np.int32)
     extent = tuple(min(a + b, cap) for a, b, cap in zip(one.extent, other.extent, caps, strict=True))
-    few, many = (one, other) if len(one.points) <= len(other.points) else (other, one)
-    budget.spend(prod(n + 1 for n in extent[:-1]) * len(few.points))
+    cells = prod(n + 1 for n in extent[:-1])
+    budget.spend(PASS + KEPT * cells)
+    few, many = sorted((one, other), key=lambda table: (len(table.tops), table.digest))
+    # A point touches the cells of the other table alone.
+    budget.spend(len(few.tops) * (PASS + prod(many.values.shape)))
     total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
     shape = many.values.shape
-    for point in few.points:
+    for point in few.tops.tolist():
         ends = tuple(min(n + size, top + 1) for n, size, top in zip(point, shape, extent, strict=False))
         target = tuple(slice(n, end) for n, end in zip(point, ends, strict=False))
         source = tuple(slice(0, end - n) for n, end in zip(point, ends, strict=False))
@@ -203,13 +234,13 @@ def _union(one: Array, other: Array) -> Array:
     return total
 
 
-def _points(values: Array) -> list[Vector]:
+def _tops(values: Array) -> Array:
     if values.ndim == 0:
-        return [(int(values),)]
+        return np.array([[int(values)]], dtype=np.int32)
     maximal = values >= 0
     for axis in range(values.ndim):
         before = (slice(None),) * axis
         inner = (*before, slice(0, -1))
         maximal[inner] &= values[(*before, slice(1, None))] < values[inner]
     cells = np.argwhere(maximal)
-    return [(*map(int, cell), int(values[tuple(cell)])) for cell in cells]
+    return np.concatenate([cells, values[maximal][:, None]], axis=1).astype(np.int32)

@@ -11,6 +11,18 @@ from covey.placement.model import Path
 
 
 @dataclass(frozen=True, slots=True)
+class Counted:
+    """What the children of a domain hold together; None when a mandatory part does not fit.
+
+    ``alike`` is the same for domains alike (None: nobody knows), ``work`` what it was to work it out from nothing.
+    """
+
+    total: Entry | None
+    alike: int | None
+    work: int
+
+
+@dataclass(frozen=True, slots=True)
 class View:
     """What one gang changes about the inventory. Paths are those of the structure's topology.
 
@@ -25,7 +37,7 @@ class View:
     touched: frozenset[Path] = field(init=False)
     anchored: int = field(init=False)
     #: What was worked out for this view alone.
-    totals: dict[Path, Entry | None] = field(default_factory=dict, compare=False)
+    totals: dict[Path, Counted] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         nodes = (path for path, _ in self.closed_nodes.values())

@@ -22,8 +22,12 @@ from covey.placement.sharing.prices import Prices
 
 #: Structures whose tables are kept between plans.
 _ENGINES: Final = 24
-#: Tables and sums after which an engine is begun afresh.
-_REMEMBERED: Final = 100_000
+#: Bytes that all of them together may take.
+_REMEMBERED: Final = 48 << 20
+
+
+#: Cells beyond which a sketch prices nothing (`Layout`).
+_SKETCHED: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,11 @@ class Solution:
         self, gang: Gang, inventory: Inventory, problem: Problem, demands: Sequence[Demand], budget: Budget
     ) -> None:
         self.problem = problem
-        self.engine = engine_for(inventory, problem.structure, budget)
+        self.engine = engine_for(inventory, problem.structure)
+        self._budget = budget
+        #: What was asked, and for which candidates alike this look has paid.
+        self._tables: dict[Path, Table | None] = {}
+        self._seen: set[int | None] = set()
         self._host = host_depth(inventory.topologies[gang.topology])
         streams = len(problem.structure.streams)
         self._frame = self.engine.frames[problem.structure.scope]
@@ -65,7 +73,10 @@ class Solution:
         """What a candidate holds, in whole replicas by class."""
         if not self.problem.admits(scope):
             return None
-        table = self.engine.final(scope, self.problem.view)
+        if scope.path not in self._tables:
+            self.engine.budget = self._budget
+            self._tables[scope.path] = self.engine.final(scope, self.problem.view, self._seen)
+        table = self._tables[scope.path]
         barred = self.problem.barred(scope) if self.problem.wide else []
         if table is None or not barred:
             return table
@@ -79,9 +90,9 @@ class Solution:
         return list(self.engine.candidates())
 
     def feasible(self) -> bool:
-        """Whether some candidate holds the minimum."""
+        """Whether some candidate holds the minimum; all are looked at, as the order in which they stand is chance."""
         need = self._vector((0,) * len(self.roles))
-        tables = (self.table(scope) for scope in self.candidates())
+        tables = [self.table(scope) for scope in self.candidates()]
         return any(table is not None and table.holds(need) for table in tables)
 
     @cached_property
@@ -102,8 +113,7 @@ class Solution:
         """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
         if len(scopes) == 1:
             return scopes[0]
-        by_class = self.problem.base(chosen)
-        target = tuple(by_class[kind] for kind in self.order)
+        target = self.target(chosen)
         layout.look_at(scopes, target)
         above: dict[Path, int] = {}
         ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
@@ -116,7 +126,13 @@ class Solution:
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
         counted = counted_depths(self.engine, self._host)
+        self.engine.budget = self._budget
         return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
+
+    def sketch(self) -> Layout:
+        """A layout that looks for some places, not for the best."""
+        self.engine.budget = self._budget
+        return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
     def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
         """The minimum and so many further replicas of each role."""
@@ -129,6 +145,11 @@ class Solution:
                 found.append(demand)
         return found
 
+    def target(self, chosen: Sequence[Demand]) -> Vector:
+        """How many replicas of each class these demands are, in the order of the candidates' tables."""
+        by_class = self.problem.base(chosen)
+        return tuple(by_class[kind] for kind in self.order)
+
     def place(self, scope: DomainNode, layout: Layout, chosen: Sequence[Demand]) -> dict[str, str]:
         """The node of every missing pod of these demands, all of which fit together in a candidate."""
         keys = {(demand.role, demand.replica.replica) for demand in chosen}
@@ -136,14 +157,12 @@ class Solution:
             kind: [item for item in held if (item.role, item.replica) in keys]
             for kind, held in self.problem.items.items()
         }
-        target = self.problem.base(chosen)
-        return layout.place(scope, tuple(target[kind] for kind in self.order), items, self.problem.fixed)
+        return layout.place(scope, self.target(chosen), items, self.problem.fixed)
 
     def fits(self, scope: DomainNode, chosen: Sequence[Demand]) -> bool:
         """Whether these demands fit together in a candidate."""
         table = self.table(scope)
-        target = self.problem.base(chosen)
-        return table is not None and table.holds([target[kind] for kind in self.order])
+        return table is not None and table.holds(self.target(chosen))
 
     def _best(self, table: Table) -> tuple[Vector, tuple[int, ...]] | None:
         if table.number not in self._fullest:
@@ -169,14 +188,13 @@ def _broken(domain: DomainNode, known: dict[Path, int]) -> int:
     return known[parent.path] << 1 | (domain.broken == 0)
 
 
-def engine_for(inventory: Inventory, structure: Structure, budget: Budget) -> Engine:
-    """The engine of a structure, kept with the inventory as long as it is among those used last."""
+def engine_for(inventory: Inventory, structure: Structure) -> Engine:
+    """The engine of a structure, kept with the inventory as long as it is among those used last and all are small."""
     engines: OrderedDict[Any, Engine] = inventory.memo.setdefault("engines", OrderedDict())
-    engine = engines.get(structure)
+    engine = engines.pop(structure, None)
     if engine is None or engine.size > _REMEMBERED:
-        engine = engines[structure] = Engine(structure, inventory)
-        while len(engines) > _ENGINES:
-            engines.popitem(last=False)
-    engines.move_to_end(structure)
-    engine.budget = budget
+        engine = Engine(structure, inventory)
+    engines[structure] = engine
+    while len(engines) > _ENGINES or (len(engines) > 1 and sum(each.size for each in engines.values()) > _REMEMBERED):
+        engines.popitem(last=False)
     return engine

@@ -6,9 +6,11 @@ replicas one by one from the emptiest role would not do: the first one taken may
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import lcm, prod
+from fractions import Fraction
+from itertools import combinations, islice
+from math import ceil, lcm, prod
 from typing import Final
 
 import numpy as np
@@ -17,6 +19,8 @@ from covey.placement.capacity.tables import Array, Table, Vector
 
 #: Combinations of counts that are compared one against all; beyond, only maximal ones are, or one by one.
 _COMBINATIONS: Final = 1 << 16
+#: Subsets of each size that are tried for who may take one more.
+_SUBSETS: Final = 8
 #: Fills below it, in parts of the common measure, are exact in 64 bits.
 _SAFE: Final = 1 << 60
 
@@ -125,3 +129,71 @@ def _fit(
 
 def _scale(roles: Sequence[Growth]) -> int:
     return lcm(*(max(role.desired, 1) for role in roles)) if roles else 1
+
+
+def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
+    """How many further replicas of each role to admit when only single choices can be tried.
+
+    All roles are filled alike as far as that fits; a role that can go no further stays where it is, and the others go
+    on. That is the leximin of what fits.
+    """
+    counts: Vector = (0,) * len(roles)
+    growing = [i for i, role in enumerate(roles) if role.kinds]
+    while growing:
+        fills = sorted({_fill(roles[i], n) for i in growing for n in range(counts[i] + 1, len(roles[i].kinds) + 1)})
+        levels = [counts, *(_level(roles, growing, counts, fill) for fill in fills)]
+        reached = _largest(levels, fits)
+        counts = levels[reached]
+        if reached == len(fills):
+            return counts
+        rising = [i for i in growing if levels[reached + 1][i] > counts[i]]
+        raised = _raised(rising, counts, fits)
+        counts = tuple(n + (i in raised) for i, n in enumerate(counts))
+        growing = [i for i in growing if i not in rising or i in raised]
+    return counts
+
+
+def nearest(counts: Vector, found: Callable[[Vector], bool]) -> Vector | None:
+    """Counts for which a way is found, none of them less by more than is needed; None when there is nothing."""
+    low, high, cut = 0, max(counts, default=0), 0
+    while cut < high and not found(tuple(max(n - cut, 0) for n in counts)):
+        low, cut = cut + 1, min(2 * cut + 1, high)
+    if cut == high:
+        return None
+    while low < cut:
+        middle = (low + cut) // 2
+        low, cut = (low, middle) if found(tuple(max(n - middle, 0) for n in counts)) else (middle + 1, cut)
+    return tuple(max(n - cut, 0) for n in counts)
+
+
+def _fill(role: Growth, count: int) -> Fraction:
+    return Fraction(role.admitted + count, max(role.desired, 1))
+
+
+def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill: Fraction) -> Vector:
+    """The counts when those that grow are filled as far as that, or as far as they go."""
+    found = list(counts)
+    for i in growing:
+        wanted = ceil(fill * max(roles[i].desired, 1)) - roles[i].admitted
+        found[i] = max(counts[i], min(wanted, len(roles[i].kinds)))
+    return tuple(found)
+
+
+def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
+    """The number of the last of ascending levels that fits; the first is taken to."""
+    low, high = 0, len(levels)
+    if high > 1 and fits(levels[-1]):
+        return high - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(levels[middle]) else (low, middle)
+    return low
+
+
+def _raised(rising: Sequence[int], counts: Sequence[int], fits: Callable[[Vector], bool]) -> Sequence[int]:
+    """As many of the roles as can take one replica more together; among as many those declared first."""
+    for number in range(len(rising) - 1, 0, -1):
+        for some in islice(combinations(rising, number), _SUBSETS):
+            if fits(tuple(n + (i in some) for i, n in enumerate(counts))):
+                return some
+    return ()

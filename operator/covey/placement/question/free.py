@@ -134,10 +134,3 @@ def unruled(gang: Gang, demands: Sequence[Demand]) -> list[Demand]:
     """The demands that are under no rule over several replicas."""
     members = {member for rule in gang.rules for member in rule.members}
     return [d for d in demands if (gang.roles[d.role].name, d.replica.replica) not in members]
-
-
-def levels_inside(parts: Sequence[Part]) -> Iterator[tuple[str, int]]:
-    """What tells parts of replicas apart: each is counted like a kind of replica."""
-    for part in parts:
-        yield part.required, len(part.pods)
-        yield from levels_inside(part.parts)

@@ -157,26 +157,38 @@ class _Builder:
         #: How many replicas there are of each class.
         self._classes: dict[_Kind, int] = {}
         self._numbers: dict[_Kind, int] = {}
+        #: What is the same for all replicas of a role that are wholly open: depth and sets, and streams by pod.
+        self._open: dict[tuple[int, bool], tuple[int, _Sets]] = {}
+        self._streams_of: dict[tuple[int, tuple[int, ...]], tuple[int, ...]] = {}
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
         """Take in a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
+        partial = demand.partial
+        alone = partial or self._gang.rules or demand.replica.parts
+        known = None if alone else self._open.get((demand.role, demand.minimum))
+        if known is not None:
+            self._count(demand)
+            self._demands.append((demand, *known, None))
+            return
         number = (demand.role, demand.replica.replica)
         level = max(level, self._whole(demand.replica))
         groups = {i for i, group in enumerate(self._groups) if number in group.members}
         depth = max([self._scope, level, *(self._groups[i].depth for i in groups)])
         region = None
-        if demand.partial and depth > self._scope:
+        if partial and depth > self._scope:
             region = common_domain(replica_paths(self._gang, self._inventory, demand.replica), depth)
             if region is not None and not demand.minimum:
                 groups.add(len(self._groups))
                 self._groups.append(Group(depth, {number}, region))
                 region = None
-        for pod in demand.missing:
-            self._caps[self._stream(demand.role, pod.shape)] += 1
+        self._count(demand)
         wide = frozenset(i for i, group in enumerate(self._wide) if number in group.members)
         levels = frozenset({level, depth, *never_without, *(self._groups[i].depth for i in groups)})
-        self._demands.append((demand, depth, (levels, frozenset(groups), wide), region))
+        sets = (levels, frozenset(groups), wide)
+        if not alone:
+            self._open[demand.role, demand.minimum] = (depth, sets)
+        self._demands.append((demand, depth, sets, region))
 
     def _whole(self, replica: ReplicaRequest) -> int:
         """The depth of a level that a replica of a role without one has for all its pods; -1 for none."""
@@ -269,10 +281,24 @@ class _Builder:
             self._caps.append(0)
         return stream
 
+    def _count(self, demand: Demand) -> None:
+        for stream in self._by_pod(demand.role, demand.missing):
+            self._caps[stream] += 1
+
+    def _by_pod(self, role: int, pods: Sequence[PodRequest]) -> tuple[int, ...]:
+        """The stream of each of a role's pods."""
+        shapes = tuple([pod.shape for pod in pods])
+        key = (role, tuple(map(id, shapes)))
+        found = self._streams_of.get(key)
+        if found is None:
+            found = self._streams_of[key] = tuple([self._stream(role, shape) for shape in shapes])
+        return found
+
     def _pods(self, demand: Demand, pods: Sequence[PodRequest]) -> tuple[tuple[str, ...], ...]:
         keys: list[list[str]] = [[] for _ in self._streams]
-        for pod in sorted(pods, key=lambda pod: pod.index):
-            keys[self._stream(demand.role, pod.shape)].append(pod.key)
+        streams = self._by_pod(demand.role, pods)
+        for _, stream, key in sorted([(pod.index, s, pod.key) for pod, s in zip(pods, streams, strict=True)]):
+            keys[stream].append(key)
         return tuple(map(tuple, keys))
 
     def _bottom(self, aims: Aims) -> int:

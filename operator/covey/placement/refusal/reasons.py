@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from covey.placement.capacity.tables import Budget, Table, Vector
+from covey.placement.capacity.tables import SearchLimit, Table, Vector
 from covey.placement.choice.candidates import Solution
 from covey.placement.choice.surplus import Growth, fill_key, fullest
 from covey.placement.cluster import resources
@@ -35,7 +35,6 @@ def explain(
     gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand], forbidden: Collection[Path]
 ) -> Refusal:
     """The refusal of a gang whose minimum fits nowhere; one reason for each role that is to blame."""
-    solution.engine.budget = Budget(_ENOUGH)  # the verdict stands; only the words are still to be found
     case = _Case(gang, inventory, solution, needed, forbidden)
     return Refusal(Verdict.INFEASIBLE, case.told(), bounds(gang, solution, case.kinds))
 
@@ -177,12 +176,12 @@ class _Case:
         placed = {i: counts[i] if beside[i] < 0 else beside[i] for i in self._roles}
         short = [i for i in self._roles if placed[i] < len(self._open[i])]
         short = [i for i in short if self._satisfied(i, placed[i]) < self._gang.roles[i].minimum] or short[:1]
-        names = _listed([self._gang.roles[i].name for i in self._roles])
+        names = listed([self._gang.roles[i].name for i in self._roles])
         message = ""
         for i in short:
             rest = counts if beside[i] < 0 else (*full[:i], beside[i], *full[i + 1 :])
             lack = self._lack(i, scope, rest)
-            others = _listed([self._gang.roles[j].name for j in self._roles if j != i])
+            others = listed([self._gang.roles[j].name for j in self._roles if j != i])
             fix = lack.fix(whole=self._settles(i, scope, lack))
             message = message or (  # one sentence for all: the mirrored ones would add nothing
                 f"{names} each fit alone but not together in {self._named(scope)}: beside {others} there is room for "
@@ -214,7 +213,7 @@ class _Case:
         """Half placed replicas that each would fit into their domain, but not all of them."""
         lack = self._bench_at(path).lack([shape for item in items for shape in self._shapes(item)])
         if lack.size > (0, 0):
-            replicas = _listed([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
+            replicas = listed([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
             message = (
                 f"the missing pods of the replicas {replicas} must all join the others in {self._place(path)}, "
                 f"which has no room for all of them{lack.fix(whole=False, one=True)}"
@@ -332,7 +331,10 @@ class _Case:
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
         """What the counted replicas (and the fixed demands) take of each node."""
         chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
-        nodes = self._solution.place(scope, self._solution.layout(()), chosen)
+        try:
+            nodes = self._solution.place(scope, self._solution.sketch(), chosen)
+        except SearchLimit:  # the reason is told without it
+            return {}
         taken: dict[str, list[Shape]] = {}
         for demand in self._needed:
             for pod in demand.missing:
@@ -431,7 +433,7 @@ class _Case:
         if not excluded:
             return ""
         nodes = sum(e.nodes for e in excluded)
-        causes = _listed([f"{e.nodes} {e.cause}" for e in excluded[:3]])
+        causes = listed([f"{e.nodes} {e.cause}" for e in excluded[:3]])
         return f"; {nodes} node{'s are' if nodes > 1 else ' is'} out: {causes}"
 
     def _excluded(self, role: int) -> tuple[Exclusion, ...]:
@@ -441,8 +443,9 @@ class _Case:
         return exclusions(gang, self._inventory, shapes, levels, self._forbidden)
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Names as people write them one after another."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 
-__all__ = ["explain"]
+__all__ = ["explain", "listed"]

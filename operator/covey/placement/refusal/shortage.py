@@ -204,6 +204,8 @@ class Bench:
 
     def _among(self, node: str, shape: Shape) -> str | None:
         """What keeps a pod off those of its gang that were put onto a node."""
+        if not (shape.host_ports or shape.anti_affinity or shape.matched):
+            return None
         return next((cause for other in self._on[node] if (cause := cause_of_conflict(shape, other))), None)
 
     def _short(self, node: str, shape: Shape) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 
-from covey.placement.capacity.tables import Array, Budget, Vector
+from covey.placement.capacity.tables import Array, Vector
 
 #: In the first word: no way at all; prices stay below it.
 NO_WAY: Final = 1 << 61
@@ -60,7 +60,7 @@ class Share(Generic[Child]):
 class Cover(Generic[Child]):
     """Prices of all vectors up to ``need``, and how each is shared out."""
 
-    def __init__(self, need: Vector, offers: Sequence[Offer[Child]], budget: Budget, words: int = 1) -> None:
+    def __init__(self, need: Vector, offers: Sequence[Offer[Child]], words: int = 1) -> None:
         self.need = need
         self.offers = offers
         self._strides = _strides(need)
@@ -69,7 +69,7 @@ class Cover(Generic[Child]):
         start[0][0, 1:] = NO_WAY
         self.layers = [start]
         for offer in offers:
-            self.layers.append(self._with(self.layers[-1], offer, budget))
+            self.layers.append(self._with(self.layers[-1], offer))
 
     @property
     def masks(self) -> list[int]:
@@ -118,12 +118,11 @@ class Cover(Generic[Child]):
                     return inner, tuple(point)
         raise AssertionError("a price without an offer")
 
-    def _with(self, before: dict[int, Array], offer: Offer[Child], budget: Budget) -> dict[int, Array]:
+    def _with(self, before: dict[int, Array], offer: Offer[Child]) -> dict[int, Array]:
         after = dict(before)
         for inner, (points, prices) in sorted(offer.points.items()):
             if not len(points.rows):
                 continue
-            budget.spend(points.rest.size * len(prices))
             for mask, layer in before.items():
                 if mask & inner:
                     continue

@@ -8,7 +8,7 @@ ones before wholly free ones, the tightest first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import count
@@ -19,12 +19,13 @@ import numpy as np
 
 from covey.placement.capacity.engine import Engine
 from covey.placement.capacity.frame import Entry
-from covey.placement.capacity.tables import Table, Vector
+from covey.placement.capacity.tables import Budget, Table, Vector
 from covey.placement.capacity.view import View
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.model import Path
 from covey.placement.sharing.chain import Chain
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip, lower
+from covey.placement.sharing.mixture import Mixture
 from covey.placement.sharing.prices import Place, Price, Prices
 
 #: Cells of a price list beyond which a domain is priced as if it had no finer domains inside.
@@ -54,14 +55,16 @@ class Item:
 class Layout:
     """Shares out a demand inside one candidate domain after another; one object for each plan."""
 
-    def __init__(self, engine: Engine, view: View, prices: Prices) -> None:
+    def __init__(self, engine: Engine, view: View, prices: Prices, cells: int = _COVER_CELLS) -> None:
+        """``cells``: points times cells (times words of a price) beyond which a demand is shared out without prices."""
         self.engine = engine
         self.view = view
         self.prices = prices
+        self._cells = cells
         self._bottom = engine.structure.bottom
         #: Whether wholly free hosts are counted; None: not decided yet.
         self._hosts: bool | None = None
-        self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place]] = {}
+        self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place] | Mixture[Place]] = {}
 
     def look_at(self, scopes: Iterable[DomainNode], target: Vector) -> None:
         """Decide for all candidates alike whether the wholly free hosts that a target breaks into can be counted."""
@@ -76,7 +79,7 @@ class Layout:
         known = self.engine.worked.get(scope.path)
         if alone and known is not None and known[0] == key:
             return known[1]
-        need = self._below(scope, target)
+        need = self.below(scope, target)
         cells = prod(n + 1 for n in need)
         work = cells * cells * len(scope.children) * self.prices.words
         if work <= _HOST_CELLS:  # whatever the domains hold
@@ -105,8 +108,63 @@ class Layout:
             self.engine.priced[scope.path] = (key, price)
         return price
 
+    def mixture(self, scope: DomainNode, budget: Budget) -> Mixture[Place]:
+        """What looks for ways to share targets in a candidate without the candidate's own table."""
+        children = list(self._spread(scope))
+        works: dict[Hashable, int] = {}
+        for child, _ in children:
+            off = self.view.off(child.path if isinstance(child, DomainNode) else scope.path)
+            alike, work = self.engine.paid(child, self.view, off)
+            works[child if alike is None else alike] = work
+        budget.spend(sum(works.values()))
+        frame = self.engine.frames[scope.depth + 1]
+        own: dict[
+            int, Entry
+        ] = {}  # entries of one frame: those of places on different depths have numbers of their own
+        for _, entry in children:
+            if id(entry) not in own:
+                own[id(entry)] = frame.entry({m: frame.tables.intern(t.values) for m, t in entry.tables.items()})
+        children = [(child, own[id(entry)]) for child, entry in children if entry.number != 0]
+        return Mixture(children, frame, budget, groups=bool(self.engine.structure.groups))
+
+    def follow(self, scope: DomainNode, mixture: Mixture[Place]) -> None:
+        """Let `place` share out as a mixture found."""
+        self._hosts = False
+        self._covers[scope.path, mixture.need] = mixture
+
+    def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, Entry]]:
+        """The finest places inside a domain that offer no less apart than together; cheap domains first."""
+        engine = self.engine
+        if domain.depth >= engine.structure.bottom:
+            yield from ((node, entry) for _, node, entry in self._priced(engine.children(domain, self.view)))
+            return
+        for child in sorted(domain.children.values(), key=lambda child: (self._own(child), order(child))):
+            if self._plain(child):
+                yield from self._spread(child)
+            else:
+                entry = engine.entry(child, self.view)
+                if entry is not None:
+                    yield child, entry
+
+    def _plain(self, domain: DomainNode) -> bool:
+        """Whether a domain is no more than the sum of what is inside."""
+        structure, frames = self.engine.structure, self.engine.frames
+        return (
+            domain.real
+            and domain.path not in self.view.touched
+            and not self.view.off(domain.path)
+            and frames[domain.depth].dimensions == frames[domain.depth + 1].dimensions
+            and domain.depth not in structure.groups
+        )
+
+    def _priced(self, children: Sequence[tuple[Place, Entry]]) -> list[tuple[Price, Place, Entry]]:
+        """Children with what they cost themselves, cheap ones first."""
+        priced = [(self._own(child), child, entry) for child, entry in children]
+        priced.sort(key=lambda each: (each[0], order(each[1])))
+        return priced
+
     def _inside(self, scope: DomainNode, target: Vector) -> Price:
-        cover = self._cover(scope, self._below(scope, target))
+        cover = self._cover(scope, self.below(scope, target))
         price = min(cover.price(cover.need, mask) for mask in cover.masks)
         return price if len(price) == self.prices.words else self.prices.zero  # a chain has no prices
 
@@ -147,7 +205,7 @@ class Layout:
         fixed: Mapping[Path, list[Item]],
         nodes: dict[str, str],
     ) -> None:
-        need = self._below(domain, vector)
+        need = self.below(domain, vector)
         below = self.engine.frames[domain.depth + 1].dimensions
         hands = self._open(hands, fixed.get(domain.path, ()), below)
         cover = self._cover(domain, need)
@@ -189,7 +247,7 @@ class Layout:
                 opened[dimension] = opened[dimension] + held
         return opened
 
-    def _below(self, domain: DomainNode, vector: Vector) -> Vector:
+    def below(self, domain: DomainNode, vector: Vector) -> Vector:
         """A domain's vector in the units of its children, mandatory pods included."""
         need = np.array(vector) @ self.engine.takes(domain.depth)
         demand = self.view.mandatory.get(domain.path)
@@ -200,7 +258,7 @@ class Layout:
     def _groups_at(self, depth: int) -> int:
         return sum(1 << group for group, at in enumerate(self.engine.structure.groups) if at == depth)
 
-    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place]:
+    def _cover(self, domain: DomainNode, need: Vector) -> Cover[Place] | Chain[Place] | Mixture[Place]:
         key = (domain.path, need)
         found = self._covers.get(key)
         if found is None:
@@ -208,19 +266,19 @@ class Layout:
             children = self._cheapest(offered, sum(need))
             words = self.prices.words if domain.depth < self._bottom else self.prices.node_words
             cells = prod(n + 1 for n in need) * words
-            if sum(_points(entry) for _, _, entry in children) * cells > _COVER_CELLS:
+            if sum(_points(entry) for _, _, entry in children) * cells > self._cells:
                 frame = self.engine.frames[domain.depth + 1]
-                found = Chain(need, [(child, entry) for _, child, entry in children], frame, self.engine.budget)
+                own = Budget(self.engine.budget.limit)
+                found = Chain(need, [(child, entry) for _, child, entry in children], frame, own)
             else:
                 offers = [self._offer(child, entry, need, own) for own, child, entry in children]
-                found = Cover(need, offers, self.engine.budget, words)
+                found = Cover(need, offers, words)
             self._covers[key] = found
         return found
 
     def _cheapest(self, children: list[tuple[Place, Entry]], most: int) -> list[tuple[Price, Place, Entry]]:
         """Of children that offer the same the cheapest, no more than could be used; cheap ones first, with prices."""
-        priced = [(self._own(child), child, entry) for child, entry in children]
-        priced.sort(key=lambda each: (each[0], order(each[1])))
+        priced = self._priced(children)
         if self._deep(children) or any(
             isinstance(child, DomainNode) and child.path in self.view.touched for child, _ in children
         ):
@@ -292,7 +350,7 @@ class Layout:
     def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:
         """Points of a domain with finer domains inside, each at its own price; None when the list would be long."""
         box = tuple(map(min, table.extent, need))
-        below = self._below(child, box)
+        below = self.below(child, box)
         if max(prod(n + 1 for n in box), prod(n + 1 for n in below)) > _PRICE_CELLS:
             return None
         cells = np.indices([n + 1 for n in box]).reshape(len(box), -1).T
@@ -302,7 +360,7 @@ class Layout:
         if demand is not None:
             needs = needs + np.array(self.engine.demand(child.depth + 1, demand))
         cover = self._cover(child, below)
-        if isinstance(cover, Chain):
+        if not isinstance(cover, Cover):
             return None
         prices = cover.prices(needs, mask & ~self._groups_at(child.depth))
         prices[0] = np.where(inside, prices[0], NO_WAY)

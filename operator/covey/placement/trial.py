@@ -1,0 +1,79 @@
+"""Trying: placements that are held in the inventory for a while, and surplus in the order in which it is tried."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import lcm
+
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Gang
+from covey.placement.question.demands import Demand, admitted_counts, place
+
+
+@contextmanager
+def trial(inventory: Inventory) -> Iterator[Held]:
+    """Placements made meanwhile are held in the inventory, and released at the end."""
+    held = Held(inventory)
+    try:
+        yield held
+    finally:
+        held.release()
+
+
+class Held:
+    """Holds of a trial."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self._inventory = inventory
+        self._keys: list[str] = []
+
+    def __call__(self, gang: Gang, part: Sequence[Demand], nodes: dict[str, str]) -> Gang:
+        """Hold what was placed, and return the gang with it."""
+        for demand in part:
+            for pod in demand.missing:
+                self._keys.append(f"trial/{pod.key}")
+                self._inventory.hold(self._keys[-1], nodes[pod.key], pod.shape, pod.meta)
+        return place(gang, nodes)
+
+    def release(self) -> None:
+        """Give everything back."""
+        for key in self._keys:
+            self._inventory.release(key)
+
+
+def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:
+    """What is taken one after another, the emptiest role first, if all of it fits: replicas, and sets as a whole."""
+    counts = admitted_counts(gang)
+    own = [[demand for demand in waiting if demand.role == role][::-1] for role in range(len(gang.roles))]
+    sets: dict[str, list[Demand]] = {}
+    for demand in waiting:
+        if demand.replica.together is not None:
+            sets.setdefault(demand.replica.together, []).append(demand)
+    common = lcm(*(max(role.desired, 1) for role in gang.roles))
+    weights = [common // max(role.desired, 1) for role in gang.roles]
+    found: list[list[Demand]] = []
+    while len(found) < most and any(own):
+        role = min(
+            (role for role, left in enumerate(own) if left), key=lambda role: (counts[role] * weights[role], role)
+        )
+        demand = own[role].pop()
+        mark = demand.replica.together
+        step = [demand] if mark is None else sets.pop(mark, [])
+        for each in step:
+            counts[each.role] += 1
+        found += [step] if step else []
+    return found
+
+
+def alike(demand: Demand, refused: Sequence[Demand]) -> bool:
+    """Whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
+    return any(
+        not demand.partial
+        and not each.partial
+        and demand.replica.together is None
+        and each.replica.together is None
+        and demand.role == each.role
+        and [pod.shape for pod in demand.missing] == [pod.shape for pod in each.missing]
+        for each in refused
+    )
