@@ -78,8 +78,9 @@ def compile_inference(
     told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
     groups = GroupCompiler(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its Workload, and needs no addresses.
-    workloads = (groups.workload(),) if layout.units else ()
-    services = tuple(network.services(owner, spec)) if layout.units else ()
+    # Without units it keeps both.
+    workloads = () if spec.suspend else (groups.workload(),)
+    services = () if spec.suspend else tuple(network.services(owner, spec))
     return Tree(
         owner,
         layout,

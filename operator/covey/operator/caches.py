@@ -16,8 +16,8 @@ from typing import Any, Generic, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Owner, Slot
+from covey.compile.identity import slot_of
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
@@ -32,7 +32,6 @@ from covey.operator.observe import (
     Observed,
     StoredRevision,
     is_ours,
-    labelled_slot,
     place_pods,
     read_revisions,
 )
@@ -148,19 +147,17 @@ class Caches:
     def observe(
         self,
         owner: Owner,
-        spec: DisaggregatedInferenceSpec,
         revisions: tuple[StoredRevision, ...],
         levels: tuple[str, ...] | None,
     ) -> Observed:
         """The snapshot of one resource."""
         key = (owner.namespace, owner.name)
-        sizes = _sizes(spec, revisions)
         pods = [pod for pod in chain(self.pods.of(key), self._newborns.of(key)) if is_ours(pod.metadata, owner)]
         for newborns in self._every_newborns():
             if (patience := newborns.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.
                 self._enqueue_after(key, patience)
-        placed, strays = place_pods(pods, spec, sizes)
+        placed, strays = place_pods(pods)
         objects = {
             (kind, owned.metadata.name): owned
             for kind, watched in self.objects.items()
@@ -286,7 +283,7 @@ class Caches:
         self._enqueue_after(key, _GATHER)
 
     def _bury(self, key: Key, pod: core.Pod) -> None:
-        slot, uid = labelled_slot(pod.metadata), pod.metadata.uid
+        slot, uid = slot_of(pod.spec.hostname), pod.metadata.uid
         condemned = self._condemned.get(key, set())
         confirmed = uid in condemned or podstate.is_dead(pod)
         condemned.discard(uid)
@@ -297,7 +294,7 @@ class Caches:
         self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed, retired=retired)
 
     def _unearth(self, key: Key, pod: core.Pod) -> None:
-        slot = labelled_slot(pod.metadata)
+        slot = slot_of(pod.spec.hostname)
         graves = self._graves.get(key)
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
             del graves[slot]
@@ -323,12 +320,3 @@ def _shows(watched: Watched[T], item: T) -> bool:
 def _owner_key(item: Described) -> tuple[Key, ...]:
     name = item.metadata.label(names.LABEL_INFERENCE)
     return ((item.metadata.namespace, name),) if name else ()
-
-
-def _sizes(spec: DisaggregatedInferenceSpec, revisions: tuple[StoredRevision, ...]) -> dict[str, int]:
-    """The greatest size that any revision gave a role: for finding a pod's place, not for filling it."""
-    sizes = {role.name: role.size for role in spec.roles}
-    for stored in revisions:
-        for name, role in stored.revision.roles.items():
-            sizes[name] = max(sizes.get(name, 1), role.size)
-    return sizes

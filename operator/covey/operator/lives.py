@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
@@ -23,10 +23,9 @@ from covey.compile.identity import group_name
 from covey.observability import metrics
 from covey.observability.lives import reached, since_true
 from covey.operator.observe import Observed
+from covey.operator.recorded import leaves_out, recorded_units
 from covey.operator.scale import current
-from covey.operator.units import Phase, Unit
-
-_AVAILABLE: Final = frozenset({Phase.PARTIAL, Phase.READY})
+from covey.operator.units import Unit
 
 
 @dataclass(slots=True)
@@ -97,13 +96,10 @@ class Lives:
 
 def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
     """What a status that another process has written tells of a unit."""
-    listed = status.get("unitStatuses") or ()
-    found = next((each for each in listed if each["unit"] == unit), None)
+    found = recorded_units(status).get(unit)
     if found is None:
-        left_out = status.get("units", 0) > len(listed)
-        return _Life(served=left_out)
-    available = found["phase"] in _AVAILABLE
-    return _Life(served=available or found.get("served", False), available=available)
+        return _Life(served=leaves_out(status))
+    return _Life(served=found.served, available=found.is_available)
 
 
 def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:

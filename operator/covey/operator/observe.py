@@ -6,14 +6,12 @@ same name left behind is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile.identity import Owner, Slot, hostname
+from covey.compile.identity import Owner, Slot, slot_of
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.objects import ControllerRevision, Owned
@@ -91,61 +89,23 @@ def is_ours(metadata: core.Meta, owner: Owner) -> bool:
     return controller is not None and controller.uid == owner.uid
 
 
-def place_pods(
-    pods: Iterable[core.Pod], spec: DisaggregatedInferenceSpec, sizes: Mapping[str, int]
-) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
+def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
     """Pods by their place, and those without one.
 
-    Labels say which place a pod fills; the host name, which cannot be edited, is the proof. Where labels were edited
-    the place is the one that has the host name, among those that the spec asks for.
+    The host name says which place a pod fills. Labels say the same and may have been edited.
     """
     placed: dict[Slot, list[core.Pod]] = {}
-    edited: list[core.Pod] = []
+    strays: list[core.Pod] = []
     for pod in pods:
-        slot = labelled_slot(pod.metadata)
-        if slot is not None and hostname(slot) == pod.spec.hostname:
-            placed.setdefault(slot, []).append(pod)
-        else:
-            edited.append(pod)
-    strays = list(_restore(edited, placed, spec, sizes)) if edited else []
+        slot = slot_of(pod.spec.hostname)
+        (strays if slot is None else placed.setdefault(slot, [])).append(pod)
     return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
-
-
-def labelled_slot(metadata: core.Meta) -> Slot | None:
-    """The place that the labels name; None when one is missing or no number."""
-    role = metadata.label(names.LABEL_ROLE)
-    numbers = [number(metadata, key) for key in (names.LABEL_UNIT, names.LABEL_REPLICA, names.LABEL_INDEX)]
-    unit, replica, index = numbers
-    if role is None or unit is None or replica is None or index is None:
-        return None
-    return Slot(unit, role, replica, index)
 
 
 def number(metadata: core.Meta, label: str) -> int | None:
     """The number in a label."""
     value = metadata.label(label)
     return int(value) if value is not None and value.isdecimal() else None
-
-
-def _restore(
-    pods: Sequence[core.Pod],
-    placed: dict[Slot, list[core.Pod]],
-    spec: DisaggregatedInferenceSpec,
-    sizes: Mapping[str, int],
-) -> Iterator[core.Pod]:
-    """Put pods with edited labels where they belong; yield those that belong nowhere any more."""
-    wanted = (
-        Slot(unit, role.name, replica, index)
-        for role in spec.roles
-        for unit, replica, index in product(range(spec.replicas), range(role.replicas), range(sizes[role.name]))
-    )
-    by_hostname = {hostname(slot): slot for slot in (*wanted, *placed)}
-    for pod in pods:
-        slot = by_hostname.get(pod.spec.hostname or "")
-        if slot is None:
-            yield pod
-        else:
-            placed.setdefault(slot, []).append(pod)
 
 
 def read_revisions(stored: Iterable[ControllerRevision]) -> tuple[StoredRevision, ...]:

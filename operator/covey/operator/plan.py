@@ -53,7 +53,7 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
     layout = choose_layout(inference.spec, observed, states)
     tree = backend_of(inference).tree(inference, layout=layout, revision=revision, levels=observed.levels)
     # 3. Pods that no longer have a place go; replicas are completed and replaced.
-    surplus = tuple(_surplus(tree, observed))
+    surplus = tuple(_surplus(tree, observed, "suspended" if inference.spec.suspend else "scaled down"))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
@@ -62,8 +62,8 @@ def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
         delete_objects=(*_unused(tree, observed), *_expired(observed)),
-        # What is stored has been accepted by the API server: not before there are pods to be made from it.
-        store=_stored(tree.owner, revision, observed) if layout.units else None,
+        # What is stored has been accepted by the API server, which is not asked about what is suspended.
+        store=None if inference.spec.suspend else _stored(tree.owner, revision, observed),
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
@@ -107,9 +107,8 @@ def _stored(owner: Owner, revision: Revision, observed: Observed) -> Object | No
     }
 
 
-def _surplus(tree: Tree, observed: Observed) -> Iterator[DeletePod]:
-    """Pods of places that there shall not be."""
-    why = "scaled down" if tree.layout.units else "suspended"
+def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
+    """Pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:

@@ -33,6 +33,7 @@ from covey.operator.observe import Observed
 from covey.operator.pace import Pace, is_news, is_passing
 from covey.operator.plan import Plan, plan, stand_still
 from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
+from covey.operator.recorded import had_served
 from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
@@ -118,13 +119,13 @@ class Reconciler:
         spec, owner = inference.spec, Owner(*key, stored.metadata.uid)
         levels, bad_levels = find_levels(spec, self._caches.topologies.found)
         revisions = self._caches.stored_revisions(owner)
-        observed = self._caches.observe(owner, spec, revisions, levels)
+        observed = self._caches.observe(owner, revisions, levels)
         if missing := missing_pods(observed):
             gone = await find_gone(self._client, owner, missing)
             self._caches.confirm(key, gone)
             if gone != missing.keys():
                 raise Retryable(_REAPPEAR, "pods have got their labels back")
-            observed = self._caches.observe(owner, spec, revisions, levels)
+            observed = self._caches.observe(owner, revisions, levels)
         # 4. Something that a person has to change, or the API server would not take the pods.
         problem = find_unsupported(spec) or bad_levels
         bad_template = None
@@ -146,7 +147,7 @@ class Reconciler:
         )
         self._gauges.put(key, after, units, 0 if spec.suspend else spec.replicas)
         self._tell(stored, notes)
-        served = {unit.number for unit in units if status.has_served(unit.number, before)}
+        served = {unit.number for unit in units if had_served(unit.number, before)}
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, inference, observed, units, before)
         # 7. Come back where time alone can help.

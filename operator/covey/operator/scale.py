@@ -19,8 +19,9 @@ from covey.compile.layout import Layout
 from covey.operator import podstate
 from covey.operator.observe import Observed, number
 
-#: (ready, bound, admitted, live) as shares of the pods that there should be; more is better.
-Standing = tuple[float, float, float, float]
+#: (ready, bound, admitted, live) as shares of the pods that there should be; more is better. Of a unit those of its
+#: minimum, then the sums over its surplus.
+Standing = tuple[float, ...]
 _NOTHING: Standing = (0.0, 0.0, 0.0, 0.0)
 
 
@@ -137,17 +138,19 @@ def _grouped(observed: Observed) -> dict[int, dict[str, set[int]]]:
 
 
 def _unit_standing(spec: DisaggregatedInferenceSpec, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
-    """A unit is worth what the worst of its minimums is."""
+    """A unit is worth what the worst of its minimums is; of equal ones the one with more replicas beyond it."""
     standings: list[Standing] = []
+    beyond = [_NOTHING]
     for role in spec.roles:
         best = sorted((state.standing for state in roles.get(role.name, {}).values()), reverse=True)
         standings += [*best, *[_NOTHING] * role.min_replicas][: role.min_replicas]
-    return min(standings, default=_NOTHING)
+        beyond += best[role.min_replicas :]
+    return (*min(standings, default=_NOTHING), *(sum(shares) for shares in zip(*beyond, strict=True)))
 
 
 def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
     """``count`` numbers: the best of the existing ones, then free ones from 0."""
-    kept = sorted(existing, key=lambda n: (*(-share for share in existing[n]), n))[:count]
+    kept = sorted(existing, key=lambda n: ([-share for share in existing[n]], n))[:count]
     taken = set(kept)
     candidate = 0
     while len(taken) < count:

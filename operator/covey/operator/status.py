@@ -6,6 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from pydantic import ValidationError
+
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus
@@ -16,6 +18,7 @@ from covey.operator.conditions import REASON_COMPLETE, Situation, find_condition
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
+from covey.operator.recorded import had_served
 from covey.operator.scale import current
 from covey.operator.units import Phase, Unit
 
@@ -49,7 +52,7 @@ def compute(
         problem: what stands in the way.
         template_problem: what the API server has against a revision that is held.
     """
-    served = frozenset(unit.number for unit in units if unit.is_available or has_served(unit.number, before))
+    served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
     situation = Situation(inference, plan, units, problem, template_problem, served)
     found = find_conditions(situation)
     roles = _roles(inference, observed, plan)
@@ -77,7 +80,13 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say different things, whatever defaults are written out."""
-    return _normal(one) != _normal(other)
+    if one == other:
+        return False
+    try:
+        return _normal(one) != _normal(other)
+    except ValidationError:
+        # One of them is not of this release's making.
+        return True
 
 
 def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,16 +95,6 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     for field, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
         stored[field] = sorted(stored.get(field, ()), key=itemgetter(key))
     return stored
-
-
-def has_served(unit: int, before: Mapping[str, Any]) -> bool:
-    """The status so far has seen the minimum of this unit Ready."""
-    listed = before.get("unitStatuses") or ()
-    found = next((item for item in listed if item["unit"] == unit), None)
-    if found is None and listed and before.get("units", 0) > len(listed):
-        # The list had no room for it: it was no worse than all that are there.
-        found = max(listed, key=lambda item: _ORDER[Phase(item["phase"])])
-    return found is not None and (found.get("served", False) or found["phase"] in {Phase.PARTIAL, Phase.READY})
 
 
 def _roots(observed: Observed) -> list[str]:

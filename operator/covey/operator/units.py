@@ -77,13 +77,15 @@ def _progress(
     inference: DisaggregatedInference, states: Mapping[str, Mapping[int, ReplicaState]], status: core.GroupStatus
 ) -> tuple[Phase, str, str]:
     roles = inference.spec.roles
-    admitted = core.condition(status.conditions, names.ADMITTED)
-    if admitted is None:
-        return Phase.PENDING, names.REASON_WAITING, _UNSEEN
-    if admitted.status != "True":
-        return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
     bound = {role.name: sum(state.is_bound for state in states.get(role.name, {}).values()) for role in roles}
     if short := _short(roles, bound):
+        # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
+        admitted = core.condition(status.conditions, names.ADMITTED)
+        let_go = {role.name: sum(state.is_admitted for state in states.get(role.name, {}).values()) for role in roles}
+        if admitted is None and _short(roles, let_go):
+            return Phase.PENDING, names.REASON_WAITING, _UNSEEN
+        if admitted is not None and admitted.status != "True":
+            return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
     ready = {role.name: sum(state.is_ready for state in states.get(role.name, {}).values()) for role in roles}
     if short := _short(roles, ready):

@@ -202,6 +202,29 @@ def test_edited_labels_are_put_right(world: World, labels: dict[str, str | None]
     assert world.pods[name].metadata.labels == before
 
 
+@pytest.mark.parametrize(
+    "labels", [{names.LABEL_REPLICA: "0"}, {names.LABEL_ROLE: None}, {names.LABEL_UNIT: "x"}, {names.LABEL_INDEX: "7"}]
+)
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_edited_labels_of_a_replica_with_a_high_number_are_put_right(
+    world: World, role: str, labels: dict[str, str | None]
+) -> None:
+    for name in names_in(world, "prefill", 0) + names_in(world, "decode", 0):
+        world.change(name, status={"phase": "Pending", "conditions": ()})
+    world.inference = llama(prefill=1, decode=2)
+    world.settle()
+    highest = max(replicas_of(world, role))
+    assert highest == (1 if role == "prefill" else 2)
+    before = dict(world.pods)
+    for name in names_in(world, role, highest):
+        world.label(name, labels)
+    actions = world.plan().actions
+    assert not actions.delete_pods
+    assert not actions.create
+    world.settle()
+    assert world.pods == before
+
+
 def test_a_group_that_was_deleted_or_edited_is_applied_again(world: World) -> None:
     del world.objects["PodGroup", "llama-0-prefill-0"]
     edited = world.objects["CompositePodGroup", "llama-0"]
@@ -373,6 +396,34 @@ def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -
     world.inference = llama(replicas=1)
     world.settle()
     assert {slot.unit for slot in world.observe().pods} == {1}
+
+
+def test_of_two_units_that_serve_the_one_with_more_surplus_stays() -> None:
+    made = World(inference(role("prefill"), role("decode", replicas=6), replicas=2))
+    made.settle()
+    for slot, pods in made.observe().pods.items():
+        if slot.unit == 1 or slot.role == "prefill" or slot.replica == 0:
+            for pod in pods:
+                made.bind(pod.metadata.name)
+                made.ready(pod.metadata.name)
+    made.inference = inference(role("prefill"), role("decode", replicas=6), replicas=1)
+    made.settle()
+    assert {slot.unit for slot in made.observe().pods} == {1}
+
+
+def test_scale_to_zero_is_no_suspension_and_keeps_the_place_in_the_queue(world: World) -> None:
+    workload = world.objects["Workload", "llama"]
+    world.inference = llama(replicas=0)
+    assert {note.reason for note in world.plan().actions.notes} == {"ScaledDown"}
+    assert {item.why for item in world.plan().actions.delete_pods} == {"scaled down"}
+    world.settle()
+    assert not world.pods
+    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
+    assert not [kind for kind, _ in world.objects if "Group" in kind]
+    world.inference = llama()
+    world.settle()
+    assert len(world.pods) == 7
+    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
 
 
 def msgspec_gate() -> Any:

@@ -126,6 +126,45 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
     }
 
 
+def test_a_root_that_was_deleted_by_hand_takes_nothing_down(world: World) -> None:
+    decide(world)
+    serve(world)
+    served = compute(world)
+    del world.objects["CompositePodGroup", "llama-0"]
+    for _ in range(2):
+        without = compute(world, served)
+        assert conditions(without)["Available"] == ("True", "Available")
+        assert conditions(without)["Admitted"] == ("True", "Admitted")
+        assert conditions(without)["Degraded"] == ("False", "AsExpected")
+        # It is there again, and the scheduler process has not looked at it yet.
+        world.settle()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        [{"unit": 0, "phase": "Draining", "served": True}],
+        [{"unit": 0}],
+        [{"phase": "Ready"}],
+        [{"unit": 0, "phase": ""}, {"unit": 1, "phase": "Ready"}],
+    ],
+)
+def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: list[dict[str, Any]]) -> None:
+    decide(world)
+    serve(world)
+    plain = compute(world)
+    before = {**plain, "units": 3, "unitStatuses": foreign}
+    after = compute(world, before)
+    assert after == plain
+    assert status.differ(before, after)
+    assert status.differ({**plain, "units": "many"}, plain)
+    # What another release says of a unit that has served is believed.
+    for name in world.pods:
+        world.fail(name)
+    served = conditions(compute(world, before))["Degraded"]
+    assert served == (("True", "BelowMinimum") if foreign[0].get("served") else ("False", "AsExpected"))
+
+
 def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
     decide(world)
     world.bind(min(name for name in world.pods if "prefill-0" in name))

@@ -16,12 +16,12 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
-from covey.compile.identity import hostname
+from covey.compile.identity import hostname, slot_of
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.actions import Actions, CreatePod, DeleteObject, Relabel
 from covey.operator.objects import Owned
-from covey.operator.observe import Grave, Observed, StoredRevision, labelled_slot, place_pods
+from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
 
 Step = Callable[[], None]
@@ -42,12 +42,7 @@ class World:
     # What the operator sees
 
     def observe(self) -> Observed:
-        spec = self.inference.spec
-        sizes = {role.name: role.size for role in spec.roles}
-        for stored in self.revisions:
-            for name, role in stored.revision.roles.items():
-                sizes[name] = max(sizes[name], role.size)
-        placed, strays = place_pods(self.pods.values(), spec, sizes)
+        placed, strays = place_pods(self.pods.values())
         return Observed(
             placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves), None, frozenset(self.retired)
         )
@@ -145,7 +140,7 @@ class World:
 
     def _bury(self, name: str) -> None:
         pod = self.pods.pop(name)
-        slot = labelled_slot(pod.metadata)
+        slot = slot_of(pod.spec.hostname)
         if slot is not None:
             self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
