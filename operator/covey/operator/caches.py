@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -35,6 +35,7 @@ from covey.operator.observe import (
     place_pods,
     read_revisions,
 )
+from covey.operator.status import differ
 from covey.operator.topologies import Topologies
 
 Key = tuple[str, str]
@@ -117,6 +118,7 @@ class Caches:
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
         self._retired: dict[Key, set[str]] = {}
+        self._statuses: dict[str, Mapping[str, Any]] = {}
         self._newborns: Newborns[core.Pod] = Newborns(clock)
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
@@ -188,6 +190,10 @@ class Caches:
         elif not _shows(self.objects[kind], item):
             self._new_objects[kind].add(key, item)
 
+    def tell(self, uid: str, status: Mapping[str, Any]) -> None:
+        """This status is about to be written: the watch will show it, and it is no reason to look again."""
+        self._statuses[uid] = status
+
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
         self._enqueue_after(key, delay)
@@ -201,7 +207,7 @@ class Caches:
     def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
         """The pods that were last seen in these places are gone."""
         graves = self._graves.get(key, {})
-        for slot in slots:
+        for slot in graves.keys() & set(slots):
             graves[slot] = replace(graves[slot], confirmed=True)
 
     def retire(self, key: Key, observed: Observed, wanted: Iterable[Slot]) -> None:
@@ -258,12 +264,13 @@ class Caches:
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
         if kind == DELETED:
+            self._statuses.pop(item.metadata.uid, None)
             # What is known of it must not be taken for its namesake's.
             self.forget(item.metadata.key)
-        if kind == DELETED or before is None or item.metadata.generation != before.metadata.generation:
+        if kind == DELETED or before is None or _is_asked_anew(item.metadata, before.metadata):
             self._enqueue(item.metadata.key)
-        else:
-            # What somebody else wrote into the status has to be put right.
+        elif item.status != before.status and differ(item.status, self._statuses.get(item.metadata.uid, {})):
+            # What somebody else wrote into the status has to be put right; our own write is no news.
             self._enqueue_soon(item.metadata.key)
 
     def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
@@ -315,6 +322,10 @@ def _shows(watched: Watched[T], item: T) -> bool:
     """The watch has told of this incarnation."""
     shown = watched.get(item.metadata.key)
     return shown is not None and shown.metadata.uid == item.metadata.uid
+
+
+def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
+    return now.generation != before.generation or now.deletion_timestamp != before.deletion_timestamp
 
 
 def _owner_key(item: Described) -> tuple[Key, ...]:

@@ -1,7 +1,8 @@
 """Does what a plan says, level by level, and decides nothing.
 
-Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. Every action
-may be repeated: names are deterministic, deletions name an incarnation.
+Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A pod whose
+labels or whose deletion is denied is no such failure: it keeps its place, everything else is done, and then it is told.
+Every action may be repeated: names are deterministic, deletions name an incarnation.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TypeVar
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import Owner, PodFactory
-from covey.compile.identity import hostname
+from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
@@ -23,7 +24,14 @@ from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, 
 from covey.operator.drift import has_drifted
 from covey.operator.objects import BY_KIND, ControllerRevision, FieldManager, Owned
 from covey.operator.observe import Observed, is_ours
-from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem, of_pod_refusal
+from covey.operator.problem import (
+    REASON_NAME_TAKEN,
+    REASON_REFUSED,
+    Blocked,
+    Problem,
+    is_denial,
+    of_pod_refusal,
+)
 
 _log = get_logger(__name__)
 
@@ -66,12 +74,15 @@ class Executor:
         self._width = width
         self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
         self._revisions = {stored.name: stored.uid for stored in observed.revisions}
+        self._denials: list[str] = []
+        #: Places whose pod has kept an address that it should have lost: nobody else may have it.
+        self._addressed: set[Slot | None] = set()
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
 
         Raises:
-            Blocked: something that a person has to know of stands in the way.
+            Blocked: something that a person has to know of stands in the way; what it does not concern is done.
             KubeError: a request failed for another reason.
         """
         await self._each(self._relabel, actions.relabel)
@@ -81,9 +92,12 @@ class Executor:
             await self._store(actions.store)
         for level in actions.apply:
             await self._each(self._put, level)
-        if actions.create:
+        create = [item for item in actions.create if item.slot not in self._addressed]
+        if create:
             assert actions.factory is not None
-            await self._create_pods(actions.create, actions.factory)
+            await self._create_pods(create, actions.factory)
+        if self._denials:
+            raise Blocked(Problem(REASON_REFUSED, _told(self._denials), retry=True))
 
     async def _each(self, do: Callable[[T], Awaitable[None]], items: Collection[T]) -> None:
         """Do something for all items, ``width`` at a time."""
@@ -114,6 +128,10 @@ class Executor:
         except (NotFound, Conflict):
             # Another incarnation, or none: a deletion event is on its way.
             _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("labels", metadata, error)
+            if action.labels.get(names.LABEL_ADDRESS, "") is None:
+                self._addressed.add(slot_of(action.pod.spec.hostname))
 
     async def _label(self, metadata: core.Meta, labels: Mapping[str, str | None]) -> None:
         # A UID in a patch is a precondition.
@@ -209,8 +227,18 @@ class Executor:
             await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
         except (NotFound, Conflict):
             return
+        except ApiError as error:
+            self._deny("deletion", metadata, error)
+            return
         labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
         _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
+
+    def _deny(self, what: str, metadata: core.Meta, error: ApiError) -> None:
+        """Note a denial; what is none is raised."""
+        if not is_denial(error):
+            raise error
+        _log.warning("denied", what=what, pod=metadata.name, error=str(error))
+        self._denials.append(f"{what} of pod {metadata.name}: {error.message}")
 
     async def _delete_object(self, action: DeleteObject) -> None:
         try:
@@ -263,3 +291,9 @@ class Executor:
             return found.metadata.uid
         self._created(found)
         return None
+
+
+def _told(denials: list[str]) -> str:
+    """The first denial, and how many more there were."""
+    more = f"; and {len(denials) - 1} more" if len(denials) > 1 else ""
+    return f"the API server denies the {denials[0]}{more}"

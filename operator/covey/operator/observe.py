@@ -7,9 +7,8 @@ same name left behind is not seen.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.compile.revision import Revision
@@ -76,6 +75,10 @@ class Observed:
         for pods in self.pods.values():
             yield from pods
         yield from self.strays
+
+    def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
+        """The same with pods that were found otherwise, in places where none was seen."""
+        return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
 
     @property
     def in_force(self) -> StoredRevision | None:

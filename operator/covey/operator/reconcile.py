@@ -38,12 +38,9 @@ from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
 from covey.operator.validate import find_levels, find_unsupported
-from covey.operator.vanished import find_gone, missing_pods
+from covey.operator.vanished import find_remaining, missing_pods
 
 _log = get_logger(__name__)
-
-#: Seconds until a pod that has got its labels back is seen again, at the latest.
-_REAPPEAR = 0.2
 
 
 class Reconciler:
@@ -121,11 +118,9 @@ class Reconciler:
         revisions = self._caches.stored_revisions(owner)
         observed = self._caches.observe(owner, revisions, levels)
         if missing := missing_pods(observed):
-            gone = await find_gone(self._client, owner, missing)
-            self._caches.confirm(key, gone)
-            if gone != missing.keys():
-                raise Retryable(_REAPPEAR, "pods have got their labels back")
-            observed = self._caches.observe(owner, revisions, levels)
+            remaining = await find_remaining(self._client, owner, missing)
+            self._caches.confirm(key, missing.keys() - remaining.keys())
+            observed = self._caches.observe(owner, revisions, levels).with_pods(remaining)
         # 4. Something that a person has to change, or the API server would not take the pods.
         problem = find_unsupported(spec) or bad_levels
         bad_template = None
@@ -248,6 +243,7 @@ class Reconciler:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "status": after,
         }
+        self._caches.tell(metadata.uid, after)
         try:
             await self._client.apply(
                 resources.DISAGGREGATED_INFERENCES,
