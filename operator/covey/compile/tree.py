@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.inference import DisaggregatedInference
 from covey.compile import network
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, levels_named
 from covey.compile.identity import Owner, Slot, hostname
-from covey.compile.layout import Layout
-from covey.compile.pods import PodFactory, desired_slots
+from covey.compile.layout import Layout, Scale
+from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
 
 Object = dict[str, Any]
@@ -40,7 +40,7 @@ class Tree:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Every pod that there shall be, in the order of creation."""
-        return tuple(desired_slots(self.revision, self.layout))
+        return tuple(self.layout.slots())
 
     def objects(self) -> Iterator[Object]:
         """All objects in creation order, pods under names without suffix: for printing, not for creating."""
@@ -48,11 +48,6 @@ class Tree:
             yield from level.objects
         for slot in self.slots:
             yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
-
-
-def fresh_layout(spec: DisaggregatedInferenceSpec) -> Layout:
-    """The layout of a resource that is new; empty while it is suspended."""
-    return Layout.fresh(0 if spec.suspend else spec.replicas, {role.name: role.replicas for role in spec.roles})
 
 
 def compile_inference(
@@ -66,15 +61,15 @@ def compile_inference(
 
     Args:
         inference: the resource; its UID may be empty where the objects are only printed.
-        layout: the numbers of units and replicas; those of a new resource when left out.
-        revision: where rolled fields come from; the spec itself when left out.
+        layout: its units and replicas, with their revisions; those of a new resource when left out.
+        revision: rolled fields of new replicas; the spec's own when left out.
         levels: levels of the topology in use, whose domains the containers are told; the usual ones, and those that
             the spec names, when left out.
     """
     spec, metadata = inference.spec, inference.metadata
     owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-    layout = fresh_layout(spec) if layout is None else layout
     revision = Revision.of(spec) if revision is None else revision
+    layout = Layout.fresh(Scale.of(spec), revision) if layout is None else layout
     told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
     groups = GroupCompiler(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its Workload, and needs no addresses.

@@ -39,6 +39,15 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Mark a ControllerRevision as one whose change is held, or take the mark away."""
+
+    name: str
+    uid: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create the pod of a place.
 
@@ -74,6 +83,7 @@ class Actions:
     relabel: tuple[Relabel, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
+    hold: Hold | None = None
     store: Object | None = None
     apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
@@ -83,5 +93,5 @@ class Actions:
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        fields = (self.store, self.relabel, self.delete_pods, self.delete_objects, self.create)
+        fields = (self.hold, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create)
         return any(fields) or any(self.apply)

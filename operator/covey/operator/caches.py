@@ -25,12 +25,12 @@ from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator import podstate
+from covey.operator.accepted import Record, read_record
 from covey.operator.newborn import Newborns
 from covey.operator.objects import APPLIED, CONTROLLER_REVISIONS, ControllerRevision, Inference, Owned
 from covey.operator.observe import (
     Grave,
     Observed,
-    StoredRevision,
     is_ours,
     place_pods,
     read_revisions,
@@ -122,6 +122,7 @@ class Caches:
         self._newborns: Newborns[core.Pod] = Newborns(clock)
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
+        self._records: dict[str, Record | None] = {}
         self._subscribe()
 
     async def run(self) -> None:
@@ -149,8 +150,7 @@ class Caches:
     def observe(
         self,
         owner: Owner,
-        revisions: tuple[StoredRevision, ...],
-        levels: tuple[str, ...] | None,
+        now: float,
     ) -> Observed:
         """The snapshot of one resource."""
         key = (owner.namespace, owner.name)
@@ -167,13 +167,16 @@ class Caches:
             if is_ours(owned.metadata, owner)
         }
         retired = frozenset(self._retired.get(key, ()))
-        return Observed(placed, strays, objects, revisions, dict(self._graves.get(key, {})), levels, retired)
+        stored = chain(self.revisions.of(key), self._new_revisions.of(key))
+        revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
+        return Observed(placed, strays, objects, revisions, dict(self._graves.get(key, {})), retired, now)
 
-    def stored_revisions(self, owner: Owner) -> tuple[StoredRevision, ...]:
-        """The revisions that the API server keeps of a resource."""
-        key = (owner.namespace, owner.name)
-        found = chain(self.revisions.of(key), self._new_revisions.of(key))
-        return read_revisions(item for item in found if is_ours(item.metadata, owner))
+    def _read(self, item: ControllerRevision) -> Record | None:
+        """What a ControllerRevision says, read once: its data never change."""
+        uid = item.metadata.uid
+        if uid not in self._records:
+            self._records[uid] = read_record(item.data)
+        return self._records[uid]
 
     def welcome(self, key: Key, pod: core.Pod) -> None:
         """A pod that this process has just created: it counts as seen, unless the watch was faster."""
@@ -309,10 +312,12 @@ class Caches:
     def _on_owned(
         self,
         newborns: Newborns[Any],
-        _: EventType,
+        kind: EventType,
         item: Owned | ControllerRevision,
         before: Owned | ControllerRevision | None,
     ) -> None:
+        if kind == DELETED:
+            self._records.pop(item.metadata.uid, None)
         for key in {*_owner_key(item), *(_owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key)

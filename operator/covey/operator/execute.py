@@ -20,9 +20,16 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, Relabel
+from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Hold, Object, Relabel
 from covey.operator.drift import has_drifted
-from covey.operator.objects import BY_KIND, ControllerRevision, FieldManager, Owned
+from covey.operator.objects import (
+    ANNOTATION_HELD,
+    BY_KIND,
+    CONTROLLER_REVISIONS,
+    ControllerRevision,
+    FieldManager,
+    Owned,
+)
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
     REASON_NAME_TAKEN,
@@ -88,6 +95,8 @@ class Executor:
         await self._each(self._relabel, actions.relabel)
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._delete_object, actions.delete_objects)
+        if actions.hold is not None:
+            await self._hold(actions.hold)
         if actions.store is not None:
             await self._store(actions.store)
         for level in actions.apply:
@@ -155,6 +164,16 @@ class Executor:
                 return
         patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
         await self._client.merge_patch(BY_KIND[kind], name, self._owner.namespace, patch, type=Ignored)
+
+    async def _hold(self, action: Hold) -> None:
+        annotations = {ANNOTATION_HELD: "true" if action.held else None}
+        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        try:
+            await self._client.merge_patch(
+                CONTROLLER_REVISIONS, action.name, self._owner.namespace, patch, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("revision has gone", revision=action.name)
 
     async def _put(self, body: Object) -> None:
         """Make an object what it should be: created where there is none, which costs half of what applying does."""

@@ -25,6 +25,10 @@ BY_KIND: Final = {resource.kind: resource for resource in (*APPLIED, CONTROLLER_
 #: of the wanted fields alone would miss.
 ANNOTATION_APPLIED: Final = "covey.dev/applied"
 
+#: On a ControllerRevision: a change of rolled fields came while pods of it had their nodes, and has to wait. So it stays
+#: held when all of them are lost.
+ANNOTATION_HELD: Final = "covey.dev/held"
+
 
 class FieldManager(core.Read, frozen=True):
     """``metav1.ManagedFieldsEntry`` without the fields: who wrote, and how (``Apply`` or ``Update``)."""

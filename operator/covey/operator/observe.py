@@ -6,14 +6,14 @@ same name left behind is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from covey.api import core
 from covey.compile.identity import Owner, Slot, slot_of
-from covey.compile.revision import Revision
 from covey.operator import podstate
-from covey.operator.objects import ControllerRevision, Owned
+from covey.operator.accepted import Record
+from covey.operator.objects import ANNOTATION_HELD, ControllerRevision, Owned
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +44,21 @@ class Grave:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A revision that a ControllerRevision holds."""
+    """A ControllerRevision. ``record`` is None when this release cannot read it.
+
+    ``held``: while it was in force a change of rolled fields came that had to wait, and still has to.
+    """
 
     name: str
     number: int
-    revision: Revision
+    record: Record | None
     uid: str = ""
+    held: bool = False
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A snapshot.
+    """A snapshot, taken at ``now``.
 
     ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
     and Services by (kind, name).
@@ -65,10 +69,10 @@ class Observed:
     objects: Mapping[tuple[str, str], Owned] = field(default_factory=dict)
     revisions: tuple[StoredRevision, ...] = ()
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
-    #: Levels of the topology in use; None when it is not known.
-    levels: tuple[str, ...] | None = None
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
+    #: When it was taken, in seconds since the epoch: the only clock that a plan has.
+    now: float = 0.0
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""
@@ -82,7 +86,7 @@ class Observed:
 
     @property
     def in_force(self) -> StoredRevision | None:
-        """The revision that pods are made from: the newest stored."""
+        """The newest ControllerRevision: of the spec that was accepted last."""
         return max(self.revisions, key=lambda stored: stored.number, default=None)
 
 
@@ -111,13 +115,17 @@ def number(metadata: core.Meta, label: str) -> int | None:
     return int(value) if value is not None and value.isdecimal() else None
 
 
-def read_revisions(stored: Iterable[ControllerRevision]) -> tuple[StoredRevision, ...]:
-    """The revisions that can be read; one that cannot is as good as absent."""
-    found: list[StoredRevision] = []
-    for item in stored:
-        try:
-            revision = Revision.from_data(item.data)
-        except (KeyError, TypeError, AttributeError):
-            continue
-        found.append(StoredRevision(item.metadata.name, item.revision, revision, item.metadata.uid))
-    return tuple(found)
+def read_revisions(
+    stored: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Record | None]
+) -> tuple[StoredRevision, ...]:
+    """The ControllerRevisions of a resource, those that cannot be read included."""
+    return tuple(
+        StoredRevision(
+            item.metadata.name,
+            item.revision,
+            read(item),
+            item.metadata.uid,
+            item.metadata.annotation(ANNOTATION_HELD) is not None,
+        )
+        for item in stored
+    )

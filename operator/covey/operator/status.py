@@ -9,12 +9,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus
-from covey.compile.identity import Slot
-from covey.compile.revision import Revision
+from covey.compile import Scale, Slot
 from covey.operator import podstate
 from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
+from covey.operator.judge import Verdict
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
@@ -30,32 +29,30 @@ Status = dict[str, Any]
 
 
 def compute(
-    inference: DisaggregatedInference,
+    verdict: Verdict,
     observed: Observed,
     plan: Plan,
     units: Sequence[Unit],
     before: Mapping[str, Any],
     now: str,
     *,
-    problem: Problem | None = None,
-    template_problem: Problem | None = None,
+    failure: Problem | None = None,
 ) -> Status:
     """The whole status.
 
     Args:
-        inference: the resource.
+        verdict: what is kept up of the resource.
         observed: the snapshot.
         plan: what was planned for it.
         units: how far each unit has come.
         before: the status so far; times of unchanged conditions are taken from it.
         now: RFC 3339.
-        problem: what stands in the way.
-        template_problem: what the API server has against a revision that is held.
+        failure: what the plan was stopped by.
     """
+    inference = verdict.inference
     served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
-    situation = Situation(inference, plan, units, problem, template_problem, served)
-    found = find_conditions(situation)
-    roles = _roles(inference, observed, plan)
+    found = find_conditions(Situation(verdict, plan, units, failure, served))
+    roles = _roles(verdict, observed, plan)
     return {
         "observedGeneration": inference.metadata.generation,
         "conditions": with_times(found, before, inference.metadata.generation, now),
@@ -105,28 +102,26 @@ def _roots(observed: Observed) -> list[str]:
     ]
 
 
-def _roles(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> list[Status]:
+def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
     # What is wanted, also while something keeps it from being created.
-    units = 0 if inference.spec.suspend else inference.spec.replicas
-    marks = _marks(observed)
-    wanted = {name: role.hash for name, role in Revision.of(inference.spec).roles.items()}
+    scale, marks = Scale.of(verdict.inference.spec), _marks(observed)
     rows: list[Status] = []
-    for role in inference.spec.roles:
+    for name, count in scale.roles.items():
         states = [
-            (state, marks.get((unit, role.name, number), (frozenset(), 0)))
-            for unit, numbers in plan.layout.units.items()
-            for number, state in plan.states.get(unit, {}).get(role.name, {}).items()
-            if number in numbers[role.name]
+            (state, marks.get((unit, name, number), (frozenset(), 0)))
+            for unit, replicas in plan.layout.units.items()
+            for number, state in plan.states.get(unit, {}).get(name, {}).items()
+            if number in replicas[name]
         ]
         rows.append(
             {
-                "name": role.name,
-                "replicas": role.replicas * units,
-                "minReplicas": role.min_replicas * units,
+                "name": name,
+                "replicas": count.replicas * scale.units,
+                "minReplicas": count.minimum * scale.units,
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),
                 "ready": sum(state.is_ready for state, _ in states),
-                "updated": sum(revisions == {wanted[role.name]} for _, (revisions, _) in states),
+                "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
                 "restarts": sum(restarts for _, (_, restarts) in states),
             }
         )

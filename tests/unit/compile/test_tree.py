@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import Layout, Slot, Tree, compile_inference
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.compile.identity import hostname, slot_of
 from unit.compile.inferences import inference, inferences, role, role_names
 
@@ -142,7 +142,7 @@ def test_suspended_has_neither_a_place_in_the_queue_nor_addresses() -> None:
 
 def test_layout_with_holes() -> None:
     unit = {"prefill": (0, 3), "decode": (1,), "router": ()}
-    tree = compile_inference(llama(), layout=Layout({2: unit}))
+    tree = compile_inference(llama(), layout=Layout.of({2: unit}, Revision.of(llama().spec)))
     names_found = [body["metadata"]["name"] for body in tree.objects() if body["kind"] in {"PodGroup", "Pod"}]
     assert names_found == [
         "llama-2-prefill-0",

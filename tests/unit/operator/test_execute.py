@@ -17,7 +17,6 @@ from covey.kube.errors import ApiError, Forbidden, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute import Executor
 from covey.operator.observe import Grave
-from covey.operator.plan import plan
 from covey.operator.problem import Blocked
 from covey.operator.vanished import find_remaining
 from unit.compile.inferences import inference, role
@@ -74,7 +73,7 @@ def world() -> World:
 async def run(world: World, server: Server) -> None:
     observed = world.observe()
     executor = Executor(cast("Client", server), OWNER, observed, lambda _: None, lambda _kind, _item: None)
-    await executor.run(plan(world.inference, observed).actions)
+    await executor.run(world.plan().actions)
 
 
 def pod_of(world: World, hostname: str) -> str:

@@ -34,7 +34,7 @@ class Seen:
         self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds
 
     def look(self, uid: str) -> Observed:
-        return self.caches.observe(Owner(*KEY, uid), (), None)
+        return self.caches.observe(Owner(*KEY, uid), 0.0)
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class Seen:
         )
 
     def slots(self, owner: Owner = OWNER) -> set[Slot]:
-        return set(self.caches.observe(owner, (), None).pods)
+        return set(self.caches.observe(owner, 0.0).pods)
 
     def show(self, pod: core.Pod) -> None:
         """The watch tells of a pod."""

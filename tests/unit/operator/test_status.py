@@ -9,7 +9,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.operator import status
-from covey.operator.plan import Plan, stand_still
+from covey.operator.plan import plan
 from covey.operator.problem import Problem
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
@@ -31,16 +31,17 @@ def world() -> World:
     return made
 
 
-def compute(world: World, before: dict[str, Any] | None = None, now: str = NOW, **more: Any) -> dict[str, Any]:
-    return compute_planned(world, world.plan(), before, now, **more)
-
-
-def compute_planned(
-    world: World, planned: Plan, before: dict[str, Any] | None = None, now: str = NOW, **more: Any
+def compute(
+    world: World,
+    before: dict[str, Any] | None = None,
+    now: str = NOW,
+    failure: Problem | None = None,
+    bad_template: Problem | None = None,
 ) -> dict[str, Any]:
-    observed = world.observe()
-    units = tuple(describe_units(world.inference, observed, planned))
-    return status.compute(world.inference, observed, planned, units, before or {}, now, **more)
+    observed, verdict = world.observe(), world.judge(bad_template)
+    planned = plan(verdict, observed)
+    units = tuple(describe_units(verdict.inference, observed, planned))
+    return status.compute(verdict, observed, planned, units, before or {}, now, failure=failure)
 
 
 def conditions(computed: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -275,10 +276,10 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
     decide(world)
     serve(world)
     served = compute(world)
-    refused = compute(world, served, problem=Problem("RequestRefused", "webhook down"))
+    refused = compute(world, served, failure=Problem("RequestRefused", "webhook down"))
     assert reasons(served, refused) == [("RequestRefused", True)]
-    assert reasons(refused, compute(world, refused, problem=Problem("RequestRefused", "webhook down"))) == []
-    assert reasons({}, compute(World(llama()), problem=Problem("RequestRefused", "webhook down"))) == [
+    assert reasons(refused, compute(world, refused, failure=Problem("RequestRefused", "webhook down"))) == []
+    assert reasons({}, compute(World(llama()), failure=Problem("RequestRefused", "webhook down"))) == [
         ("RequestRefused", True)
     ]
     assert reasons(refused, served) == []
@@ -290,7 +291,7 @@ def test_a_held_revision(world: World) -> None:
     world.inference = inference(
         role("prefill", replicas=2, size=2), role("decode", replicas=2, template=template(nodeSelector={"a": "b"}))
     )
-    computed = compute(world, template_problem=Problem("TemplateRejected", "it is bad"))
+    computed = compute(world, bad_template=Problem("TemplateRejected", "it is bad"))
     assert conditions(computed)["Progressing"] == ("False", "RolloutHeld")
     assert "the change of decode is held" in message(computed, "Progressing")
     assert "it is bad" in message(computed, "Progressing")
@@ -301,10 +302,9 @@ def test_a_held_revision(world: World) -> None:
 @pytest.mark.parametrize("reason", ["Unsupported", "TemplateRejected", "QuotaExceeded"])
 def test_a_problem_before_anything_exists(reason: str) -> None:
     world = World(llama())
-    planned = stand_still(world.inference, world.observe())
-    assert not planned.actions
     problem = Problem(reason, "words")
-    computed = compute_planned(world, planned, problem=problem)
+    assert not world.plan(problem).actions
+    computed = compute(world, bad_template=problem)
     assert conditions(computed)["Admitted"] == ("False", reason)
     assert conditions(computed)["Progressing"] == ("False", reason)
     assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")
@@ -316,7 +316,7 @@ def test_a_problem_before_anything_exists(reason: str) -> None:
 def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
     decide(world)
     serve(world)
-    computed = compute(world, problem=Problem("QuotaExceeded", "words"))
+    computed = compute(world, failure=Problem("QuotaExceeded", "words"))
     assert conditions(computed)["Admitted"] == ("True", "Admitted")
     assert conditions(computed)["Progressing"] == ("False", "QuotaExceeded")
     assert computed["summary"]["reason"] == "words"
