@@ -15,7 +15,7 @@ be read either. Whoever reads on must then go by the pods themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -130,25 +130,31 @@ def read_leniently(content: Content) -> DisaggregatedInferenceSpec:
         except ValidationError as error:
             if any(each["type"] == "missing" for each in error.errors()):
                 raise
-            rest = _without(rest, (each["loc"] for each in error.errors()))
+            rest = _without(rest, [each["loc"] for each in error.errors()])
     return DisaggregatedInferenceSpec.model_validate(rest)
 
 
-def _without(content: Content, places: Iterable[Sequence[str | int]]) -> Content:
+def _without(content: Content, places: Sequence[tuple[str | int, ...]]) -> Content:
     """A copy without the values at these places; the innermost key of a place that is there is the one that goes."""
-    copy: Any = deepcopy(dict(content))
-    for place in places:
-        node, parent, key = copy, None, None
-        for step in place:
-            if isinstance(node, dict) and isinstance(step, str) and step in node:
-                parent, key, node = node, step, node[step]
-            elif isinstance(node, list) and isinstance(step, int) and step < len(node):
-                node = node[step]
-            else:
-                break
-        if parent is not None:
-            parent.pop(key, None)
-    return dict(copy)
+    copy = deepcopy(dict(content))
+    # One value can have several things wrong with it, and spoil the list that it lies in: what goes is found first.
+    finest = [each for each in places if not any(each == other[: len(each)] != other for other in places)]
+    for parent, key in [found for place in finest if (found := _innermost(copy, place)) is not None]:
+        parent.pop(key, None)
+    return copy
+
+
+def _innermost(content: dict[str, Any], place: Sequence[str | int]) -> tuple[dict[str, Any], str] | None:
+    node: Any = content
+    found = None
+    for step in place:
+        if isinstance(node, dict) and isinstance(step, str) and step in node:
+            found, node = (node, step), node[step]
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            break
+    return found
 
 
 def with_rolled(content: Content, revision: Revision) -> Content:

@@ -116,7 +116,7 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
         if verdict.held:
             return replace(verdict, template_problem=bad_template)
     problem = case.problem or bad_template
-    if last is not None and _is_there(observed):
+    if last is not None and (case.is_suspended or _is_there(observed)):
         spec = last.effective.model_copy(update={"suspend": case.is_suspended})
         kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
         return Verdict(kept, last, last.revision, problem=problem)
