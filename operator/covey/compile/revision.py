@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.inference import Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, values_of
 from covey.api.roles import Role
 from covey.compile.identity import short_hash
@@ -23,22 +23,45 @@ Template = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RoleRevision:
-    """The rolled fields of one role. ``hash`` is the value of the pods' label ``covey.dev/revision``."""
+    """The rolled fields of one role, by API name, defaults written out.
+
+    ``hash`` is the value of the pods' label ``covey.dev/revision``, ``rolled`` has the role's own fields, ``shared``
+    those that all roles of a resource have.
+    """
 
     hash: str
-    size: int
-    template: Template
-    leader_template: Template | None = None
-    #: LeaderWorkerSet's variables are set.
-    lws: bool = True
+    rolled: Mapping[str, Any]
+    shared: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, role: Role, compat: Compat, name: str = "") -> RoleRevision:
+        """What a role asks for; under a recorded hash where there is one."""
+        rolled, shared = dict(values_of(role, ROLLED)), dict(values_of(compat, ROLLED))
+        return cls(name or _hash({"role": rolled, "shared": shared}), rolled, shared)
+
+    @property
+    def size(self) -> int:
+        """Pods in one replica."""
+        return int(self.rolled["size"])
+
+    @property
+    def lws(self) -> bool:
+        """LeaderWorkerSet's variables are set."""
+        return bool(self.shared["lws"])
 
     def template_of(self, index: int) -> Template:
         """The template of the pod with this index in its replica: the leader's may differ."""
-        return self.leader_template if index == 0 and self.leader_template is not None else self.template
+        leader: Template | None = self.rolled.get("leaderTemplate") if index == 0 else None
+        worker: Template = self.rolled["template"]
+        return worker if leader is None else leader
+
+    def of_size(self, size: int) -> RoleRevision:
+        """The same with another number of pods."""
+        return replace(self, rolled={**self.rolled, "size": size})
 
     def is_same(self, other: RoleRevision) -> bool:
         """They have the same content, whatever their hashes are."""
-        return _content(self) == _content(other)
+        return _without_nulls((self.rolled, self.shared)) == _without_nulls((other.rolled, other.shared))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +74,7 @@ class Revision:
     @classmethod
     def of(cls, spec: DisaggregatedInferenceSpec) -> Revision:
         """The revision that a spec asks for."""
-        return _of({role.name: _role_revision(role, spec) for role in spec.roles})
+        return _of({role.name: RoleRevision.of(role, spec.compat) for role in spec.roles})
 
     def is_same(self, other: Revision) -> bool:
         """All roles have the same content."""
@@ -88,15 +111,6 @@ class Revision:
 
 def _of(roles: Mapping[str, RoleRevision]) -> Revision:
     return Revision(_hash({name: role.hash for name, role in roles.items()}), roles)
-
-
-def _role_revision(role: Role, spec: DisaggregatedInferenceSpec) -> RoleRevision:
-    digest = _hash({"role": dict(values_of(role, ROLLED)), "shared": dict(values_of(spec.compat, ROLLED))})
-    return RoleRevision(digest, role.size, role.template, role.leader_template, spec.compat.lws)
-
-
-def _content(role: RoleRevision) -> object:
-    return _without_nulls({"size": role.size, "worker": role.template, "leader": role.leader_template, "lws": role.lws})
 
 
 def _hash(value: object) -> str:

@@ -22,12 +22,20 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
+from covey.api.model import ROLLED, class_of
+from covey.api.roles import Role
 from covey.compile.revision import Revision, RoleRevision
 
 FORMAT: Final = 2
 #: Values that are left out of one spec before it counts as unreadable.
 _PATIENCE: Final = 16
+
+#: Fields of a role that format 1 has.
+_FIRST: Final = frozenset({"size", "template", "leaderTemplate"})
+_ROLLED: Final = frozenset(
+    field.alias or name for name, field in Role.model_fields.items() if class_of(field) is ROLLED
+)
 
 Content = Mapping[str, Any]
 
@@ -99,9 +107,13 @@ def read_record(data: Mapping[str, Any]) -> Record | None:
 
 
 def _read_first(data: Mapping[str, Any]) -> Revision:
-    lws = data["lws"]
+    compat = Compat(lws=data["lws"])
     roles = {
-        name: RoleRevision(role["hash"], role["size"], role["template"], role.get("leaderTemplate"), lws)
+        name: RoleRevision.of(
+            Role.model_validate({"name": name, **{key: role[key] for key in _FIRST & role.keys()}}),
+            compat,
+            role["hash"],
+        )
         for name, role in data["roles"].items()
     }
     return Revision(data["hash"], roles)
@@ -160,11 +172,9 @@ def _innermost(content: dict[str, Any], place: Sequence[str | int]) -> tuple[dic
 def with_rolled(content: Content, revision: Revision) -> Content:
     """A spec whose rolled fields are those of a revision; what else it says stays."""
     roles = [_with_rolled(role, revision.roles[role["name"]]) for role in content["roles"]]
-    lws = all(role.lws for role in revision.roles.values())
-    return {**content, "roles": roles, "compat": {**(content.get("compat") or {}), "lws": lws}}
+    shared = next(iter(revision.roles.values())).shared
+    return {**content, "roles": roles, "compat": {**(content.get("compat") or {}), **shared}}
 
 
 def _with_rolled(role: Mapping[str, Any], revision: RoleRevision) -> Mapping[str, Any]:
-    live = {key: value for key, value in role.items() if key not in {"size", "template", "leaderTemplate"}}
-    leader = {} if revision.leader_template is None else {"leaderTemplate": revision.leader_template}
-    return {**live, "size": revision.size, "template": revision.template, **leader}
+    return {**{key: value for key, value in role.items() if key not in _ROLLED}, **revision.rolled}

@@ -8,7 +8,6 @@ numbers, lowest first.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -93,7 +92,7 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
             found[replica] = wanted
         else:
             explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), None)
-            found[replica] = explained or dataclasses.replace(wanted, size=sizes[replica])
+            found[replica] = explained or wanted.of_size(sizes[replica])
     return found
 
 
