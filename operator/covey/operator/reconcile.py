@@ -134,7 +134,7 @@ class Reconciler:
         if not missing:
             return observed
         remaining = await find_remaining(self._client, owner, missing)
-        self._caches.confirm(key, missing.keys() - remaining.keys())
+        self._caches.ledger.confirm(key, missing.keys() - remaining.keys())
         return self._caches.observe(owner, self._clock()).with_pods(remaining)
 
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
@@ -154,7 +154,7 @@ class Reconciler:
         """Do what is planned; what it was stopped by."""
         if not verdict.is_kept_up:
             return None
-        self._caches.retire((owner.namespace, owner.name), observed, planned.layout.slots())
+        self._caches.ledger.retire((owner.namespace, owner.name), observed, planned.layout.slots())
         return await self._execute(owner, observed, planned.actions)
 
     async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
@@ -168,12 +168,12 @@ class Reconciler:
             create=len(actions.create),
         )
         key = (owner.namespace, owner.name)
-        self._caches.condemn(key, (item.pod for item in actions.delete_pods))
+        self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
         executor = Executor(
             self._client,
             owner,
             observed,
-            partial(self._caches.welcome, key),
+            partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
             width=self._width,
         )
