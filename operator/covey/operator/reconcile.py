@@ -21,7 +21,7 @@ from covey.observability.logging import get_logger
 from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL
 from covey.operator import status
 from covey.operator.actions import Actions, Note
-from covey.operator.caches import Caches, Key
+from covey.operator.caches import Caches
 from covey.operator.execute import Executor
 from covey.operator.gauges import WorkloadGauges
 from covey.operator.judge import Verdict, judge, read_case
@@ -36,6 +36,7 @@ from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
 from covey.operator.vanished import find_remaining, missing_pods
+from covey.operator.watched import Key
 
 _log = get_logger(__name__)
 
