@@ -22,14 +22,13 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import Mode
 from covey.api.roles import Role, RoleTopology
 from covey.compile import identity
-from covey.compile.identity import Owner
+from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout, Replicas, Scale
-from covey.compile.revision import Revision
+from covey.compile.membership import Anchor, Level, Membership, Object
+from covey.compile.revision import Revision, RoleRevision
 
 #: Template of a unit's root.
 UNIT_TEMPLATE = "unit"
-
-Object = dict[str, Any]
 
 
 def role_template(role: str) -> str:
@@ -51,6 +50,25 @@ class GroupCompiler:
         self._sizes = {name: role.size for name, role in revision.roles.items()}
         self._scale = Scale.of(spec)
         self._common: Object = {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
+
+    def levels(self, layout: Layout) -> tuple[Level, ...]:
+        """The Workload, then the groups from the root down."""
+        return (
+            Level("workload", () if self._spec.suspend else (self.workload(),)),
+            Level("units", tuple(self.roots(layout))),
+            Level("roles", tuple(self.composites(layout))),
+            Level("podgroups", tuple(self.pod_groups(layout))),
+        )
+
+    def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
+        """A label names the PodGroup, and the gate keeps the pod until it has a node."""
+        _, group = self.anchor(slot, revision)
+        return Membership({names.LABEL_POD_GROUP: group}, {"schedulingGates": [{"name": names.GATE_GANG}]})
+
+    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
+        """The PodGroup: the replica's, or the role's where replicas are single pods."""
+        replica = slot.replica if revision.size > 1 else None
+        return "PodGroup", identity.group_name(self._owner.name, slot.unit, slot.role, replica)
 
     def workload(self) -> Object:
         """The Workload; its templates describe one unit as it is meant to be when it is new."""

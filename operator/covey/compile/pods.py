@@ -14,6 +14,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import environment, identity, network
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout, Scale
+from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.revision import Revision, RoleRevision, Template
 
 #: How often the replica that a pod belongs to was recreated; handed on from pod to successor.
@@ -39,6 +40,7 @@ class PodFactory:
         spec: its spec; live fields are taken from here.
         revision: rolled fields of what stands outside the layout.
         layout: the replicas that there are, with their revisions.
+        groups: what ties a pod to its group.
         levels: topology levels whose domains the containers are told.
     """
 
@@ -48,12 +50,14 @@ class PodFactory:
         spec: DisaggregatedInferenceSpec,
         revision: Revision,
         layout: Layout,
+        groups: Groups,
         levels: Sequence[str] = (),
     ) -> None:
         self._owner = owner
         self._spec = spec
         self._revision = revision
         self._layout = layout
+        self._groups = groups
         self._levels = tuple(levels)
         self._scale = Scale.of(spec)
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
@@ -64,10 +68,13 @@ class PodFactory:
         """What the pod of a slot is made from."""
         return self._layout.revision_of(slot) or self._revision.roles[slot.role]
 
-    def group_of(self, slot: Slot) -> str:
-        """The PodGroup that the pod belongs to."""
-        replica = slot.replica if self.revision_of(slot).size > 1 else None
-        return identity.group_name(self._owner.name, slot.unit, slot.role, replica)
+    def anchor(self, slot: Slot) -> Anchor:
+        """The object after whose UID the first pod of a slot is named."""
+        return self._groups.anchor(slot, self.revision_of(slot))
+
+    def membership(self, slot: Slot) -> Membership:
+        """What ties the pod of a slot to its group."""
+        return self._groups.membership(slot, self.revision_of(slot))
 
     def labels(self, slot: Slot) -> dict[str, str]:
         """The labels that Covey owns on the pod of a slot, the one of its address aside."""
@@ -75,7 +82,7 @@ class PodFactory:
             names.LABEL_INFERENCE: self._owner.name,
             **identity.group_labels(slot.unit, slot.role, slot.replica),
             names.LABEL_INDEX: str(slot.index),
-            names.LABEL_POD_GROUP: self.group_of(slot),
+            **self.membership(slot).labels,
         }
 
     def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
@@ -111,6 +118,7 @@ class PodFactory:
         taken = self._names_taken(ours, lws=self.revision_of(slot).lws)
         spec: dict[str, Any] = {
             **prepared.spec,
+            **self.membership(slot).spec,
             "hostname": identity.hostname(slot),
             "subdomain": identity.service_name(self._owner.name, slot.role),
             "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
@@ -157,7 +165,6 @@ class PodFactory:
             key: value for key, value in template["spec"].items() if key not in {"containers", "initContainers"}
         } | {
             "schedulerName": self._spec.effective_scheduler_name,
-            "schedulingGates": [{"name": names.GATE_GANG}],
         }
         if self._spec.priority_class_name:
             spec["priorityClassName"] = self._spec.priority_class_name

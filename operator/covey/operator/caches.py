@@ -15,6 +15,7 @@ from typing import Any
 
 from covey.api import constants as names
 from covey.api import core
+from covey.backends import Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
@@ -23,7 +24,7 @@ from covey.kube.watch import DELETED, EventType
 from covey.operator.accepted import Record, read_record
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
-from covey.operator.objects import APPLIED, CONTROLLER_REVISIONS, ControllerRevision, Inference, Owned
+from covey.operator.objects import CONTROLLER_REVISIONS, GROUPS, ControllerRevision, Inference
 from covey.operator.observe import (
     Observed,
     is_ours,
@@ -66,7 +67,8 @@ class Caches:
         self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         self.objects = {
-            resource.kind: Watched(client, resource, Owned, namespaces, labels=ours) for resource in APPLIED
+            resource.kind: Watched(client, resource, Owned, namespaces, labels=ours)
+            for resource in (*GROUPS, resources.SERVICES)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)

@@ -13,6 +13,8 @@ from typing import TypeVar
 
 from covey.api import constants as names
 from covey.api import core
+from covey.backends import Owned
+from covey.backends.seam import FieldManager
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
@@ -27,8 +29,6 @@ from covey.operator.objects import (
     BY_KIND,
     CONTROLLER_REVISIONS,
     ControllerRevision,
-    FieldManager,
-    Owned,
 )
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
@@ -277,7 +277,7 @@ class Executor:
         await self._each(create, rest)
 
     async def _create_pod(self, item: CreatePod, factory: PodFactory) -> None:
-        predecessor = item.predecessor or self._objects["PodGroup", factory.group_of(item.slot)].metadata.uid
+        predecessor = item.predecessor or self._objects[factory.anchor(item.slot)].metadata.uid
         for _ in range(_GENERATIONS):
             body = factory.build(item.slot, predecessor, restarts=item.restarts)
             try:

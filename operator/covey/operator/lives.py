@@ -19,7 +19,6 @@ from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
-from covey.compile.identity import group_name
 from covey.observability import metrics
 from covey.observability.lives import reached, since_true
 from covey.operator.observe import Observed
@@ -34,6 +33,8 @@ class _Life:
 
     served: bool = False
     available: bool = False
+    #: UID of the root; empty for what only a status tells of.
+    root: str = ""
 
 
 class Lives:
@@ -45,7 +46,7 @@ class Lives:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._lives: dict[str, dict[str, _Life]] = {}
+        self._lives: dict[str, dict[int, _Life]] = {}
 
     def written(
         self,
@@ -65,17 +66,23 @@ class Lives:
             before: the status until now; it counts for what this process sees for the first time.
         """
         known = self._lives.get(owner)
-        lives: dict[str, _Life] = {}
+        lives: dict[int, _Life] = {}
         for unit in units:
-            root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, unit.number)))
-            if root is None:
+            report = unit.report
+            life = _recorded(unit.number, before) if known is None else known.get(unit.number, _Life())
+            if report is None:
+                if life.available and unit.is_available:
+                    lives[unit.number] = life
                 continue
-            uid = root.metadata.uid
-            life = lives[uid] = _recorded(unit.number, before) if known is None else known.get(uid, _Life())
+            if life.root not in {"", report.uid} and not (life.available and unit.is_available):
+                # Another unit of this number. One that has never ceased to serve has only lost its root for a moment.
+                life = _Life()
+            lives[unit.number] = life
             if unit.is_available and not life.served:
-                self._observe(inference, observed, unit, root.metadata.creation_timestamp)
+                self._observe(inference, observed, unit, report.created)
             elif life.available and not unit.is_available:
                 metrics.GANG_DEGRADATIONS.inc()
+            life.root = report.uid
             life.available = unit.is_available
             life.served |= unit.is_available
         self._lives[owner] = lives

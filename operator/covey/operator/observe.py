@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from covey.api import core
+from covey.backends import Owned
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
-from covey.operator.objects import ANNOTATION_HELD, ControllerRevision, Owned
+from covey.operator.objects import ANNOTATION_HELD, ControllerRevision
 
 
 @dataclass(frozen=True, slots=True)

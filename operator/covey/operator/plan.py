@@ -13,7 +13,7 @@ from itertools import groupby
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import backend_of
+from covey.backends import Backend, backend_of
 from covey.compile import Layout, Scale, Tree
 from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
@@ -52,7 +52,8 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     running = running_revisions(observed, accepted.revision)
     states = replica_states(observed.pods, accepted.revision, running)
     layout = choose_layout(Scale.of(inference.spec), accepted.revision, observed, states)
-    tree = backend_of(inference).tree(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
+    backend = backend_of(inference)
+    tree = backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
     # 3. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed, "suspended" if suspended else "scaled down"))
     replicas = tuple(_replicas(inference, tree, observed))
@@ -62,7 +63,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
-        delete_objects=(*_unused(tree, observed), *expired(observed)),
+        delete_objects=(*_unused(backend, tree, observed), *expired(observed)),
         # What is stored has been accepted by the API server, which is not asked about what is suspended.
         store=None if suspended else to_store(tree.owner, accepted, observed),
         hold=to_hold(observed, held=verdict.held),
@@ -123,15 +124,13 @@ def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
         )
 
 
-def _unused(tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
+def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
     wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
     pods = tuple(observed.every_pod())
-    used = {("PodGroup", pod.metadata.label(names.LABEL_POD_GROUP)) for pod in pods} | {
-        ("CompositePodGroup", owned.spec.get("parentCompositePodGroupName")) for owned in observed.objects.values()
-    }
     # Pods that terminate still find each other.
-    used |= {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used = {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used |= backend.in_use(observed.objects, pods)
     for (kind, name), owned in observed.objects.items():
         if (kind, name) not in wanted and (kind, name) not in used:
             yield DeleteObject(kind, name, owned.metadata.uid)

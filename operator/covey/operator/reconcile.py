@@ -147,7 +147,7 @@ class Reconciler:
             return None
         if not verdict.unproven:
             return verdict
-        tree = backend_of(verdict.inference).tree(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
+        tree = backend_of(verdict.inference).compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
         bad_template = await self._templates.find_problem(tree)
         return judge(case, observed, bad_template) if bad_template else verdict
 

@@ -9,12 +9,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus
+from covey.backends import backend_of, is_supported
 from covey.compile import Scale, Slot
 from covey.operator import podstate
 from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
 from covey.operator.judge import Verdict
-from covey.operator.observe import Observed
+from covey.operator.observe import Observed, number
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.recorded import had_served
@@ -56,7 +58,7 @@ def compute(
     return {
         "observedGeneration": inference.metadata.generation,
         "conditions": with_times(found, before, inference.metadata.generation, now),
-        "units": sum(("CompositePodGroup", name) in observed.objects for name in _roots(observed)),
+        "units": _existing(inference, observed),
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         "unitStatuses": _listed(units, served),
@@ -94,12 +96,13 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _roots(observed: Observed) -> list[str]:
-    return [
-        name
-        for (kind, name), owned in observed.objects.items()
-        if kind == "CompositePodGroup" and owned.metadata.label(names.LABEL_ROLE) is None
-    ]
+def _existing(inference: DisaggregatedInference, observed: Observed) -> int:
+    """Units that have a root, also those that are on their way out."""
+    if not is_supported(inference):
+        return 0
+    backend, name = backend_of(inference), inference.metadata.name
+    numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
 
 
 def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
@@ -108,10 +111,10 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
     rows: list[Status] = []
     for name, count in scale.roles.items():
         states = [
-            (state, marks.get((unit, name, number), (frozenset(), 0)))
+            (state, marks.get((unit, name, replica), (frozenset(), 0)))
             for unit, replicas in plan.layout.units.items()
-            for number, state in plan.states.get(unit, {}).get(name, {}).items()
-            if number in replicas[name]
+            for replica, state in plan.states.get(unit, {}).get(name, {}).items()
+            if replica in replicas[name]
         ]
         rows.append(
             {

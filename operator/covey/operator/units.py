@@ -10,8 +10,8 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.backends import UnitReport, backend_of, is_supported
 from covey.compile import Scale
-from covey.compile.identity import group_name
 from covey.compile.layout import RoleCount
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
@@ -47,6 +47,8 @@ class Unit:
     path: tuple[str | None, ...] = ()
     #: The root's condition about preferred levels, where there are any.
     topology: core.Condition | None = None
+    #: What the scheduler says; None where it has no root.
+    report: UnitReport | None = None
 
     @property
     def is_admitted(self) -> bool:
@@ -67,22 +69,23 @@ class Unit:
 def describe_units(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> Iterator[Unit]:
     """Every unit that there shall be, in order."""
     scale = Scale.of(inference.spec)
+    backend = backend_of(inference) if is_supported(inference) else None
     for number in plan.layout.units:
-        root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, number)))
-        status = root.status if root is not None else core.GroupStatus()
-        phase, reason, message = _progress(scale, plan.states.get(number, {}), status)
-        topology = core.condition(status.conditions, names.TOPOLOGY_SATISFIED)
-        yield Unit(number, phase, reason, message, _finest(status), topology)
+        report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
+        admitted = report.admitted if report else None
+        phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted)
+        yield Unit(
+            number, phase, reason, message, report.path if report else (), report.topology if report else None, report
+        )
 
 
 def _progress(
-    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], status: core.GroupStatus
+    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], admitted: core.Condition | None
 ) -> tuple[Phase, str, str]:
     roles = scale.roles
     bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
     if short := _short(roles, bound):
         # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
-        admitted = core.condition(status.conditions, names.ADMITTED)
         let_go = {name: sum(state.is_admitted for state in states.get(name, {}).values()) for name in roles}
         if admitted is None and _short(roles, let_go):
             return Phase.PENDING, names.REASON_WAITING, _UNSEEN
@@ -121,8 +124,3 @@ def _short(roles: Mapping[str, RoleCount], counts: Mapping[str, int]) -> str:
     return ", ".join(
         f"{name} {counts[name]}/{count.minimum}" for name, count in roles.items() if counts[name] < count.minimum
     )
-
-
-def _finest(status: core.GroupStatus) -> tuple[str | None, ...]:
-    paths = [placement.path for placement in status.placement or ()]
-    return max(paths, key=len, default=())

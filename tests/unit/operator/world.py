@@ -17,13 +17,14 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.backends import Owned
 from covey.compile import Slot
 from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import read_record
 from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel
 from covey.operator.judge import Verdict, judge, read_case
-from covey.operator.objects import Inference, Owned
+from covey.operator.objects import Inference
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
 from covey.operator.problem import Problem
@@ -195,7 +196,7 @@ class World:
 
     def _create(self, item: CreatePod, actions: Actions) -> None:
         assert actions.factory is not None
-        group = ("PodGroup", actions.factory.group_of(item.slot))
+        group = actions.factory.anchor(item.slot)
         predecessor = item.predecessor or self.objects[group].metadata.uid
         while True:
             body = actions.factory.build(item.slot, predecessor, restarts=item.restarts)

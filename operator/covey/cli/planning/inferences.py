@@ -63,7 +63,7 @@ def inference_workload(
         pod = existing.get(slot) or _planned(convert(tree.pods.named(slot, name), core.Pod))
         pod = _adopted(pod, owner, tree.pods.labels(slot))
         members[pod.metadata.uid] = pod
-        leaf_of[pod.metadata.uid] = tree.pods.group_of(slot)
+        leaf_of[pod.metadata.uid] = tree.pods.anchor(slot)[1]
     declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
     return Workload(
         document.place,
