@@ -15,7 +15,7 @@ from typing import Any
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends import Owned
+from covey.backends import Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
@@ -88,14 +88,24 @@ class Caches:
             group.create_task(self.topologies.run())
 
     async def synced(self) -> None:
-        """Wait until everything has been listed once."""
-        for reflector in self._reflectors():
-            await reflector.synced.wait()
+        """Wait until everything has been listed once that the cluster serves."""
+        for event in self._known():
+            await event.wait()
 
     @property
     def is_synced(self) -> bool:
-        """Everything has been listed once."""
-        return all(reflector.synced.is_set() for reflector in self._reflectors())
+        """Everything has been listed once that the cluster serves."""
+        return all(event.is_set() for event in self._known())
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the cluster has, as far as this process has been told."""
+        unserved = (
+            watched.resource
+            for watched in self.objects.values()
+            if not all(reflector.served for reflector in watched.reflectors)
+        )
+        return Cluster(frozenset(unserved))
 
     def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """Every watch has been heard of lately."""
@@ -160,10 +170,17 @@ class Caches:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
         return [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
 
+    def _known(self) -> list[asyncio.Event]:
+        """Set when it is known what there is. Only a backend's kinds may be missing in a cluster."""
+        groups = {reflector for kind in GROUPS for reflector in self.objects[kind.kind].reflectors}
+        return [each.settled if each in groups else each.synced for each in self._reflectors()]
+
     def _subscribe(self) -> None:
         self.inferences.subscribe(self._on_inference)
         self.pods.subscribe(self._on_pod)
         for kind, watched in self.objects.items():
+            for reflector in watched.reflectors:
+                reflector.on_served(self._look_at_all)
             watched.subscribe(partial(self._on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
 

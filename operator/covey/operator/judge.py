@@ -25,7 +25,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.meta import ObjectMeta
-from covey.backends import is_supported
+from covey.backends import Cluster, is_supported
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.accepted import Accepted, Content, Resolved, with_rolled
@@ -79,7 +79,9 @@ class Verdict:
         return self.accepted.resolved.levels if self.accepted is not None else None
 
 
-def read_case(stored: Inference, topologies: Sequence[core.ClusterTopology], observed: Observed) -> Case:
+def read_case(
+    stored: Inference, topologies: Sequence[core.ClusterTopology], cluster: Cluster, observed: Observed
+) -> Case:
     """Read a resource, and find what is wrong with its spec."""
     try:
         inference = read_inference(stored)
@@ -94,7 +96,7 @@ def read_case(stored: Inference, topologies: Sequence[core.ClusterTopology], obs
         topology,
         levels,
     )
-    return Case(stored, inference, find_unsupported(spec) or bad_levels, resolved)
+    return Case(stored, inference, find_unsupported(inference, cluster) or bad_levels, resolved)
 
 
 def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:

@@ -140,7 +140,7 @@ class Reconciler:
 
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
         """What to keep up; None when that cannot be known, which is told then."""
-        case = read_case(stored, self._caches.topologies.found, observed)
+        case = read_case(stored, self._caches.topologies.found, self._caches.cluster, observed)
         verdict = judge(case, observed)
         if verdict is None:
             await self._report_invalid(stored, case.problem)

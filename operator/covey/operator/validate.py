@@ -6,18 +6,23 @@ from collections.abc import Sequence
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
+from covey.backends import Cluster, backend_of
 from covey.compile.groups import levels_named
 from covey.operator.problem import Problem
 from covey.placement.cluster import presets
 
 
-def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
-    """Fields that this version does not honour."""
-    found = unsupported(spec)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(found)) if found else None
+def find_unsupported(inference: DisaggregatedInference, cluster: Cluster) -> Problem | None:
+    """Fields that this version does not honour, and what the backend cannot carry, in this cluster or at all."""
+    spec = inference.spec
+    if found := unsupported(spec):
+        return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
+    # What the cluster does not serve may be installed later, which is noticed.
+    refused = backend_of(inference).refusals(spec, cluster)
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
 
 
 def resolve_topology(

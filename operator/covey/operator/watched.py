@@ -31,6 +31,7 @@ class Watched(Generic[T]):
         *,
         labels: str | None = None,
     ) -> None:
+        self.resource = resource
         scopes: Sequence[str | None] = namespaces or (None,)
         self.reflectors = [
             Reflector(client, resource, kind, namespace=namespace, labels=labels) for namespace in scopes

@@ -11,7 +11,9 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
+from covey.backends import Cluster
 from covey.compile import Revision
+from covey.kube.resources import POD_GROUPS
 from covey.operator import podstate, status
 from covey.operator.accepted import FORMAT, Record, read_leniently, read_record
 from covey.operator.judge import judge, read_case
@@ -112,8 +114,19 @@ def test_suspension_is_heard_in_any_spec(world: World, edits: dict[str, Any]) ->
     # Nothing runs now, so nothing is brought back from what ran before.
     world.edits = edits
     observed = world.observe()
-    verdict = judge(read_case(world.stored(), (), observed), observed)
+    verdict = judge(read_case(world.stored(), (), world.cluster, observed), observed)
     assert verdict is None or not verdict.is_kept_up
+
+
+def test_a_kind_that_the_cluster_does_not_serve_is_named_before_anything_is_created() -> None:
+    world = World(llama())
+    world.cluster = Cluster(frozenset({POD_GROUPS}))
+    assert not world.plan().actions
+    status, reason, message = conditions(world)["BackendSupported"]
+    assert (status, reason) == ("False", "Unsupported")
+    assert message == "the cluster does not serve podgroups of scheduling.covey.dev/v1alpha1: install Covey's CRDs"
+    world.cluster = Cluster()
+    assert len(world.plan().actions.create) == 7
 
 
 def test_nothing_is_begun_by_a_bad_spec() -> None:

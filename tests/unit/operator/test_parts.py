@@ -8,7 +8,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends import Owned
+from covey.backends import Cluster, Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.drift import has_drifted, stamped
@@ -159,7 +159,7 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
 
 
 def test_unsupported_fields_are_all_named() -> None:
-    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit").spec)
+    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit"), Cluster())
     assert problem is not None
     assert "spec.disruptionMode" in problem.message
     assert "spec.roles[r].update" in problem.message

@@ -17,7 +17,7 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Owned
+from covey.backends import Cluster, Owned
 from covey.compile import Slot
 from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
@@ -43,6 +43,7 @@ class World:
         self.graves: dict[Slot, Grave] = {}
         self.retired: set[str] = set()
         self.topologies: tuple[core.ClusterTopology, ...] = ()
+        self.cluster = Cluster()
         self.edits: dict[str, Any] = {}
         self._uids = itertools.count(1)
 
@@ -62,7 +63,7 @@ class World:
 
     def judge(self, bad_template: Problem | None = None) -> Verdict:
         observed = self.observe()
-        verdict = judge(read_case(self.stored(), self.topologies, observed), observed, bad_template)
+        verdict = judge(read_case(self.stored(), self.topologies, self.cluster, observed), observed, bad_template)
         assert verdict is not None
         return verdict
 
