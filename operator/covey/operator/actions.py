@@ -62,6 +62,13 @@ class CreatePod:
 
 
 @dataclass(frozen=True, slots=True)
+class Ungate:
+    """Lift Covey's gate of this pod: its backend's scheduler may have it."""
+
+    pod: core.Pod
+
+
+@dataclass(frozen=True, slots=True)
 class Note:
     """Something that a person would ask about: an Event on the resource."""
 
@@ -87,11 +94,12 @@ class Actions:
     store: Object | None = None
     apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
+    ungate: tuple[Ungate, ...] = ()
     #: Builds the pods of ``create``.
     factory: PodFactory | None = None
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        fields = (self.hold, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create)
+        fields = (self.hold, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any(fields) or any(self.apply)

@@ -22,7 +22,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Hold, Object, Relabel
+from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Hold, Object, Relabel, Ungate
 from covey.operator.drift import has_drifted
 from covey.operator.objects import (
     ANNOTATION_HELD,
@@ -105,6 +105,7 @@ class Executor:
         if create:
             assert actions.factory is not None
             await self._create_pods(create, actions.factory)
+        await self._each(self._ungate, actions.ungate)
         if self._denials:
             raise Blocked(Problem(REASON_REFUSED, _told(self._denials), retry=True))
 
@@ -146,6 +147,24 @@ class Executor:
         # A UID in a patch is a precondition.
         patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels)}}
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
+
+    async def _ungate(self, action: Ungate) -> None:
+        metadata = action.pod.metadata
+        gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
+        at = f"/spec/schedulingGates/{gates.index(names.GATE_GANG)}"
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "test", "path": f"{at}/name", "value": names.GATE_GANG},
+            {"op": "remove", "path": at},
+        ]
+        try:
+            await self._client.json_patch(
+                resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("release", metadata, error)
 
     async def _store(self, body: Object) -> None:
         """The ControllerRevision in force. One of this name may be there, of a spec that has come back.

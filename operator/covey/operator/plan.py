@@ -23,6 +23,7 @@ from covey.operator.drift import has_drifted, stamped
 from covey.operator.history import expired, to_hold, to_store
 from covey.operator.judge import Verdict
 from covey.operator.observe import Observed, number
+from covey.operator.release import released
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
 
@@ -51,13 +52,15 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
     running = running_revisions(observed, accepted.revision)
     states = replica_states(observed.pods, accepted.revision, running)
-    layout = choose_layout(Scale.of(inference.spec), accepted.revision, observed, states)
+    scale = Scale.of(inference.spec)
+    layout = choose_layout(scale, accepted.revision, observed, states)
     backend = backend_of(inference)
     tree = backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
     # 3. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed, "suspended" if suspended else "scaled down"))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
+    ungated = released(backend, scale, layout, states, observed)
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed))
     actions = Actions(
@@ -70,6 +73,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
+        ungate=tuple(item for item in ungated if item.pod.metadata.uid not in going),
         notes=(*_scaled_down(surplus), *_created(observed, replicas), *_replaced(replicas)),
     )
     return Plan(actions, layout, states)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -11,6 +11,9 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import Backend
+from covey.backends import BACKENDS, ReplicaProgress
+from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Forbidden, NotFound, Unreachable
@@ -33,6 +36,7 @@ class Server:
         self.world = world
         self.denied: dict[tuple[str, str], Exception] = {}
         self.patched: list[str] = []
+        self.ungated: dict[str, object] = {}
         self.deleted: list[str] = []
         self.created: list[str] = []
         self._uids = itertools.count(1)
@@ -41,6 +45,10 @@ class Server:
         self._refuse("patch", name)
         self.patched.append(name)
         return self.world.pods[name]
+
+    async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
+        self._refuse("patch", name)
+        self.ungated[name] = operations
 
     async def delete(self, _: Resource, name: str, __: str, **___: Any) -> None:
         self._refuse("delete", name)
@@ -150,3 +158,36 @@ async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World,
         server.denied["patch", hidden] = DENIED
     found = await find_remaining(cast("Client", server), OWNER, missing)
     assert {slot: pod.metadata.name for slot, pod in found.items()} == {Slot(0, "decode", 0, 0): hidden}
+
+
+class Gatekeeper(Extender):
+    """A backend whose scheduler lifts no gate: the operator does, complete minimums first."""
+
+    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:
+        replicas = [replica for each in units.values() for replica in each]
+        minimum = [replica for replica in replicas if replica.in_minimum]
+        bound = all(replica.is_bound for replica in minimum)
+        chosen = replicas if bound else minimum
+        return tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots)
+
+
+async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
+    made.settle()
+    assert not made.plan().actions
+    monkeypatch.setitem(BACKENDS, Backend.EXTENDER, Gatekeeper())
+    server = Server(made)
+    denied = pod_of(made, "0-decode-0-0")
+    server.denied["patch", denied] = DENIED
+    with pytest.raises(Blocked):
+        await run(made, server)
+    assert {made.pods[name].spec.hostname for name in server.ungated} == {"0-prefill-0-0", "0-prefill-0-1"}
+    assert server.ungated[pod_of(made, "0-prefill-0-0")] == [
+        {"op": "test", "path": "/metadata/uid", "value": made.pods[pod_of(made, "0-prefill-0-0")].metadata.uid},
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": names.GATE_GANG},
+        {"op": "remove", "path": "/spec/schedulingGates/0"},
+    ]
+    # Surplus goes once the minimum is bound, and nobody twice.
+    for hostname in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"):
+        made.bind(pod_of(made, hostname))
+    assert {item.pod.spec.hostname for item in made.plan().actions.ungate} == {"0-decode-1-0", "0-decode-2-0"}
