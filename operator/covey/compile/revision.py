@@ -61,7 +61,8 @@ class RoleRevision:
 
     def is_same(self, other: RoleRevision) -> bool:
         """They have the same content, whatever their hashes are."""
-        return _without_nulls((self.rolled, self.shared)) == _without_nulls((other.rolled, other.shared))
+        one, another = (self.rolled, self.shared), (other.rolled, other.shared)
+        return one == another or _without_nulls(one) == _without_nulls(another)
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
     spec, known = inference.spec, _known(observed)
     wanted = Revision.of(spec).known_as(known)
-    unproven = not spec.suspend and not any(each.is_same(wanted) for each in known)
+    unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
     running = _running(wanted, observed, suspend=spec.suspend)
     accepted = Accepted(spec, content, resolved, wanted)
     if running is not None:
@@ -150,6 +150,14 @@ def _running(wanted: Revision, observed: Observed, *, suspend: bool) -> Revision
         return None
     started = any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in observed.every_pod())
     return record.revision if started or (newest.held and not suspend) else None
+
+
+def _runs(wanted: Revision, observed: Observed) -> bool:
+    """There are pods of every role of it, whatever has become of the record: the API server has taken them."""
+    told = {
+        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
+    }
+    return all((name, role.hash) in told for name, role in wanted.roles.items())
 
 
 def _known(observed: Observed) -> list[Revision]:

@@ -219,6 +219,14 @@ def test_without_a_record_what_runs_stays_as_it_is(world: World, lost: str) -> N
     }
 
 
+def test_pods_that_run_prove_their_template(world: World) -> None:
+    """The record is gone; the API server, asked anew, might say something else today."""
+    world.revisions = []
+    assert not world.judge().unproven
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    assert world.judge().unproven
+
+
 def test_a_replica_of_an_earlier_revision_keeps_its_size_and_its_template(world: World) -> None:
     first = world.observe().in_force
     assert first is not None
