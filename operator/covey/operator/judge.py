@@ -121,10 +121,15 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
     if last is not None and (case.is_suspended or _is_there(observed)):
         spec = last.effective.model_copy(update={"suspend": case.is_suspended})
         kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
-        return Verdict(kept, last, last.revision, problem=problem)
-    if inference is None:
+        return Verdict(kept, last, _wanted(inference, observed) or last.revision, problem=problem)
+    wanted = _wanted(inference, observed)
+    if inference is None or wanted is None:
         return None
-    return Verdict(inference, None, Revision.of(inference.spec).known_as(_known(observed)), problem=problem)
+    return Verdict(inference, None, wanted, problem=problem)
+
+
+def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
+    return Revision.of(inference.spec).known_as(_known(observed)) if inference is not None else None
 
 
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:

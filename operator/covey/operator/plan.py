@@ -69,7 +69,8 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         delete_objects=(*_unused(backend, tree, observed), *expired(observed)),
         # What is stored has been accepted by the API server, which is not asked about what is suspended.
         store=None if suspended else to_store(tree.owner, accepted, observed),
-        hold=to_hold(observed, held=verdict.held),
+        # Whether a change is held says a spec that is in order, and nobody while another is kept up.
+        hold=to_hold(observed, held=verdict.held) if verdict.problem is None or suspended else None,
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,

@@ -53,11 +53,15 @@ def pod_of(world: World, hostname: str) -> str:
     return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
 
 
-def conditions(world: World) -> dict[str, tuple[str, str, str]]:
+def computed(world: World) -> dict[str, Any]:
     verdict, observed, planned = world.judge(), world.observe(), world.plan()
     units = tuple(describe_units(verdict.inference, observed, planned))
-    computed = status.compute(verdict, observed, planned, units, {}, "2026-01-01T00:00:00Z")
-    return {each["type"]: (each["status"], each["reason"], each["message"]) for each in computed["conditions"]}
+    return status.compute(verdict, observed, planned, units, {}, "2026-01-01T00:00:00Z")
+
+
+def conditions(world: World) -> dict[str, tuple[str, str, str]]:
+    found = computed(world)["conditions"]
+    return {each["type"]: (each["status"], each["reason"], each["message"]) for each in found}
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -269,6 +273,20 @@ def test_a_held_change_stays_held_when_everything_is_lost(world: World) -> None:
     world.settle()
     assert not world.judge().held
     assert world.pods[pod_of(world, "0-decode-0-0")].spec.node_selector == {"new": "yes"}
+
+
+def test_a_bad_spec_does_not_free_a_change_that_is_held(world: World) -> None:
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    world.settle()
+    world.edits = {"disruptionMode": "Unit"}
+    world.settle()
+    assert [stored.held for stored in world.revisions] == [True]
+    assert [each["updated"] for each in computed(world)["roles"]] == [2, 0]
+    for name in list(world.pods):
+        world.vanish(name)
+    world.forget()
+    world.edits = {}
+    assert world.judge().held
 
 
 def test_a_change_that_was_taken_back_is_held_no_more(world: World) -> None:
