@@ -43,6 +43,7 @@ TEMPLATES = (
 )
 CHILDREN = "a composite needs at least one child: add podGroupTemplates or compositePodGroupTemplates"
 
+PORT = {"name": "a", "port": 80}
 ROLE = "spec.roles[0]"
 POD = f"{ROLE}.template.spec"
 #: Edits of a good DisaggregatedInference; where the API server points; what it says.
@@ -76,6 +77,12 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         {"spec.roles.0.minReplicas": 5},
         f"{ROLE}.minReplicas",
         "minReplicas is greater than replicas: lower minReplicas or raise replicas",
+    ),
+    ({f"spec.roles.{index}.replicas": 0 for index in range(3)}, "spec.roles", NO_GANG),
+    (
+        {"spec.roles.0.network": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "TCP"}]}},
+        f"{ROLE}.network.ports",
+        "two names for one port, which a Service cannot have: remove one, or give it another port or protocol",
     ),
     ({"spec.roles.0.template": GONE}, f"{ROLE}.template", "Required value"),
     ({"spec.roles.0.template.spec.containers": GONE}, f"{POD}.containers", "Required value"),
@@ -279,6 +286,9 @@ GOOD: list[tuple[Object, Edits]] = [
     (inference(), {"spec.replicas": 0}),
     (inference(), {"spec.replicas": 20, "spec.roles": [role("r", replicas=125, size=8)]}),
     (inference(), {"spec.roles.0.minReplicas": 0, "spec.roles.0.replicas": 0}),
+    (inference(), {"spec.roles.0.replicas": 0}),
+    (inference(), {"spec.roles.0.network": {"ports": [PORT, {**PORT, "name": "b", "protocol": "UDP"}]}}),
+    (inference(), {"spec.roles.0.network": {"ports": [{"name": f"p{n}", "port": n} for n in range(1, 33)]}}),
     (inference(), {"spec.roles": [role(f"{index:020}") for index in range(16)]}),
     (inference(), {"spec.roles.0.template.spec": {**template()["spec"], "newerThanCovey": {"deep": [1]}}}),
     (inference(), {"spec.roles.0.template.spec.containers": [{"name": "a", "newerThanCovey": True}]}),

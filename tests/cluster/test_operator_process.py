@@ -7,7 +7,7 @@ import pytest
 
 from api_manifests import role
 from cluster.workbench import Workbench
-from localcluster import Cluster, Process
+from localcluster import ApiError, Cluster, Process, eventually
 
 
 @pytest.fixture
@@ -64,3 +64,35 @@ def test_kopf_leaves_no_trace_on_the_resource(cluster: Cluster, namespace: str, 
     metadata = bench.get("DisaggregatedInference", "llm")["metadata"]
     assert "annotations" not in metadata
     assert "finalizers" not in metadata
+
+
+@pytest.fixture
+def unserved(cluster: Cluster) -> Iterator[str]:
+    """A kind of the backend's that the cluster does not serve; in the end it does again."""
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.scheduling.covey.dev"
+    cluster.api("DELETE", path)
+    eventually(lambda: _is_gone(cluster, path), describe="the kind is gone")
+    yield "podgroups"
+    cluster.install_crds()
+
+
+def _is_gone(cluster: Cluster, path: str) -> bool:
+    try:
+        cluster.api("GET", path)
+    except ApiError as error:
+        return error.code == 404
+    return False
+
+
+def test_a_kind_that_is_not_served_keeps_nobody_waiting(cluster: Cluster, namespace: str, unserved: str) -> None:
+    try:
+        cluster.start_covey("operator", f"--namespace={namespace}")
+        bench = Workbench(cluster, namespace)
+        bench.create(role("r"))
+        assert f"does not serve {unserved}" in bench.await_condition("BackendSupported", "False", "Unsupported")
+        assert not bench.owned("Workload")
+        cluster.install_crds()
+        bench.await_pods(1)
+        bench.await_condition("BackendSupported", "True", "Supported")
+    finally:
+        cluster.stop_all()

@@ -140,7 +140,7 @@ class DisaggregatedInferenceSpec(Model):
             forbids=True,
         ),
         Rule(
-            "self.roles.exists(r, r.minReplicas > 0)",
+            "self.roles.exists(r, has(r.minReplicas) ? r.minReplicas > 0 : r.replicas > 0)",
             "no role has minReplicas > 0, so nothing would make up the gang: set it on at least one role",
             at=".roles",
         ),

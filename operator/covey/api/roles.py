@@ -1,7 +1,8 @@
 """A role of a DisaggregatedInference: how many replicas, what a replica is, and where it may lie."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -144,10 +145,24 @@ class Port(Model):
 class Network(Model):
     """How the pods of the role are found by name."""
 
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.ports) || self.ports.all(a, self.ports.exists_one(b, "
+            "b.port == a.port && b.protocol == a.protocol))",
+            "two names for one port, which a Service cannot have: remove one, or give it another port or protocol",
+            at=".ports",
+        ),
+    )
+
     subdomain: Annotated[Subdomain | None, LIVE, NotYet("Shared")] = None
     """Shared: one headless Service. UniquePerReplica: one for each replica. Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
     """Ports that the headless Service names. At most 32."""
+
+
+def _least(role: Mapping[str, Any]) -> int:
+    """The minimum of a role that states none: a stored default would have to be lowered together with replicas."""
+    return 1 if role.get("replicas", 1) else 0
 
 
 class Role(Model):
@@ -155,7 +170,7 @@ class Role(Model):
 
     RULES: ClassVar = (
         Rule(
-            "self.minReplicas <= self.replicas",
+            "!has(self.minReplicas) || self.minReplicas <= self.replicas",
             "minReplicas is greater than replicas: lower minReplicas or raise replicas",
             at=".minReplicas",
         ),
@@ -170,10 +185,10 @@ class Role(Model):
     """The role's name: a lower-case DNS label of at most 20 characters."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=9999)] = 1
     """Copies of this role in each unit. 0 to 9999. Default: 1."""
-    min_replicas: Annotated[int, LIVE, Field(ge=0, le=9999)] = 1
+    min_replicas: Annotated[int, LIVE, Field(ge=0, le=9999)] = Field(default_factory=_least)
     """Complete replicas of this role without which the unit must not start; what goes beyond is surplus, added once
     the minimum runs. 0 puts the role outside the gang. Counts replicas whatever their size. At most replicas.
-    Default: 1."""
+    Default: 1, and 0 where replicas is 0."""
     size: Annotated[int, ROLLED, Field(ge=1, le=999)] = 1
     """Pods in one replica; a replica is always placed as a whole or not at all. 1 to 999. Default: 1."""
     template: Annotated[PodTemplate, ROLLED]

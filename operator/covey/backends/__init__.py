@@ -1,46 +1,35 @@
-"""Who places the pods, and which objects that scheduler needs.
+"""Who places the pods, and which objects that scheduler needs: one module for each backend behind one seam.
 
-A backend turns a resource into its tree. Today there is one, ``extender``; a spec that asks for another is refused
-before it gets here (``covey.api.support``).
+Today there is one, ``extender``; a spec that asks for another is refused before it gets here (``covey.api.support``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from typing import Final
 
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference
 from covey.backends.extender import Extender
-from covey.compile import Layout, Revision, Tree
+from covey.backends.seam import Backend, Cluster, Identity, Owned, ReplicaProgress, UnitReport
 
-__all__ = ["Backend", "backend_of", "is_supported"]
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Cluster",
+    "Identity",
+    "Owned",
+    "ReplicaProgress",
+    "UnitReport",
+    "backend_of",
+    "is_supported",
+]
 
-
-class Backend(Protocol):
-    """What the operator asks of a scheduler's backend."""
-
-    @property
-    def name(self) -> BackendName:
-        """Its name in ``spec.backend``."""
-
-    def tree(
-        self,
-        inference: DisaggregatedInference,
-        *,
-        layout: Layout | None = None,
-        revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
-    ) -> Tree:
-        """The objects of a resource, in creation order; arguments as of ``compile_inference``."""
-
-
-_BACKENDS: dict[BackendName, Backend] = {backend.name: backend for backend in (Extender(),)}
+BACKENDS: Final[dict[BackendName, Backend]] = {backend.name: backend for backend in (Extender(),)}
 
 
 def is_supported(inference: DisaggregatedInference) -> bool:
     """Whether this release has the resource's backend."""
-    return inference.spec.effective_backend in _BACKENDS
+    return inference.spec.effective_backend in BACKENDS
 
 
 def backend_of(inference: DisaggregatedInference) -> Backend:
@@ -49,4 +38,4 @@ def backend_of(inference: DisaggregatedInference) -> Backend:
     Raises:
         KeyError: when this release has none of that name.
     """
-    return _BACKENDS[inference.spec.effective_backend]
+    return BACKENDS[inference.spec.effective_backend]

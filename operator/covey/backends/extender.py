@@ -6,19 +6,41 @@ scheduler lifts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
-from covey.api.inference import Backend, DisaggregatedInference
-from covey.compile import Layout, Revision, Tree, compile_inference
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend as BackendName
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.seam import Cluster, Identity, Owned, ReplicaProgress, UnitReport
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.compile.identity import group_name
+from covey.kube import resources
+from covey.kube.resources import Resource
+
+_KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)
+_COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.kind
+_LEAF: Final = resources.POD_GROUPS.kind
 
 
 class Extender:
     """The backend ``Extender``, which ``Auto`` means."""
 
-    name: ClassVar[Backend] = Backend.EXTENDER
+    name: ClassVar[BackendName] = BackendName.EXTENDER
 
-    def tree(
+    def kinds(self) -> tuple[Resource, ...]:
+        """Covey's own groups."""
+        return _KINDS
+
+    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - it carries every spec
+        """It only needs its kinds."""
+        missing = ", ".join(kind.plural for kind in _KINDS if kind in cluster.unserved)
+        if not missing:
+            return ()
+        return (f"the cluster does not serve {missing} of {names.SCHEDULING_API}: install Covey's CRDs",)
+
+    def compile(
         self,
         inference: DisaggregatedInference,
         *,
@@ -28,3 +50,27 @@ class Extender:
     ) -> Tree:
         """The tree as ``compile`` gives it."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels)
+
+    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
+        """Everything that the scheduler process says of a unit stands on its root."""
+        root = objects.get((_COMPOSITE, group_name(inference, unit)))
+        if root is None:
+            return None
+        conditions = root.status.conditions
+        return UnitReport(
+            root.metadata.uid,
+            root.metadata.creation_timestamp,
+            core.condition(conditions, names.ADMITTED),
+            core.condition(conditions, names.TOPOLOGY_SATISFIED),
+            max((placement.path for placement in root.status.placement or ()), key=len, default=()),
+        )
+
+    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
+        """Pods name their group in a label, groups their parent in their spec."""
+        leaves = {(_LEAF, pod.metadata.label(names.LABEL_POD_GROUP) or "") for pod in pods}
+        parents = {(_COMPOSITE, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()}
+        return frozenset(leaves | parents)
+
+    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:  # noqa: ARG002 - whatever they are
+        """Nobody: the scheduler process lifts its gate itself, with the pin."""
+        return ()

@@ -82,11 +82,20 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Found]:
         if role.min_replicas > role.replicas:
             what = f"minReplicas {role.min_replicas} is greater than replicas {role.replicas}"
             yield f"{path}.minReplicas", what, "lower minReplicas or raise replicas"
+        yield from _ports(path, role)
         yield from _levels(f"{path}.topology", role.topology)
         yield from _dependencies(path, role, spec)
         for key, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
             if template is not None:
                 yield from _template(f"{path}.{key}", template)
+
+
+def _ports(path: str, role: Role) -> Iterator[Found]:
+    ports = role.network.ports if role.network else ()
+    for number, port in enumerate(ports):
+        if any((port.port, port.protocol) == (other.port, other.protocol) for other in ports[:number]):
+            what = f"port {port.port}/{port.protocol} has two names, which a Service cannot have"
+            yield f"{path}.network.ports[{number}].port", what, "remove one, or give it another port or protocol"
 
 
 def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Found]:

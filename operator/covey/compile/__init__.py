@@ -6,9 +6,22 @@ number: the same resource always gives the same objects, so the command line can
 """
 
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout
+from covey.compile.layout import Layout, Scale
+from covey.compile.membership import Groups, Membership
 from covey.compile.pods import PodFactory
-from covey.compile.revision import Revision
+from covey.compile.revision import Revision, RoleRevision
 from covey.compile.tree import Tree, compile_inference
 
-__all__ = ["Layout", "Owner", "PodFactory", "Revision", "Slot", "Tree", "compile_inference"]
+__all__ = [
+    "Groups",
+    "Layout",
+    "Membership",
+    "Owner",
+    "PodFactory",
+    "Revision",
+    "RoleRevision",
+    "Scale",
+    "Slot",
+    "Tree",
+    "compile_inference",
+]

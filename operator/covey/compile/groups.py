@@ -22,14 +22,13 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import Mode
 from covey.api.roles import Role, RoleTopology
 from covey.compile import identity
-from covey.compile.identity import Owner
-from covey.compile.layout import Layout
-from covey.compile.revision import Revision
+from covey.compile.identity import Owner, Slot
+from covey.compile.layout import Layout, Replicas, Scale
+from covey.compile.membership import Anchor, Level, Membership, Object
+from covey.compile.revision import Revision, RoleRevision
 
 #: Template of a unit's root.
 UNIT_TEMPLATE = "unit"
-
-Object = dict[str, Any]
 
 
 def role_template(role: str) -> str:
@@ -43,13 +42,33 @@ def replica_template(role: str) -> str:
 
 
 class GroupCompiler:
-    """Builds the Workload and the groups of one resource at one revision."""
+    """Builds the Workload and the groups of one resource; ``revision`` says which roles have replicas of several pods."""
 
     def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision) -> None:
         self._owner = owner
         self._spec = spec
         self._sizes = {name: role.size for name, role in revision.roles.items()}
+        self._scale = Scale.of(spec)
         self._common: Object = {"priorityClassName": spec.priority_class_name} if spec.priority_class_name else {}
+
+    def levels(self, layout: Layout) -> tuple[Level, ...]:
+        """The Workload, then the groups from the root down."""
+        return (
+            Level("workload", () if self._spec.suspend else (self.workload(),)),
+            Level("units", tuple(self.roots(layout))),
+            Level("roles", tuple(self.composites(layout))),
+            Level("podgroups", tuple(self.pod_groups(layout))),
+        )
+
+    def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
+        """A label names the PodGroup, and the gate keeps the pod until it has a node."""
+        _, group = self.anchor(slot, revision)
+        return Membership({names.LABEL_POD_GROUP: group}, {"schedulingGates": [{"name": names.GATE_GANG}]})
+
+    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
+        """The PodGroup: the replica's, or the role's where replicas are single pods."""
+        replica = slot.replica if revision.size > 1 else None
+        return "PodGroup", identity.group_name(self._owner.name, slot.unit, slot.role, replica)
 
     def workload(self) -> Object:
         """The Workload; its templates describe one unit as it is meant to be when it is new."""
@@ -85,13 +104,14 @@ class GroupCompiler:
                 if role.name in roles:
                     yield from self._pod_groups(unit, role, roles[role.name])
 
-    def _pod_groups(self, unit: int, role: Role, replicas: tuple[int, ...]) -> Iterator[Object]:
+    def _pod_groups(self, unit: int, role: Role, replicas: Replicas) -> Iterator[Object]:
         if not self._is_composite(role):
             spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
             yield _object("PodGroup", self._metadata(unit, role.name), spec)
             return
-        for replica in replicas:
-            spec = {**self._child(replica_template(role.name), unit, role.name), **self._replica_body(role)}
+        for replica, revision in replicas.items():
+            spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
+            spec |= self._common
             yield _object("PodGroup", self._metadata(unit, role.name, replica), spec)
 
     def _is_composite(self, role: Role) -> bool:
@@ -111,11 +131,12 @@ class GroupCompiler:
     def _role_template(self, role: Role) -> Object:
         template = {"name": role_template(role.name), **self._role_body(role)}
         if self._is_composite(role):
-            template["podGroupTemplates"] = [{"name": replica_template(role.name), **self._replica_body(role)}]
+            replica = {"name": replica_template(role.name), **_replica_body(role, self._sizes[role.name])}
+            template["podGroupTemplates"] = [replica | self._common]
         return template
 
     def _root_body(self) -> Object:
-        gang_roles = sum(role.min_replicas > 0 for role in self._spec.roles)
+        gang_roles = sum(count.minimum > 0 for count in self._scale.roles.values())
         return {
             "schedulingPolicy": _policy("minGroupCount", gang_roles),
             "desiredGroupCount": len(self._spec.roles),
@@ -125,24 +146,14 @@ class GroupCompiler:
         }
 
     def _role_body(self, role: Role) -> Object:
-        composite = self._is_composite(role)
+        composite, count = self._is_composite(role), self._scale.roles[role.name]
         constraints = _follow(role)
         if not composite:
             constraints |= _present("topology", _topology(role.topology.required, role.topology.preferred, "Pod"))
         return {
-            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", role.min_replicas),
-            "desiredGroupCount" if composite else "desiredCount": role.replicas,
+            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", count.minimum),
+            "desiredGroupCount" if composite else "desiredCount": count.replicas,
             **_present("schedulingConstraints", constraints),
-            **self._common,
-        }
-
-    def _replica_body(self, role: Role) -> Object:
-        topology = _topology(role.topology.required, role.topology.preferred, "Group")
-        size = self._sizes[role.name]
-        return {
-            "schedulingPolicy": _policy("minCount", size),
-            "desiredCount": size,
-            **_present("schedulingConstraints", _present("topology", topology)),
             **self._common,
         }
 
@@ -166,6 +177,15 @@ def levels_named(spec: DisaggregatedInferenceSpec) -> tuple[str, ...]:
     levels += [rule.level for rule in spec.proximity]
     levels.append(spec.spread.level if spec.spread else None)
     return tuple(dict.fromkeys(level for level in levels if level))
+
+
+def _replica_body(role: Role, size: int) -> Object:
+    topology = _topology(role.topology.required, role.topology.preferred, "Group")
+    return {
+        "schedulingPolicy": _policy("minCount", size),
+        "desiredCount": size,
+        **_present("schedulingConstraints", _present("topology", topology)),
+    }
 
 
 def _object(kind: str, metadata: Object, spec: Object) -> Object:

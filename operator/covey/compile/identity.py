@@ -1,6 +1,7 @@
 """Names, labels and owners of everything below a DisaggregatedInference.
 
 Names are computed here and never taken apart again: what an object *is* stands in its labels and its owner's UID.
+The one exception is a pod's host name, which nobody can edit: ``slot_of`` reads what ``hostname`` wrote.
 Group names are label values too (``scheduling.covey.dev/pod-group``), hence at most 63 characters; a longer one keeps
 its numbers, gives up the end of the resource's name and carries a hash of the whole.
 """
@@ -18,6 +19,8 @@ from covey.api import constants as names
 LABEL_LENGTH = 63
 _HASH_LENGTH = 8
 _ENDS_IN_NUMBER = re.compile(r"-\d+$")
+#: Unit, role, replica and index: a number has no dash, so there is one way to read it, whatever the role is called.
+_HOSTNAME = re.compile(r"(?P<unit>\d+)-(?P<role>.+)-(?P<replica>\d+)-(?P<index>\d+)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -87,6 +90,15 @@ def group_name(inference: str, unit: int, role: str | None = None, replica: int 
 def hostname(slot: Slot) -> str:
     """The first label of a pod's address, the same for every incarnation."""
     return f"{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
+
+
+def slot_of(name: str | None) -> Slot | None:
+    """The place whose host name this is; None when it is none of ours."""
+    found = _HOSTNAME.fullmatch(name or "")
+    if found is None:
+        return None
+    slot = Slot(int(found["unit"]), found["role"], int(found["replica"]), int(found["index"]))
+    return slot if hostname(slot) == name else None
 
 
 def pod_name(inference: str, slot: Slot, predecessor: str) -> str:

@@ -1,12 +1,11 @@
-"""Pods: which there shall be, and what each of them looks like.
+"""Pods: what each of them looks like.
 
-Listing the slots is cheap. A body is built only for a pod that is missing; whatever the pods of a role have in common
-is prepared once.
+A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +13,12 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import environment, identity, network
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout
-from covey.compile.revision import Revision, Template
+from covey.compile.layout import Layout, Scale
+from covey.compile.membership import Anchor, Groups, Membership
+from covey.compile.revision import Revision, RoleRevision, Template
 
 #: How often the replica that a pod belongs to was recreated; handed on from pod to successor.
 ANNOTATION_RESTARTS = "covey.dev/restarts"
-
-
-def desired_slots(revision: Revision, layout: Layout) -> Iterator[Slot]:
-    """Every pod that there shall be, by unit, role, replica and index."""
-    for unit, role, replica in layout.replicas():
-        for index in range(revision.roles[role].size):
-            yield Slot(unit, role, replica, index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +33,14 @@ class _Prepared:
 
 
 class PodFactory:
-    """Builds pods of one resource at one revision.
+    """Builds pods of one resource, each of its replica's revision.
 
     Args:
         owner: the resource.
         spec: its spec; live fields are taken from here.
-        revision: rolled fields are taken from here.
-        layout: the replicas that there are, for the addresses of roles.
+        revision: rolled fields of what stands outside the layout.
+        layout: the replicas that there are, with their revisions.
+        groups: what ties a pod to its group.
         levels: topology levels whose domains the containers are told.
     """
 
@@ -56,21 +50,31 @@ class PodFactory:
         spec: DisaggregatedInferenceSpec,
         revision: Revision,
         layout: Layout,
+        groups: Groups,
         levels: Sequence[str] = (),
     ) -> None:
         self._owner = owner
         self._spec = spec
         self._revision = revision
         self._layout = layout
+        self._groups = groups
         self._levels = tuple(levels)
-        self._prepared: dict[tuple[str, bool], _Prepared] = {}
+        self._scale = Scale.of(spec)
+        self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
-        self._taken: frozenset[str] | None = None
+        self._taken: dict[bool, frozenset[str]] = {}
 
-    def group_of(self, slot: Slot) -> str:
-        """The PodGroup that the pod belongs to."""
-        replica = slot.replica if self._revision.roles[slot.role].size > 1 else None
-        return identity.group_name(self._owner.name, slot.unit, slot.role, replica)
+    def revision_of(self, slot: Slot) -> RoleRevision:
+        """What the pod of a slot is made from."""
+        return self._layout.revision_of(slot) or self._revision.roles[slot.role]
+
+    def anchor(self, slot: Slot) -> Anchor:
+        """The object after whose UID the first pod of a slot is named."""
+        return self._groups.anchor(slot, self.revision_of(slot))
+
+    def membership(self, slot: Slot) -> Membership:
+        """What ties the pod of a slot to its group."""
+        return self._groups.membership(slot, self.revision_of(slot))
 
     def labels(self, slot: Slot) -> dict[str, str]:
         """The labels that Covey owns on the pod of a slot, the one of its address aside."""
@@ -78,7 +82,7 @@ class PodFactory:
             names.LABEL_INFERENCE: self._owner.name,
             **identity.group_labels(slot.unit, slot.role, slot.replica),
             names.LABEL_INDEX: str(slot.index),
-            names.LABEL_POD_GROUP: self.group_of(slot),
+            **self.membership(slot).labels,
         }
 
     def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
@@ -93,12 +97,13 @@ class PodFactory:
 
     def named(self, slot: Slot, name: str, *, restarts: int = 0) -> dict[str, Any]:
         """The pod of a slot under a given name (the command line has no UIDs to hash)."""
-        prepared = self._prepare(slot.role, slot.index == 0)
+        revision = self.revision_of(slot)
+        prepared = self._prepare(slot.role, revision, leader=slot.index == 0)
         metadata = self._owner.metadata(name, {})
         metadata["labels"] = {
             **prepared.labels,
             **self.labels(slot),
-            names.LABEL_REVISION: self._revision.roles[slot.role].hash,
+            names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: network.ADDRESSED,
         }
         annotations = dict(prepared.annotations)
@@ -110,9 +115,10 @@ class PodFactory:
 
     def _pod_spec(self, slot: Slot, prepared: _Prepared) -> dict[str, Any]:
         ours = self._environment(slot)
-        taken = self._names_taken(ours)
+        taken = self._names_taken(ours, lws=self.revision_of(slot).lws)
         spec: dict[str, Any] = {
             **prepared.spec,
+            **self.membership(slot).spec,
             "hostname": identity.hostname(slot),
             "subdomain": identity.service_name(self._owner.name, slot.role),
             "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
@@ -125,35 +131,32 @@ class PodFactory:
 
     def _environment(self, slot: Slot) -> list[environment.Variable]:
         leader = network.address(self._owner, replace(slot, index=0))
-        size = self._revision.roles[slot.role].size
-        peers = self._peers_of(slot.unit)
-        return environment.pod_environment(slot, size, leader, peers, self._levels, lws=self._revision.lws)
+        revision, peers = self.revision_of(slot), self._peers_of(slot.unit)
+        return environment.pod_environment(slot, revision.size, leader, peers, self._levels, lws=revision.lws)
 
-    def _names_taken(self, ours: Sequence[environment.Variable]) -> frozenset[str]:
-        """The names of our variables, the same for every pod."""
-        if self._taken is None:
-            self._taken = frozenset(variable["name"] for variable in ours)
-        return self._taken
+    def _names_taken(self, ours: Sequence[environment.Variable], *, lws: bool) -> frozenset[str]:
+        """The names of our variables, the same for every pod but for LeaderWorkerSet's."""
+        if lws not in self._taken:
+            self._taken[lws] = frozenset(variable["name"] for variable in ours)
+        return self._taken[lws]
 
     def _peers_of(self, unit: int) -> dict[str, environment.Peer]:
         if unit not in self._peers:
             replicas = self._layout.units.get(unit, {})
             # A role without replicas is told the address of the one that it would have first.
-            first = {role.name: min(replicas.get(role.name, ()), default=0) for role in self._spec.roles}
+            leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._scale.roles}
             self._peers[unit] = {
-                role.name: environment.Peer(
-                    network.address(self._owner, Slot(unit, role.name, first[role.name], 0)),
-                    role.replicas,
-                    self._revision.roles[role.name].size,
+                name: environment.Peer(
+                    network.address(self._owner, leaders[name]), count.replicas, self.revision_of(leaders[name]).size
                 )
-                for role in self._spec.roles
+                for name, count in self._scale.roles.items()
             }
         return self._peers[unit]
 
-    def _prepare(self, role: str, leader: bool) -> _Prepared:  # noqa: FBT001 - half of a key
-        key = (role, leader)
+    def _prepare(self, role: str, revision: RoleRevision, *, leader: bool) -> _Prepared:
+        key = (role, revision.hash, leader)
         if key not in self._prepared:
-            self._prepared[key] = self._common(self._revision.roles[role].template_of(0 if leader else 1))
+            self._prepared[key] = self._common(revision.template_of(0 if leader else 1))
         return self._prepared[key]
 
     def _common(self, template: Template) -> _Prepared:
@@ -162,7 +165,6 @@ class PodFactory:
             key: value for key, value in template["spec"].items() if key not in {"containers", "initContainers"}
         } | {
             "schedulerName": self._spec.effective_scheduler_name,
-            "schedulingGates": [{"name": names.GATE_GANG}],
         }
         if self._spec.priority_class_name:
             spec["priorityClassName"] = self._spec.priority_class_name

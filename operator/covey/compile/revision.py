@@ -1,18 +1,19 @@
 """Revisions: the rolled fields of every role, and the hash that names them.
 
 Only fields whose class is *rolled* take part (the class stands in the models' metadata), in a canonical form:
-neither the order of keys nor a default written out changes the hash. A revision can be stored and read back, so that
-pods of an earlier one can still be replaced by their like.
+neither the order of keys nor a default written out makes a difference. Two revisions are the same when their contents
+are, as this release reads them. A hash is only a name, the value of a label on pods: a later release, with a field
+more, would compute another one, and no pod is replaced for that.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.inference import Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, values_of
 from covey.api.roles import Role
 from covey.compile.identity import short_hash
@@ -22,16 +23,46 @@ Template = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RoleRevision:
-    """The rolled fields of one role. ``hash`` is the value of the pods' label ``covey.dev/revision``."""
+    """The rolled fields of one role, by API name, defaults written out.
+
+    ``hash`` is the value of the pods' label ``covey.dev/revision``, ``rolled`` has the role's own fields, ``shared``
+    those that all roles of a resource have.
+    """
 
     hash: str
-    size: int
-    template: Template
-    leader_template: Template | None = None
+    rolled: Mapping[str, Any]
+    shared: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, role: Role, compat: Compat, name: str = "") -> RoleRevision:
+        """What a role asks for; under a recorded hash where there is one."""
+        rolled, shared = dict(values_of(role, ROLLED)), dict(values_of(compat, ROLLED))
+        return cls(name or _hash({"role": rolled, "shared": shared}), rolled, shared)
+
+    @property
+    def size(self) -> int:
+        """Pods in one replica."""
+        return int(self.rolled["size"])
+
+    @property
+    def lws(self) -> bool:
+        """LeaderWorkerSet's variables are set."""
+        return bool(self.shared["lws"])
 
     def template_of(self, index: int) -> Template:
         """The template of the pod with this index in its replica: the leader's may differ."""
-        return self.leader_template if index == 0 and self.leader_template is not None else self.template
+        leader: Template | None = self.rolled.get("leaderTemplate") if index == 0 else None
+        worker: Template = self.rolled["template"]
+        return worker if leader is None else leader
+
+    def of_size(self, size: int) -> RoleRevision:
+        """The same with another number of pods."""
+        return replace(self, rolled={**self.rolled, "size": size})
+
+    def is_same(self, other: RoleRevision) -> bool:
+        """They have the same content, whatever their hashes are."""
+        one, another = (self.rolled, self.shared), (other.rolled, other.shared)
+        return one == another or _without_nulls(one) == _without_nulls(another)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,41 +71,47 @@ class Revision:
 
     hash: str
     roles: Mapping[str, RoleRevision]
-    lws: bool = True
 
     @classmethod
     def of(cls, spec: DisaggregatedInferenceSpec) -> Revision:
         """The revision that a spec asks for."""
-        shared = dict(values_of(spec.compat, ROLLED))
-        roles = {role.name: _role_revision(role, shared) for role in spec.roles}
-        return cls(_hash({name: role.hash for name, role in roles.items()}), roles, spec.compat.lws)
+        return _of({role.name: RoleRevision.of(role, spec.compat) for role in spec.roles})
 
-    def as_data(self) -> dict[str, Any]:
-        """Plain JSON, for ``ControllerRevision.data``."""
+    def is_same(self, other: Revision) -> bool:
+        """All roles have the same content."""
+        return self.roles.keys() == other.roles.keys() and all(
+            role.is_same(other.roles[name]) for name, role in self.roles.items()
+        )
+
+    def known_as(self, earlier: Iterable[Revision]) -> Revision:
+        """The same content under the hashes that pods carry.
+
+        Args:
+            earlier: revisions as stored; the first one that has a role's content gives the role its hash.
+        """
+        given = tuple(earlier)
+        whole = next((each for each in given if each.is_same(self)), None)
+        if whole is not None:
+            return whole
         roles = {
-            name: {"hash": role.hash, "size": role.size, "template": role.template}
-            | ({"leaderTemplate": role.leader_template} if role.leader_template is not None else {})
+            name: next(
+                (each.roles[name] for each in given if name in each.roles and role.is_same(each.roles[name])), role
+            )
             for name, role in self.roles.items()
         }
-        return {"hash": self.hash, "lws": self.lws, "roles": roles}
+        return _of(roles)
 
-    @classmethod
-    def from_data(cls, data: Mapping[str, Any]) -> Revision:
-        """What ``as_data`` wrote; hashes are taken as stored, a later release may compute them in another way.
+    def named(self, hashes: Mapping[str, str], whole: str) -> Revision:
+        """The same content under recorded hashes.
 
         Raises:
-            KeyError: when it is not such data.
+            KeyError: a role has none.
         """
-        roles = {
-            name: RoleRevision(role["hash"], role["size"], role["template"], role.get("leaderTemplate"))
-            for name, role in data["roles"].items()
-        }
-        return cls(data["hash"], roles, data["lws"])
+        return Revision(whole, {name: replace(role, hash=hashes[name]) for name, role in self.roles.items()})
 
 
-def _role_revision(role: Role, shared: Mapping[str, Any]) -> RoleRevision:
-    digest = _hash({"role": dict(values_of(role, ROLLED)), "shared": shared})
-    return RoleRevision(digest, role.size, role.template, role.leader_template)
+def _of(roles: Mapping[str, RoleRevision]) -> Revision:
+    return Revision(_hash({name: role.hash for name, role in roles.items()}), roles)
 
 
 def _hash(value: object) -> str:

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.compile import network
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, levels_named
 from covey.compile.identity import Owner, Slot, hostname
-from covey.compile.layout import Layout
-from covey.compile.pods import PodFactory, desired_slots
+from covey.compile.layout import Layout, Scale
+from covey.compile.membership import Groups, Level, Object
+from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
-
-Object = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """Objects that may be created at the same time, all those of earlier levels being there."""
-
-    name: str
-    objects: tuple[Object, ...]
 
 
 @dataclass(frozen=True)
@@ -40,7 +30,7 @@ class Tree:
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """Every pod that there shall be, in the order of creation."""
-        return tuple(desired_slots(self.revision, self.layout))
+        return tuple(self.layout.slots())
 
     def objects(self) -> Iterator[Object]:
         """All objects in creation order, pods under names without suffix: for printing, not for creating."""
@@ -50,46 +40,37 @@ class Tree:
             yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
 
 
-def fresh_layout(spec: DisaggregatedInferenceSpec) -> Layout:
-    """The layout of a resource that is new; empty while it is suspended."""
-    return Layout.fresh(0 if spec.suspend else spec.replicas, {role.name: role.replicas for role in spec.roles})
-
-
 def compile_inference(
     inference: DisaggregatedInference,
     *,
     layout: Layout | None = None,
     revision: Revision | None = None,
     levels: Sequence[str] | None = None,
+    groups: Callable[[Owner, DisaggregatedInferenceSpec, Revision], Groups] = GroupCompiler,
 ) -> Tree:
     """Expand a resource.
 
     Args:
         inference: the resource; its UID may be empty where the objects are only printed.
-        layout: the numbers of units and replicas; those of a new resource when left out.
-        revision: where rolled fields come from; the spec itself when left out.
+        layout: its units and replicas, with their revisions; those of a new resource when left out.
+        revision: rolled fields of new replicas; the spec's own when left out.
         levels: levels of the topology in use, whose domains the containers are told; the usual ones, and those that
             the spec names, when left out.
+        groups: the backend's groups; Covey's own when left out.
     """
     spec, metadata = inference.spec, inference.metadata
     owner = Owner(metadata.namespace, metadata.name, metadata.uid)
-    layout = fresh_layout(spec) if layout is None else layout
     revision = Revision.of(spec) if revision is None else revision
+    layout = Layout.fresh(Scale.of(spec), revision) if layout is None else layout
     told = dict.fromkeys((*(STANDARD_LEVELS if levels is None else levels), *levels_named(spec)))
-    groups = GroupCompiler(owner, spec, revision)
-    # A suspended resource gives up its place in the queue, which is the age of its Workload, and needs no addresses.
-    workloads = (groups.workload(),) if layout.units else ()
-    services = tuple(network.services(owner, spec)) if layout.units else ()
+    compiled = groups(owner, spec, revision)
+    # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
+    # Without units it keeps both.
+    services = () if spec.suspend else tuple(network.services(owner, spec))
     return Tree(
         owner,
         layout,
         revision,
-        (
-            Level("workload", workloads),
-            Level("units", tuple(groups.roots(layout))),
-            Level("roles", tuple(groups.composites(layout))),
-            Level("podgroups", tuple(groups.pod_groups(layout))),
-            Level("services", services),
-        ),
-        PodFactory(owner, spec, revision, layout, tuple(told)),
+        (*compiled.levels(layout), Level("services", services)),
+        PodFactory(owner, spec, revision, layout, compiled, tuple(told)),
     )

@@ -4,7 +4,7 @@ client-go's Reflector and shared informer in one: a list replaces the store with
 gone, a closed watch is resumed from the last resourceVersion seen (bookmarks count), 410 and repeated failure
 lead to a new list, with jittered exponential back-off.  It differs in that objects are immutable projections,
 unchanged objects of a new list are not announced, and there is no periodic resync: level-triggered consumers
-have their own.
+have their own.  A resource that the API server does not know (404) is empty until it does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, Generic
 
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Gone, KubeError
+from covey.kube.errors import ApiError, Gone, KubeError, NotFound
 from covey.kube.resources import Resource
 from covey.kube.store import Change, Key, Store, T
 from covey.kube.watch import BOOKMARK, DELETED, EventType
@@ -72,7 +72,13 @@ class Reflector(Generic[T]):
         self._objects: Store[T] = Store()
         self._version = ""
         self._failures = 0
+        self._on_served: list[Callable[[], None]] = []
+        #: Set once the collection has been listed.
         self.synced = asyncio.Event()
+        #: Set once it is known what there is: it has been listed, or the API server does not know the resource.
+        self.settled = asyncio.Event()
+        #: False while the API server does not know the resource. It is asked again, with back-off, for ever.
+        self.served = True
         self.last_contact = clock()
 
     @property
@@ -94,6 +100,10 @@ class Reflector(Generic[T]):
         """Call ``on_event(kind, new_or_last, previous)`` for every change from now on."""
         self._callbacks.append(on_event)
 
+    def on_served(self, callback: Callable[[], None]) -> None:
+        """Call back when the API server begins, or ceases, to serve the resource."""
+        self._on_served.append(callback)
+
     def add_index(self, name: str, keys_of: Callable[[T], Iterable[Hashable]]) -> None:
         """File every object under the keys that a function gives for it; by now or later."""
         self._objects.add_index(name, keys_of)
@@ -112,6 +122,9 @@ class Reflector(Generic[T]):
             except Gone:
                 self._version = ""
                 await self._pause("resource version expired", None, cause="expired")
+            except NotFound as error:
+                self._lose()
+                await self._pause("resource is not served", error, cause="absent")
             except KubeError as error:
                 if self._failures >= _PATIENCE:
                     self._version = ""
@@ -130,6 +143,22 @@ class Reflector(Generic[T]):
         metrics.WATCH_LISTS.labels(self._resource.plural).inc()
         _log.debug("listed", resource=self._resource.plural, objects=len(items), resource_version=version)
         self.synced.set()
+        self._serve(served=True)
+
+    def _lose(self) -> None:
+        """The resource is not served: with it, all its objects have gone."""
+        self._version = ""
+        self.last_contact = self._clock()
+        for change in self._objects.replace(()):
+            self._announce(change)
+        self._serve(served=False)
+
+    def _serve(self, *, served: bool) -> None:
+        changed, self.served = served != self.served, served
+        self.settled.set()
+        if changed:
+            for callback in self._on_served:
+                callback()
 
     async def _watch(self) -> None:
         begun, version = self._clock(), self._version

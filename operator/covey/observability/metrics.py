@@ -134,7 +134,10 @@ WATCH_STARTS: Final = _counter(
     "covey_watch_starts_total", "Watches begun; the API server ends each after some minutes.", "resource"
 )
 WATCH_FAILURES: Final = _counter(
-    "covey_watch_failures_total", "Lists and watches that failed, by cause (expired, lost, short).", "resource", "cause"
+    "covey_watch_failures_total",
+    "Lists and watches that failed, by cause (expired, lost, short, absent).",
+    "resource",
+    "cause",
 )
 WATCH_SILENCE: Final = _gauge(
     "covey_watch_silence_seconds", "Since a watch was last heard of; a bookmark is due every minute.", "resource"

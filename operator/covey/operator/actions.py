@@ -39,6 +39,15 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """Mark a ControllerRevision as one whose change is held, or take the mark away."""
+
+    name: str
+    uid: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class CreatePod:
     """Create the pod of a place.
 
@@ -50,6 +59,13 @@ class CreatePod:
     predecessor: str | None = None
     restarts: int = 0
     replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ungate:
+    """Lift Covey's gate of this pod: its backend's scheduler may have it."""
+
+    pod: core.Pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +90,16 @@ class Actions:
     relabel: tuple[Relabel, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
+    hold: Hold | None = None
     store: Object | None = None
     apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
+    ungate: tuple[Ungate, ...] = ()
     #: Builds the pods of ``create``.
     factory: PodFactory | None = None
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        fields = (self.store, self.relabel, self.delete_pods, self.delete_objects, self.create)
+        fields = (self.hold, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any(fields) or any(self.apply)

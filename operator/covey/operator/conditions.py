@@ -13,7 +13,7 @@ from typing import Any, Literal
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.compile.revision import Revision
+from covey.operator.judge import Verdict
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.units import REASON_SURPLUS, Phase, Unit
@@ -30,16 +30,24 @@ REASON_STARTING = "Starting"
 class Situation:
     """All that conditions are computed from.
 
-    ``problem`` stands in the way of everything, ``template_problem`` only of a revision that is held anyway.
-    ``served`` has the numbers of the units that have served, now or before.
+    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or before.
     """
 
-    inference: DisaggregatedInference
+    verdict: Verdict
     plan: Plan
     units: Sequence[Unit]
-    problem: Problem | None = None
-    template_problem: Problem | None = None
+    failure: Problem | None = None
     served: Collection[int] = ()
+
+    @property
+    def inference(self) -> DisaggregatedInference:
+        """The resource, with the spec that is kept up."""
+        return self.verdict.inference
+
+    @property
+    def problem(self) -> Problem | None:
+        """What stands in the way of the units; not what only a newer spec has against it."""
+        return self.failure or (None if self.verdict.is_kept_up else self.verdict.problem)
 
     @property
     def missing(self) -> int:
@@ -77,9 +85,9 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
 
 
 def _supported(situation: Situation) -> Finding:
-    problem = situation.problem
+    problem = situation.verdict.problem
     if problem is not None and problem.reason == names.REASON_UNSUPPORTED:
-        return "False", problem.reason, problem.message
+        return "False", problem.reason, _held_back(situation, problem)
     return "True", "Supported", f"backend {situation.inference.spec.effective_backend}"
 
 
@@ -120,9 +128,10 @@ def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Fi
 
 
 def _progressing(situation: Situation) -> Finding:
-    if situation.problem is not None:
-        return "False", situation.problem.reason, situation.problem.message
-    if situation.plan.held:
+    problem = situation.failure or situation.verdict.problem
+    if problem is not None:
+        return "False", problem.reason, _held_back(situation, problem)
+    if situation.verdict.held:
         return _held(situation)
     if situation.inference.spec.suspend:
         return _SUSPENDED
@@ -143,16 +152,26 @@ def _of_unit(situation: Situation, unit: Unit) -> str:
     return f"unit {unit.number}: {unit.message}" if len(situation.units) > 1 else unit.message
 
 
+def _held_back(situation: Situation, problem: Problem) -> str:
+    """The problem, and what becomes of what runs."""
+    if problem is not situation.verdict.problem or not situation.verdict.is_kept_up:
+        return problem.message
+    if situation.inference.spec.suspend:
+        return problem.message
+    return f"{problem.message}; meanwhile the resource is kept as it was accepted last"
+
+
 def _held(situation: Situation) -> Finding:
-    wanted, kept = Revision.of(situation.inference.spec), situation.plan.revision
+    verdict = situation.verdict
+    wanted, kept = verdict.wanted, verdict.accepted.revision if verdict.accepted else verdict.wanted
     changed = ", ".join(name for name, role in wanted.roles.items() if kept.roles[name].hash != role.hash)
     message = (
         f"the change of {changed} is held, because this version does not replace running pods (pods created from now "
         f"on keep revision {kept.hash}): to apply it, suspend the resource until its pods are gone and resume it, or "
         "delete and create it again"
     )
-    if situation.template_problem is not None:
-        message += f"; the new template would be refused: {situation.template_problem.message}"
+    if verdict.template_problem is not None:
+        message += f"; the new template would be refused: {verdict.template_problem.message}"
     return "False", REASON_ROLLOUT_HELD, message
 
 

@@ -9,8 +9,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from covey.backends import Owned
 from covey.compile.identity import short_hash
-from covey.operator.objects import ANNOTATION_APPLIED, Owned
+from covey.operator.objects import ANNOTATION_APPLIED
 
 
 def stamped(body: Mapping[str, Any]) -> dict[str, Any]:

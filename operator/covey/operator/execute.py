@@ -1,7 +1,8 @@
 """Does what a plan says, level by level, and decides nothing.
 
-Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. Every action
-may be repeated: names are deterministic, deletions name an incarnation.
+Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A pod whose
+labels or whose deletion is denied is no such failure: it keeps its place, everything else is done, and then it is told.
+Every action may be repeated: names are deterministic, deletions name an incarnation.
 """
 
 from __future__ import annotations
@@ -13,28 +14,29 @@ from typing import TypeVar
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import Owner, PodFactory
-from covey.compile.identity import hostname
+from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeleteObject, DeletePod, Object, Relabel
-from covey.operator.drift import has_drifted
-from covey.operator.objects import BY_KIND, ControllerRevision, FieldManager, Owned
+from covey.operator.actions import Actions, CreatePod, DeletePod, Relabel, Ungate
 from covey.operator.observe import Observed, is_ours
-from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem, of_pod_refusal
+from covey.operator.problem import (
+    REASON_REFUSED,
+    Blocked,
+    Problem,
+    is_denial,
+    of_pod_refusal,
+)
+from covey.operator.put import ObjectWriter, Stored
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
-S = TypeVar("S", Owned, ControllerRevision)
 
 #: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
 _GENERATIONS = 3
-#: Seconds until the cache has what it was found not to have.
-_BEHIND = 0.1
-Stored = Owned | ControllerRevision
 
 
 class Executor:
@@ -62,28 +64,35 @@ class Executor:
         self._client = client
         self._owner = owner
         self._created = created
-        self._stored = stored
         self._width = width
-        self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
-        self._revisions = {stored.name: stored.uid for stored in observed.revisions}
+        self._writer = ObjectWriter(client, owner, observed, stored)
+        self._denials: list[str] = []
+        #: Places whose pod has kept an address that it should have lost: nobody else may have it.
+        self._addressed: set[Slot | None] = set()
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
 
         Raises:
-            Blocked: something that a person has to know of stands in the way.
+            Blocked: something that a person has to know of stands in the way; what it does not concern is done.
             KubeError: a request failed for another reason.
         """
         await self._each(self._relabel, actions.relabel)
         await self._each(self._delete_pod, actions.delete_pods)
-        await self._each(self._delete_object, actions.delete_objects)
+        await self._each(self._writer.delete, actions.delete_objects)
+        if actions.hold is not None:
+            await self._writer.hold(actions.hold)
         if actions.store is not None:
-            await self._store(actions.store)
+            await self._writer.store(actions.store)
         for level in actions.apply:
-            await self._each(self._put, level)
-        if actions.create:
+            await self._each(self._writer.put, level)
+        create = [item for item in actions.create if item.slot not in self._addressed]
+        if create:
             assert actions.factory is not None
-            await self._create_pods(actions.create, actions.factory)
+            await self._create_pods(create, actions.factory)
+        await self._each(self._ungate, actions.ungate)
+        if self._denials:
+            raise Blocked(Problem(REASON_REFUSED, _told(self._denials), retry=True))
 
     async def _each(self, do: Callable[[T], Awaitable[None]], items: Collection[T]) -> None:
         """Do something for all items, ``width`` at a time."""
@@ -114,94 +123,33 @@ class Executor:
         except (NotFound, Conflict):
             # Another incarnation, or none: a deletion event is on its way.
             _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("labels", metadata, error)
+            if action.labels.get(names.LABEL_ADDRESS, "") is None:
+                self._addressed.add(slot_of(action.pod.spec.hostname))
 
     async def _label(self, metadata: core.Meta, labels: Mapping[str, str | None]) -> None:
         # A UID in a patch is a precondition.
         patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels)}}
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
 
-    async def _store(self, body: Object) -> None:
-        """The ControllerRevision in force. One of this name may be there, of a spec that has come back.
-
-        Its data cannot be changed, nor be sent again: the API server compares them byte by byte.
-        """
-        kind, name = body["kind"], body["metadata"]["name"]
-        uid = self._revisions.get(name)
-        if uid is None:
-            try:
-                created = await self._client.create(BY_KIND[kind], body, type=ControllerRevision)
-            except AlreadyExists:
-                uid = (await self._claim(kind, name, ControllerRevision)).metadata.uid
-            else:
-                self._stored(kind, created)
-                return
-        patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
-        await self._client.merge_patch(BY_KIND[kind], name, self._owner.namespace, patch, type=Ignored)
-
-    async def _put(self, body: Object) -> None:
-        """Make an object what it should be: created where there is none, which costs half of what applying does."""
-        kind, name = body["kind"], body["metadata"]["name"]
-        found = self._objects.get((kind, name))
-        if found is None:
-            try:
-                created = await self._client.create(BY_KIND[kind], body, type=Owned)
-            except AlreadyExists:
-                found = await self._claim(kind, name, Owned)
-            else:
-                self._objects[kind, name] = created
-                self._stored(kind, created)
-                return
-            self._objects[kind, name] = found
-            if not has_drifted(body, found):
-                # The cache is behind: an earlier pass, or process, has created it.
-                self._stored(kind, found)
-                return
-        try:
-            await self._take_over(kind, found)
-        except Invalid:
-            # It has changed since it was seen.
-            await self._take_over(kind, await self._claim(kind, name, Owned))
-        applied = await self._client.apply(BY_KIND[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
-        self._objects[kind, name] = applied
-
-    async def _take_over(self, kind: str, found: Owned) -> None:
-        """Let the fields that were written by creating an object count as applied.
-
-        To the API server they are two managers of one name. A field that both own stays when applying gives it up.
-        """
-        managers = found.metadata.managed_fields
-        created, applied = FieldManager(names.MANAGER_OPERATOR, "Update"), FieldManager(names.MANAGER_OPERATOR, "Apply")
-        if created not in managers or applied in managers:
-            return
-        at = f"/metadata/managedFields/{managers.index(created)}"
+    async def _ungate(self, action: Ungate) -> None:
+        metadata = action.pod.metadata
+        gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
+        at = f"/spec/schedulingGates/{gates.index(names.GATE_GANG)}"
         operations = [
-            {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
-            {"op": "test", "path": f"{at}/manager", "value": created.manager},
-            {"op": "test", "path": f"{at}/operation", "value": created.operation},
-            {"op": "replace", "path": f"{at}/operation", "value": applied.operation},
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "test", "path": f"{at}/name", "value": names.GATE_GANG},
+            {"op": "remove", "path": at},
         ]
-        name = found.metadata.name
         try:
-            await self._client.json_patch(BY_KIND[kind], name, self._owner.namespace, operations, type=Ignored)
-        except NotFound:
-            raise Retryable(_BEHIND, f"{kind} {name} has gone") from None
-
-    async def _claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """The object that has a name already. Nothing is adopted: it must be ours."""
-        try:
-            found = await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=projection)
-        except NotFound:
-            raise Retryable(_BEHIND, f"{kind} {name} is on its way out") from None
-        if is_ours(found.metadata, self._owner):
-            return found
-        owner = found.metadata.controller
-        if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
-            waits = f"waits until {kind} {name} of the former resource of this name is deleted"
-            raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
-        remedy = "is not Covey's: delete it, or give this resource another name"
-        if owner is not None and owner.kind == "DisaggregatedInference":
-            remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
-        raise Blocked(Problem(REASON_NAME_TAKEN, f"{kind} {name} exists and {remedy}", retry=True))
+            await self._client.json_patch(
+                resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("release", metadata, error)
 
     async def _delete_pod(self, action: DeletePod) -> None:
         metadata = action.pod.metadata
@@ -209,15 +157,18 @@ class Executor:
             await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
         except (NotFound, Conflict):
             return
+        except ApiError as error:
+            self._deny("deletion", metadata, error)
+            return
         labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
         _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
 
-    async def _delete_object(self, action: DeleteObject) -> None:
-        try:
-            await self._client.delete(BY_KIND[action.kind], action.name, self._owner.namespace, uid=action.uid)
-        except (NotFound, Conflict):
-            return
-        _log.info("object deleted", kind=action.kind, object=action.name)
+    def _deny(self, what: str, metadata: core.Meta, error: ApiError) -> None:
+        """Note a denial; what is none is raised."""
+        if not is_denial(error):
+            raise error
+        _log.warning("denied", what=what, pod=metadata.name, error=str(error))
+        self._denials.append(f"{what} of pod {metadata.name}: {error.message}")
 
     async def _create_pods(self, items: Collection[CreatePod], factory: PodFactory) -> None:
         """One pod first: when the API server refuses it, a thousand refusals are spared."""
@@ -230,7 +181,7 @@ class Executor:
         await self._each(create, rest)
 
     async def _create_pod(self, item: CreatePod, factory: PodFactory) -> None:
-        predecessor = item.predecessor or self._objects["PodGroup", factory.group_of(item.slot)].metadata.uid
+        predecessor = item.predecessor or self._writer.uid_of(factory.anchor(item.slot))
         for _ in range(_GENERATIONS):
             body = factory.build(item.slot, predecessor, restarts=item.restarts)
             try:
@@ -263,3 +214,9 @@ class Executor:
             return found.metadata.uid
         self._created(found)
         return None
+
+
+def _told(denials: list[str]) -> str:
+    """The first denial, and how many more there were."""
+    more = f"; and {len(denials) - 1} more" if len(denials) > 1 else ""
+    return f"the API server denies the {denials[0]}{more}"

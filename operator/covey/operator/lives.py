@@ -15,18 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
-from covey.compile.identity import group_name
 from covey.observability import metrics
 from covey.observability.lives import reached, since_true
 from covey.operator.observe import Observed
+from covey.operator.recorded import leaves_out, recorded_units
 from covey.operator.scale import current
-from covey.operator.units import Phase, Unit
-
-_AVAILABLE: Final = frozenset({Phase.PARTIAL, Phase.READY})
+from covey.operator.units import Unit
 
 
 @dataclass(slots=True)
@@ -35,6 +33,8 @@ class _Life:
 
     served: bool = False
     available: bool = False
+    #: UID of the root; empty for what only a status tells of.
+    root: str = ""
 
 
 class Lives:
@@ -46,7 +46,7 @@ class Lives:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._lives: dict[str, dict[str, _Life]] = {}
+        self._lives: dict[str, dict[int, _Life]] = {}
 
     def written(
         self,
@@ -66,17 +66,23 @@ class Lives:
             before: the status until now; it counts for what this process sees for the first time.
         """
         known = self._lives.get(owner)
-        lives: dict[str, _Life] = {}
+        lives: dict[int, _Life] = {}
         for unit in units:
-            root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, unit.number)))
-            if root is None:
+            report = unit.report
+            life = _recorded(unit.number, before) if known is None else known.get(unit.number, _Life())
+            if report is None:
+                if life.available and unit.is_available:
+                    lives[unit.number] = life
                 continue
-            uid = root.metadata.uid
-            life = lives[uid] = _recorded(unit.number, before) if known is None else known.get(uid, _Life())
+            if life.root not in {"", report.uid} and not (life.available and unit.is_available):
+                # Another unit of this number. One that has never ceased to serve has only lost its root for a moment.
+                life = _Life()
+            lives[unit.number] = life
             if unit.is_available and not life.served:
-                self._observe(inference, observed, unit, root.metadata.creation_timestamp)
+                self._observe(inference, observed, unit, report.created)
             elif life.available and not unit.is_available:
                 metrics.GANG_DEGRADATIONS.inc()
+            life.root = report.uid
             life.available = unit.is_available
             life.served |= unit.is_available
         self._lives[owner] = lives
@@ -97,13 +103,10 @@ class Lives:
 
 def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
     """What a status that another process has written tells of a unit."""
-    listed = status.get("unitStatuses") or ()
-    found = next((each for each in listed if each["unit"] == unit), None)
+    found = recorded_units(status).get(unit)
     if found is None:
-        left_out = status.get("units", 0) > len(listed)
-        return _Life(served=left_out)
-    available = found["phase"] in _AVAILABLE
-    return _Life(served=available or found.get("served", False), available=available)
+        return _Life(served=leaves_out(status))
+    return _Life(served=found.served, available=found.is_available)
 
 
 def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:

@@ -27,11 +27,12 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.observability.metrics import REGISTRY
-from covey.operator.caches import Caches, Key
+from covey.operator.caches import Caches
 from covey.operator.gauges import WorkloadGauges
 from covey.operator.reconcile import Reconciler
 from covey.operator.settings import Settings
 from covey.operator.shell import Shell
+from covey.operator.watched import Key
 
 _log = get_logger(__name__)
 

@@ -7,36 +7,24 @@ from typing import Any, Final
 import msgspec
 
 from covey.api import core
+from covey.backends import BACKENDS
+from covey.backends.seam import OwnedMeta
 from covey.kube import resources
 from covey.kube.resources import Resource
 
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
-#: Kinds that the operator applies, in the order in which they are created.
-APPLIED: Final = (
-    resources.WORKLOADS,
-    resources.COMPOSITE_POD_GROUPS,
-    resources.POD_GROUPS,
-    resources.SERVICES,
-)
-BY_KIND: Final = {resource.kind: resource for resource in (*APPLIED, CONTROLLER_REVISIONS)}
+#: Kinds of every backend's groups. A cluster need not serve those that nobody there uses.
+GROUPS: Final = tuple(dict.fromkeys(kind for backend in BACKENDS.values() for kind in backend.kinds()))
+BY_KIND: Final = {resource.kind: resource for resource in (*GROUPS, resources.SERVICES, CONTROLLER_REVISIONS)}
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
 #: of the wanted fields alone would miss.
 ANNOTATION_APPLIED: Final = "covey.dev/applied"
 
-
-class FieldManager(core.Read, frozen=True):
-    """``metav1.ManagedFieldsEntry`` without the fields: who wrote, and how (``Apply`` or ``Update``)."""
-
-    manager: str = ""
-    operation: str = ""
-
-
-class OwnedMeta(core.Meta, frozen=True):
-    """Metadata of what the operator applies, with who manages its fields."""
-
-    managed_fields: tuple[FieldManager, ...] = ()
+#: On a ControllerRevision: a change of rolled fields came while pods of it had their nodes, and has to wait. So it stays
+#: held when all of them are lost.
+ANNOTATION_HELD: Final = "covey.dev/held"
 
 
 class Inference(core.Read, frozen=True):
@@ -45,14 +33,6 @@ class Inference(core.Read, frozen=True):
     metadata: core.Meta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
-
-
-class Owned(core.Read, frozen=True):
-    """A Workload, group or Service: the spec as stored, to be compared, and the status of a group."""
-
-    metadata: OwnedMeta
-    spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: core.GroupStatus = core.GroupStatus()
 
 
 class ControllerRevision(core.Read, frozen=True):

@@ -6,17 +6,15 @@ same name left behind is not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile.identity import Owner, Slot, hostname
-from covey.compile.revision import Revision
+from covey.backends import Owned
+from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
-from covey.operator.objects import ControllerRevision, Owned
+from covey.operator.accepted import Record
+from covey.operator.objects import ANNOTATION_HELD, ControllerRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +45,21 @@ class Grave:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A revision that a ControllerRevision holds."""
+    """A ControllerRevision. ``record`` is None when this release cannot read it.
+
+    ``held``: while it was in force a change of rolled fields came that had to wait, and still has to.
+    """
 
     name: str
     number: int
-    revision: Revision
+    record: Record | None
     uid: str = ""
+    held: bool = False
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A snapshot.
+    """A snapshot, taken at ``now``.
 
     ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
     and Services by (kind, name).
@@ -68,10 +70,10 @@ class Observed:
     objects: Mapping[tuple[str, str], Owned] = field(default_factory=dict)
     revisions: tuple[StoredRevision, ...] = ()
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
-    #: Levels of the topology in use; None when it is not known.
-    levels: tuple[str, ...] | None = None
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
+    #: When it was taken, in seconds since the epoch: the only clock that a plan has.
+    now: float = 0.0
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""
@@ -79,9 +81,13 @@ class Observed:
             yield from pods
         yield from self.strays
 
+    def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
+        """The same with pods that were found otherwise, in places where none was seen."""
+        return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
+
     @property
     def in_force(self) -> StoredRevision | None:
-        """The revision that pods are made from: the newest stored."""
+        """The newest ControllerRevision: of the spec that was accepted last."""
         return max(self.revisions, key=lambda stored: stored.number, default=None)
 
 
@@ -91,34 +97,17 @@ def is_ours(metadata: core.Meta, owner: Owner) -> bool:
     return controller is not None and controller.uid == owner.uid
 
 
-def place_pods(
-    pods: Iterable[core.Pod], spec: DisaggregatedInferenceSpec, sizes: Mapping[str, int]
-) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
+def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
     """Pods by their place, and those without one.
 
-    Labels say which place a pod fills; the host name, which cannot be edited, is the proof. Where labels were edited
-    the place is the one that has the host name, among those that the spec asks for.
+    The host name says which place a pod fills. Labels say the same and may have been edited.
     """
     placed: dict[Slot, list[core.Pod]] = {}
-    edited: list[core.Pod] = []
+    strays: list[core.Pod] = []
     for pod in pods:
-        slot = labelled_slot(pod.metadata)
-        if slot is not None and hostname(slot) == pod.spec.hostname:
-            placed.setdefault(slot, []).append(pod)
-        else:
-            edited.append(pod)
-    strays = list(_restore(edited, placed, spec, sizes)) if edited else []
+        slot = slot_of(pod.spec.hostname)
+        (strays if slot is None else placed.setdefault(slot, [])).append(pod)
     return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
-
-
-def labelled_slot(metadata: core.Meta) -> Slot | None:
-    """The place that the labels name; None when one is missing or no number."""
-    role = metadata.label(names.LABEL_ROLE)
-    numbers = [number(metadata, key) for key in (names.LABEL_UNIT, names.LABEL_REPLICA, names.LABEL_INDEX)]
-    unit, replica, index = numbers
-    if role is None or unit is None or replica is None or index is None:
-        return None
-    return Slot(unit, role, replica, index)
 
 
 def number(metadata: core.Meta, label: str) -> int | None:
@@ -127,34 +116,17 @@ def number(metadata: core.Meta, label: str) -> int | None:
     return int(value) if value is not None and value.isdecimal() else None
 
 
-def _restore(
-    pods: Sequence[core.Pod],
-    placed: dict[Slot, list[core.Pod]],
-    spec: DisaggregatedInferenceSpec,
-    sizes: Mapping[str, int],
-) -> Iterator[core.Pod]:
-    """Put pods with edited labels where they belong; yield those that belong nowhere any more."""
-    wanted = (
-        Slot(unit, role.name, replica, index)
-        for role in spec.roles
-        for unit, replica, index in product(range(spec.replicas), range(role.replicas), range(sizes[role.name]))
+def read_revisions(
+    stored: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Record | None]
+) -> tuple[StoredRevision, ...]:
+    """The ControllerRevisions of a resource, those that cannot be read included."""
+    return tuple(
+        StoredRevision(
+            item.metadata.name,
+            item.revision,
+            read(item),
+            item.metadata.uid,
+            item.metadata.annotation(ANNOTATION_HELD) is not None,
+        )
+        for item in stored
     )
-    by_hostname = {hostname(slot): slot for slot in (*wanted, *placed)}
-    for pod in pods:
-        slot = by_hostname.get(pod.spec.hostname or "")
-        if slot is None:
-            yield pod
-        else:
-            placed.setdefault(slot, []).append(pod)
-
-
-def read_revisions(stored: Iterable[ControllerRevision]) -> tuple[StoredRevision, ...]:
-    """The revisions that can be read; one that cannot is as good as absent."""
-    found: list[StoredRevision] = []
-    for item in stored:
-        try:
-            revision = Revision.from_data(item.data)
-        except (KeyError, TypeError, AttributeError):
-            continue
-        found.append(StoredRevision(item.metadata.name, item.revision, revision, item.metadata.uid))
-    return tuple(found)

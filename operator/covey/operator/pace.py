@@ -77,8 +77,9 @@ class Pace:
         return 0.0 if news else max(rest, 0.0)
 
     def written(self, uid: str) -> None:
-        """The status has been written."""
+        """The status has been written: it says what is, and nothing comes back to say so."""
         self._written[uid] = self._clock()
+        self.settled(uid)
 
     def settled(self, uid: str) -> None:
         """The stored status says what is."""

@@ -10,106 +10,88 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import backend_of
-from covey.compile import Layout, Owner, Revision, Tree
+from covey.backends import Backend, backend_of
+from covey.compile import Layout, Scale, Tree
 from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
 from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
+from covey.operator.history import expired, to_hold, to_store
+from covey.operator.judge import Verdict
 from covey.operator.observe import Observed, number
+from covey.operator.release import released
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
-from covey.operator.scale import States, choose_layout, current, replica_states
-
-#: Revisions that are kept for people to look at (``spec.rollout.historyLimit`` is not built yet).
-_HISTORY: Final = 10
+from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be done, and the decisions behind it that the status tells.
-
-    ``revision`` is the one in force; ``held`` that the spec asks for another, which has to wait.
-    """
+    """What has to be done, and the decisions behind it that the status tells."""
 
     actions: Actions
     layout: Layout
-    revision: Revision
-    held: bool
     states: States
 
 
-def plan(inference: DisaggregatedInference, observed: Observed) -> Plan:
-    """Plan one resource."""
-    # 1. Which revision: a change of rolled fields waits while pods of the old one have their nodes.
-    revision, held = choose_revision(inference, observed)
-    sizes = {name: role.size for name, role in revision.roles.items()}
-    # 2. Which units and replicas: surplus goes, missing numbers are filled.
-    states = replica_states(observed.pods, sizes)
-    layout = choose_layout(inference.spec, observed, states)
-    tree = backend_of(inference).tree(inference, layout=layout, revision=revision, levels=observed.levels)
+def plan(verdict: Verdict, observed: Observed) -> Plan:
+    """Plan one resource.
+
+    Args:
+        verdict: what is kept up.
+        observed: the snapshot; its time is the only clock.
+    """
+    inference, accepted = verdict.inference, verdict.accepted
+    # 1. Nothing has been accepted yet: what runs stays as it is.
+    if accepted is None:
+        return _stand_still(verdict, observed)
+    suspended = inference.spec.suspend
+    # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
+    running = running_revisions(observed, accepted.revision)
+    states = replica_states(observed.pods, accepted.revision, running)
+    scale = Scale.of(inference.spec)
+    layout = choose_layout(scale, accepted.revision, observed, states)
+    backend = backend_of(inference)
+    tree = backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
     # 3. Pods that no longer have a place go; replicas are completed and replaced.
-    surplus = tuple(_surplus(tree, observed))
+    surplus = tuple(_surplus(tree, observed, "suspended" if suspended else "scaled down"))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
+    ungated = released(backend, scale, layout, states, observed)
     # 4. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed))
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
-        delete_objects=(*_unused(tree, observed), *_expired(observed)),
-        # What is stored has been accepted by the API server: not before there are pods to be made from it.
-        store=_stored(tree.owner, revision, observed) if layout.units else None,
+        delete_objects=(*_unused(backend, tree, observed), *expired(observed)),
+        # What is stored has been accepted by the API server, which is not asked about what is suspended.
+        store=None if suspended else to_store(tree.owner, accepted, observed),
+        # Whether a change is held says a spec that is in order, and nobody while another is kept up.
+        hold=to_hold(observed, held=verdict.held) if verdict.problem is None or suspended else None,
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
+        ungate=tuple(item for item in ungated if item.pod.metadata.uid not in going),
         notes=(*_scaled_down(surplus), *_created(observed, replicas), *_replaced(replicas)),
     )
-    return Plan(actions, layout, revision, held, states)
+    return Plan(actions, layout, states)
 
 
-def stand_still(inference: DisaggregatedInference, observed: Observed) -> Plan:
-    """The decisions that a status needs, and nothing to do: what runs stays as it is."""
-    revision, held = choose_revision(inference, observed)
-    states = replica_states(observed.pods, {name: role.size for name, role in revision.roles.items()})
+def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
+    """The decisions that a status needs, and nothing to do."""
+    running = running_revisions(observed, verdict.wanted)
+    states = replica_states(observed.pods, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
-    chosen = choose_layout(inference.spec, observed, states)
+    chosen = choose_layout(Scale.of(verdict.inference.spec), verdict.wanted, observed, states)
     layout = Layout({unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, revision, held, states)
+    return Plan(Actions(), layout, states)
 
 
-def choose_revision(inference: DisaggregatedInference, observed: Observed) -> tuple[Revision, bool]:
-    """The revision in force, and whether the one that the spec asks for is held."""
-    wanted = Revision.of(inference.spec)
-    stored = observed.in_force
-    if stored is None or stored.revision.hash == wanted.hash:
-        return wanted, False
-    started = any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in observed.every_pod())
-    usable = stored.revision.roles.keys() >= wanted.roles.keys()
-    return (stored.revision, True) if started and usable else (wanted, False)
-
-
-def _stored(owner: Owner, revision: Revision, observed: Observed) -> Object | None:
-    """The ControllerRevision to write, when the one in force is not there yet."""
-    newest = observed.in_force
-    if newest is not None and newest.revision.hash == revision.hash:
-        return None
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": owner.metadata(f"{owner.name}-{revision.hash}", {names.LABEL_REVISION: revision.hash}),
-        "data": revision.as_data(),
-        "revision": newest.number + 1 if newest else 1,
-    }
-
-
-def _surplus(tree: Tree, observed: Observed) -> Iterator[DeletePod]:
-    """Pods of places that there shall not be."""
-    why = "scaled down" if tree.layout.units else "suspended"
+def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
+    """Pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
@@ -118,12 +100,11 @@ def _surplus(tree: Tree, observed: Observed) -> Iterator[DeletePod]:
 
 
 def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed) -> Iterator[ReplicaPlan]:
-    revisions = {name: role.hash for name, role in tree.revision.roles.items()}
-    planner = ReplicaPlanner(inference.metadata.name, observed, revisions)
-    # The default restart policy, the only one yet; it goes by the size in force, not by one that is held.
-    whole = {name: role.size > 1 for name, role in tree.revision.roles.items()}
-    for (_, role, _), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
-        yield planner.plan(tuple(slots), whole=whole[role])
+    planner = ReplicaPlanner(inference.metadata.name, observed)
+    for (unit, role, replica), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
+        revision = tree.layout.units[unit][role][replica]
+        # The default restart policy, the only one yet; it goes by the size that runs, not by one that is held.
+        yield planner.plan(tuple(slots), revision, whole=revision.size > 1)
 
 
 def _relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
@@ -148,31 +129,16 @@ def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
         )
 
 
-def _unused(tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
+def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
     wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
     pods = tuple(observed.every_pod())
-    used = {("PodGroup", pod.metadata.label(names.LABEL_POD_GROUP)) for pod in pods} | {
-        ("CompositePodGroup", owned.spec.get("parentCompositePodGroupName")) for owned in observed.objects.values()
-    }
     # Pods that terminate still find each other.
-    used |= {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used = {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used |= backend.in_use(observed.objects, pods)
     for (kind, name), owned in observed.objects.items():
         if (kind, name) not in wanted and (kind, name) not in used:
             yield DeleteObject(kind, name, owned.metadata.uid)
-
-
-def _expired(observed: Observed) -> Iterator[DeleteObject]:
-    """Old revisions that no pod is of: for each role's pods the newest that tells of theirs is enough."""
-    newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
-    told: set[tuple[str | None, str | None]] = {
-        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
-    }
-    for position, stored in enumerate(newest_first):
-        tells = told & {(name, role.hash) for name, role in stored.revision.roles.items()}
-        told -= tells
-        if position >= _HISTORY and not tells:
-            yield DeleteObject("ControllerRevision", stored.name, stored.uid)
 
 
 def _scaled_down(surplus: tuple[DeletePod, ...]) -> Iterator[Note]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from covey.api import constants as names
-from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
+from covey.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, TooManyRequests
 
 #: An object of a name that Covey needs belongs to somebody else.
 REASON_NAME_TAKEN: Final = "NameTaken"
@@ -66,6 +66,16 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
     if isinstance(error, BadRequest | Invalid):
         return Problem(names.REASON_TEMPLATE_REJECTED, _said(error), retry=bool(_DENIED.search(error.message)))
     return None
+
+
+def is_denial(error: ApiError) -> bool:
+    """The API server, or a webhook that it asks, does not want this write; others may go through.
+
+    Not so a lost race, a server that is busy or going down, and credentials that are no good: those end the pass.
+    """
+    if "webhook" in error.message:
+        return not isinstance(error, Conflict | TooManyRequests)
+    return isinstance(error, BadRequest | Forbidden | Invalid)
 
 
 def _said(error: ApiError) -> str:

@@ -8,14 +8,11 @@ from functools import partial
 from typing import Any
 
 import structlog
-from pydantic import ValidationError
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference
 from covey.api.times import rfc3339
-from covey.backends import backend_of, is_supported
-from covey.compile import Owner, Revision
-from covey.compile.pods import desired_slots
+from covey.backends import backend_of
+from covey.compile import Owner, Scale
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
@@ -24,25 +21,24 @@ from covey.observability.logging import get_logger
 from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL
 from covey.operator import status
 from covey.operator.actions import Actions, Note
-from covey.operator.caches import Caches, Key
+from covey.operator.caches import Caches
 from covey.operator.execute import Executor
 from covey.operator.gauges import WorkloadGauges
+from covey.operator.judge import Verdict, judge, read_case
 from covey.operator.lives import Lives
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
 from covey.operator.pace import Pace, is_news, is_passing
-from covey.operator.plan import Plan, plan, stand_still
+from covey.operator.plan import Plan, plan
 from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
+from covey.operator.recorded import had_served
 from covey.operator.templates import TemplateCheck
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
-from covey.operator.validate import find_levels, find_unsupported
-from covey.operator.vanished import find_gone, missing_pods
+from covey.operator.vanished import find_remaining, missing_pods
+from covey.operator.watched import Key
 
 _log = get_logger(__name__)
-
-#: Seconds until a pod that has got its labels back is seen again, at the latest.
-_REAPPEAR = 0.2
 
 
 class Reconciler:
@@ -108,69 +104,59 @@ class Reconciler:
         if self._uids.get(key, stored.metadata.uid) != stored.metadata.uid:
             self._forget(key)
         self._uids[key] = stored.metadata.uid
-        # 2. Unreadable: written before a rule that would have refused it.
-        try:
-            inference = _parse(stored)
-        except ValidationError as error:
-            await self._report_invalid(stored, error)
+        owner = Owner(*key, stored.metadata.uid)
+        # 2. Observe.
+        observed = await self._observe(owner)
+        # 3. Judge: what of the spec is accepted, and what is kept up meanwhile.
+        verdict = await self._judge(stored, observed)
+        if verdict is None:
             return
-        # 3. Observe.
-        spec, owner = inference.spec, Owner(*key, stored.metadata.uid)
-        levels, bad_levels = find_levels(spec, self._caches.topologies.found)
-        revisions = self._caches.stored_revisions(owner)
-        observed = self._caches.observe(owner, spec, revisions, levels)
-        if missing := missing_pods(observed):
-            gone = await find_gone(self._client, owner, missing)
-            self._caches.confirm(key, gone)
-            if gone != missing.keys():
-                raise Retryable(_REAPPEAR, "pods have got their labels back")
-            observed = self._caches.observe(owner, spec, revisions, levels)
-        # 4. Something that a person has to change, or the API server would not take the pods.
-        problem = find_unsupported(spec) or bad_levels
-        bad_template = None
-        if (
-            problem is None
-            and not spec.suspend
-            and all(item.revision.hash != Revision.of(spec).hash for item in revisions)
-        ):
-            bad_template = await self._templates.find_problem(backend_of(inference).tree(inference, levels=levels))
-        # 5. Plan and execute; while a problem stands in the way what runs stays as it is.
-        planned, problem, notes = await self._act(inference, owner, observed, problem, bad_template)
-        # 6. Tell.
-        now = rfc3339(self._clock())
-        before = self._current(stored)
-        template_problem = bad_template if planned.held else None
-        units = tuple(describe_units(inference, observed, planned))
-        after = status.compute(
-            inference, observed, planned, units, before, now, problem=problem, template_problem=template_problem
-        )
-        self._gauges.put(key, after, units, 0 if spec.suspend else spec.replicas)
-        self._tell(stored, notes)
-        served = {unit.number for unit in units if status.has_served(unit.number, before)}
+        # 4. Plan and execute.
+        planned = plan(verdict, observed)
+        failure = await self._act(owner, verdict, observed, planned)
+        # 5. Tell.
+        now, before = rfc3339(self._clock()), self._current(stored)
+        units = tuple(describe_units(verdict.inference, observed, planned))
+        after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
+        self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
+        self._tell(stored, () if failure else planned.actions.notes)
+        problem = failure or verdict.problem
+        served = {unit.number for unit in units if had_served(unit.number, before)}
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
-            self._lives.written(owner.uid, inference, observed, units, before)
-        # 7. Come back where time alone can help.
+            self._lives.written(owner.uid, verdict.inference, observed, units, before)
+        # 6. Come back where time alone can help.
         self._come_back(owner.uid, problem)
 
-    async def _act(
-        self,
-        inference: DisaggregatedInference,
-        owner: Owner,
-        observed: Observed,
-        problem: Problem | None,
-        bad_template: Problem | None,
-    ) -> tuple[Plan, Problem | None, tuple[Note, ...]]:
-        """What was planned, what stands in the way, and what there is to tell of what was done."""
-        suspended = inference.spec.suspend and is_supported(inference)
-        if suspended or problem is None:
-            planned = plan(inference, observed)
-            if planned.held or bad_template is None:
-                places = desired_slots(planned.revision, planned.layout)
-                self._caches.retire((owner.namespace, owner.name), observed, places)
-                failure = await self._execute(owner, observed, planned.actions)
-                return planned, failure or problem, () if failure else planned.actions.notes
-            problem = bad_template
-        return stand_still(inference, observed), problem, ()
+    async def _observe(self, owner: Owner) -> Observed:
+        """The snapshot; pods that have lost their label are asked for by name."""
+        key = (owner.namespace, owner.name)
+        observed = self._caches.observe(owner, self._clock())
+        missing = missing_pods(observed)
+        if not missing:
+            return observed
+        remaining = await find_remaining(self._client, owner, missing)
+        self._caches.ledger.confirm(key, missing.keys() - remaining.keys())
+        return self._caches.observe(owner, self._clock()).with_pods(remaining)
+
+    async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
+        """What to keep up; None when that cannot be known, which is told then."""
+        case = read_case(stored, self._caches.topologies.found, self._caches.cluster, observed)
+        verdict = judge(case, observed)
+        if verdict is None:
+            await self._report_invalid(stored, case.problem)
+            return None
+        if not verdict.unproven:
+            return verdict
+        tree = backend_of(verdict.inference).compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
+        bad_template = await self._templates.find_problem(tree)
+        return judge(case, observed, bad_template) if bad_template else verdict
+
+    async def _act(self, owner: Owner, verdict: Verdict, observed: Observed, planned: Plan) -> Problem | None:
+        """Do what is planned; what it was stopped by."""
+        if not verdict.is_kept_up:
+            return None
+        self._caches.ledger.retire((owner.namespace, owner.name), observed, planned.layout.slots())
+        return await self._execute(owner, observed, planned.actions)
 
     async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
         if not actions:
@@ -183,12 +169,12 @@ class Reconciler:
             create=len(actions.create),
         )
         key = (owner.namespace, owner.name)
-        self._caches.condemn(key, (item.pod for item in actions.delete_pods))
+        self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
         executor = Executor(
             self._client,
             owner,
             observed,
-            partial(self._caches.welcome, key),
+            partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
             width=self._width,
         )
@@ -232,8 +218,8 @@ class Reconciler:
         self._written[metadata.uid] = (after, metadata.resource_version)
         return True
 
-    async def _report_invalid(self, stored: Inference, error: ValidationError) -> None:
-        problem = Problem(names.REASON_INVALID, _sentence(error))
+    async def _report_invalid(self, stored: Inference, problem: Problem | None) -> None:
+        assert problem is not None
         after = status.of_invalid(problem, stored.status, stored.metadata.generation, rfc3339(self._clock()))
         self._gauges.put(stored.metadata.key, after, (), 0)
         await self._report(stored, self._current(stored), after)
@@ -247,6 +233,7 @@ class Reconciler:
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             "status": after,
         }
+        self._caches.tell(metadata.uid, after)
         try:
             await self._client.apply(
                 resources.DISAGGREGATED_INFERENCES,
@@ -278,25 +265,6 @@ class Reconciler:
             self._attempts.pop(uid, None)
 
 
-def _parse(stored: Inference) -> DisaggregatedInference:
-    metadata = stored.metadata
-    return DisaggregatedInference.model_validate(
-        {
-            "metadata": {
-                "name": metadata.name,
-                "namespace": metadata.namespace,
-                "uid": metadata.uid,
-                "generation": metadata.generation,
-            },
-            "spec": stored.spec,
-        }
-    )
-
-
 def _reference(stored: Inference) -> ObjectRef:
     metadata = stored.metadata
     return ObjectRef(names.INFERENCE_API, "DisaggregatedInference", metadata.name, metadata.namespace, metadata.uid)
-
-
-def _sentence(error: ValidationError) -> str:
-    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])

@@ -8,12 +8,13 @@ was pinned but never bound is replaced alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot, pod_name
+from covey.compile.revision import RoleRevision
 from covey.operator import podstate
 from covey.operator.actions import CreatePod, DeletePod, Relabel
 from covey.operator.observe import Grave, Observed
@@ -83,26 +84,25 @@ class ReplicaPlanner:
     Args:
         inference: its name.
         observed: the snapshot.
-        revisions: the hash in force of each role.
     """
 
-    def __init__(self, inference: str, observed: Observed, revisions: Mapping[str, str]) -> None:
+    def __init__(self, inference: str, observed: Observed) -> None:
         self._inference = inference
         self._observed = observed
-        self._revisions = revisions
 
-    def plan(self, slots: Sequence[Slot], *, whole: bool) -> ReplicaPlan:
+    def plan(self, slots: Sequence[Slot], revision: RoleRevision, *, whole: bool) -> ReplicaPlan:
         """What to do for the pods of one replica.
 
         Args:
             slots: its places.
+            revision: what it is, or shall be, made from.
             whole: the role's restart policy is RecreateReplica.
         """
         places = [Place.of(slot, self._observed) for slot in slots]
-        if all(self._is_settled(place) for place in places):
+        if all(_is_settled(place, revision) for place in places):
             return ReplicaPlan()
         broken = whole and self._is_broken(places)
-        replaced = {place.slot: why for place in places if (why := self._why_replaced(place, broken=broken))}
+        replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, broken=broken))}
         gone = [(pod, "superseded") for place in places for pod in place.others]
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
@@ -114,17 +114,6 @@ class ReplicaPlanner:
             recreated=broken,
         )
 
-    def _is_settled(self, place: Place) -> bool:
-        """Filled, and nothing is left of former pods."""
-        return place.now is not None and not place.others and not self._is_outdated(place.now)
-
-    def _is_outdated(self, pod: core.Pod) -> bool:
-        """It still waits, and is of a revision that is no longer in force: nothing is lost by replacing it."""
-        revision = pod.metadata.label(names.LABEL_REVISION)
-        return not podstate.is_admitted(pod) and revision != self._revisions.get(
-            pod.metadata.label(names.LABEL_ROLE) or "", revision
-        )
-
     def _is_broken(self, places: Sequence[Place]) -> bool:
         """A pod that had been bound is lost.
 
@@ -134,13 +123,6 @@ class ReplicaPlanner:
         bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
         return any(place.lost_bound(self._inference) or (place.is_blank and bound) for place in places)
 
-    def _why_replaced(self, place: Place, *, broken: bool) -> str | None:
-        if place.now is None:
-            return None
-        if broken and podstate.is_admitted(place.now):
-            return "its replica is recreated"
-        return "outdated while waiting" if self._is_outdated(place.now) else None
-
     def _successor(self, place: Place, *, broken: bool) -> CreatePod:
         last = place.last(self._inference)
         if last is None:
@@ -148,6 +130,24 @@ class ReplicaPlanner:
         if last.retired:
             return CreatePod(place.slot, last.uid)
         return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound), replaces=True)
+
+
+def _is_settled(place: Place, revision: RoleRevision) -> bool:
+    """Filled, and nothing is left of former pods."""
+    return place.now is not None and not place.others and not _is_outdated(place.now, revision)
+
+
+def _is_outdated(pod: core.Pod, revision: RoleRevision) -> bool:
+    """It still waits, and is of another revision than its replica: nothing is lost by replacing it."""
+    return not podstate.is_admitted(pod) and pod.metadata.label(names.LABEL_REVISION) != revision.hash
+
+
+def _why_replaced(place: Place, revision: RoleRevision, *, broken: bool) -> str | None:
+    if place.now is None:
+        return None
+    if broken and podstate.is_admitted(place.now):
+        return "its replica is recreated"
+    return "outdated while waiting" if _is_outdated(place.now, revision) else None
 
 
 def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:

@@ -6,16 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
+from pydantic import ValidationError
+
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus
-from covey.compile.identity import Slot
-from covey.compile.revision import Revision
+from covey.backends import backend_of, is_supported
+from covey.compile import Scale, Slot
 from covey.operator import podstate
 from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
-from covey.operator.observe import Observed
+from covey.operator.judge import Verdict
+from covey.operator.observe import Observed, number
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
+from covey.operator.recorded import had_served
 from covey.operator.scale import current
 from covey.operator.units import Phase, Unit
 
@@ -27,36 +31,34 @@ Status = dict[str, Any]
 
 
 def compute(
-    inference: DisaggregatedInference,
+    verdict: Verdict,
     observed: Observed,
     plan: Plan,
     units: Sequence[Unit],
     before: Mapping[str, Any],
     now: str,
     *,
-    problem: Problem | None = None,
-    template_problem: Problem | None = None,
+    failure: Problem | None = None,
 ) -> Status:
     """The whole status.
 
     Args:
-        inference: the resource.
+        verdict: what is kept up of the resource.
         observed: the snapshot.
         plan: what was planned for it.
         units: how far each unit has come.
         before: the status so far; times of unchanged conditions are taken from it.
         now: RFC 3339.
-        problem: what stands in the way.
-        template_problem: what the API server has against a revision that is held.
+        failure: what the plan was stopped by.
     """
-    served = frozenset(unit.number for unit in units if unit.is_available or has_served(unit.number, before))
-    situation = Situation(inference, plan, units, problem, template_problem, served)
-    found = find_conditions(situation)
-    roles = _roles(inference, observed, plan)
+    inference = verdict.inference
+    served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
+    found = find_conditions(Situation(verdict, plan, units, failure, served))
+    roles = _roles(verdict, observed, plan)
     return {
         "observedGeneration": inference.metadata.generation,
         "conditions": with_times(found, before, inference.metadata.generation, now),
-        "units": sum(("CompositePodGroup", name) in observed.objects for name in _roots(observed)),
+        "units": _existing(inference, observed),
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         "unitStatuses": _listed(units, served),
@@ -77,7 +79,13 @@ def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two statuses say different things, whatever defaults are written out."""
-    return _normal(one) != _normal(other)
+    if one == other:
+        return False
+    try:
+        return _normal(one) != _normal(other)
+    except ValidationError:
+        # One of them is not of this release's making.
+        return True
 
 
 def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,46 +96,35 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def has_served(unit: int, before: Mapping[str, Any]) -> bool:
-    """The status so far has seen the minimum of this unit Ready."""
-    listed = before.get("unitStatuses") or ()
-    found = next((item for item in listed if item["unit"] == unit), None)
-    if found is None and listed and before.get("units", 0) > len(listed):
-        # The list had no room for it: it was no worse than all that are there.
-        found = max(listed, key=lambda item: _ORDER[Phase(item["phase"])])
-    return found is not None and (found.get("served", False) or found["phase"] in {Phase.PARTIAL, Phase.READY})
+def _existing(inference: DisaggregatedInference, observed: Observed) -> int:
+    """Units that have a root, also those that are on their way out."""
+    if not is_supported(inference):
+        return 0
+    backend, name = backend_of(inference), inference.metadata.name
+    numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
 
 
-def _roots(observed: Observed) -> list[str]:
-    return [
-        name
-        for (kind, name), owned in observed.objects.items()
-        if kind == "CompositePodGroup" and owned.metadata.label(names.LABEL_ROLE) is None
-    ]
-
-
-def _roles(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> list[Status]:
+def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
     # What is wanted, also while something keeps it from being created.
-    units = 0 if inference.spec.suspend else inference.spec.replicas
-    marks = _marks(observed)
-    wanted = {name: role.hash for name, role in Revision.of(inference.spec).roles.items()}
+    scale, marks = Scale.of(verdict.inference.spec), _marks(observed)
     rows: list[Status] = []
-    for role in inference.spec.roles:
+    for name, count in scale.roles.items():
         states = [
-            (state, marks.get((unit, role.name, number), (frozenset(), 0)))
-            for unit, numbers in plan.layout.units.items()
-            for number, state in plan.states.get(unit, {}).get(role.name, {}).items()
-            if number in numbers[role.name]
+            (state, marks.get((unit, name, replica), (frozenset(), 0)))
+            for unit, replicas in plan.layout.units.items()
+            for replica, state in plan.states.get(unit, {}).get(name, {}).items()
+            if replica in replicas[name]
         ]
         rows.append(
             {
-                "name": role.name,
-                "replicas": role.replicas * units,
-                "minReplicas": role.min_replicas * units,
+                "name": name,
+                "replicas": count.replicas * scale.units,
+                "minReplicas": count.minimum * scale.units,
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),
                 "ready": sum(state.is_ready for state, _ in states),
-                "updated": sum(revisions == {wanted[role.name]} for _, (revisions, _) in states),
+                "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
                 "restarts": sum(restarts for _, (_, restarts) in states),
             }
         )

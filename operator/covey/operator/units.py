@@ -10,8 +10,9 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.api.roles import Role
-from covey.compile.identity import group_name
+from covey.backends import UnitReport, backend_of, is_supported
+from covey.compile import Scale
+from covey.compile.layout import RoleCount
 from covey.operator.observe import Observed
 from covey.operator.plan import Plan
 from covey.operator.scale import ReplicaState
@@ -46,6 +47,8 @@ class Unit:
     path: tuple[str | None, ...] = ()
     #: The root's condition about preferred levels, where there are any.
     topology: core.Condition | None = None
+    #: What the scheduler says; None where it has no root.
+    report: UnitReport | None = None
 
     @property
     def is_admitted(self) -> bool:
@@ -65,55 +68,59 @@ class Unit:
 
 def describe_units(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> Iterator[Unit]:
     """Every unit that there shall be, in order."""
+    scale = Scale.of(inference.spec)
+    backend = backend_of(inference) if is_supported(inference) else None
     for number in plan.layout.units:
-        root = observed.objects.get(("CompositePodGroup", group_name(inference.metadata.name, number)))
-        status = root.status if root is not None else core.GroupStatus()
-        phase, reason, message = _progress(inference, plan.states.get(number, {}), status)
-        topology = core.condition(status.conditions, names.TOPOLOGY_SATISFIED)
-        yield Unit(number, phase, reason, message, _finest(status), topology)
+        report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
+        admitted = report.admitted if report else None
+        phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted)
+        yield Unit(
+            number, phase, reason, message, report.path if report else (), report.topology if report else None, report
+        )
 
 
 def _progress(
-    inference: DisaggregatedInference, states: Mapping[str, Mapping[int, ReplicaState]], status: core.GroupStatus
+    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], admitted: core.Condition | None
 ) -> tuple[Phase, str, str]:
-    roles = inference.spec.roles
-    admitted = core.condition(status.conditions, names.ADMITTED)
-    if admitted is None:
-        return Phase.PENDING, names.REASON_WAITING, _UNSEEN
-    if admitted.status != "True":
-        return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
-    bound = {role.name: sum(state.is_bound for state in states.get(role.name, {}).values()) for role in roles}
+    roles = scale.roles
+    bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
     if short := _short(roles, bound):
+        # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
+        let_go = {name: sum(state.is_admitted for state in states.get(name, {}).values()) for name in roles}
+        if admitted is None and _short(roles, let_go):
+            return Phase.PENDING, names.REASON_WAITING, _UNSEEN
+        if admitted is not None and admitted.status != "True":
+            return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
-    ready = {role.name: sum(state.is_ready for state in states.get(role.name, {}).values()) for role in roles}
+    ready = {name: sum(state.is_ready for state in states.get(name, {}).values()) for name in roles}
     if short := _short(roles, ready):
         return Phase.SCHEDULED, "NotReady", f"bound; Ready are {short} of the minimum: see its pods"
-    surplus = [_surplus(role, states.get(role.name, {})) for role in roles if ready[role.name] < role.replicas]
+    surplus = [
+        _surplus(name, count.replicas, states.get(name, {}))
+        for name, count in roles.items()
+        if ready[name] < count.replicas
+    ]
     if surplus:
         return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
     return Phase.READY, "Ready", "every replica is Ready"
 
 
-def _surplus(role: Role, states: Mapping[int, ReplicaState]) -> str:
+def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
     """``prefill 1/4: 1 replica starts, 2 replicas beyond the minimum wait for room``."""
     ready = sum(state.is_ready for state in states.values())
-    waiting = role.replicas - sum(state.is_admitted for state in states.values())
-    starting = role.replicas - ready - waiting
+    waiting = wanted - sum(state.is_admitted for state in states.values())
+    starting = wanted - ready - waiting
     texts = []
     if starting > 0:
         texts.append("1 replica starts" if starting == 1 else f"{starting} replicas start")
     if waiting > 0:
         what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
         texts.append(f"{what} for room")
-    return f"{role.name} {ready}/{role.replicas}: {', '.join(texts)}"
+    return f"{role} {ready}/{wanted}: {', '.join(texts)}"
 
 
-def _short(roles: tuple[Role, ...], counts: Mapping[str, int]) -> str:
+def _short(roles: Mapping[str, RoleCount], counts: Mapping[str, int]) -> str:
     """Roles that have fewer replicas than their minimum, as ``prefill 1/2``."""
-    wanted = ((role.name, role.min_replicas) for role in roles)
-    return ", ".join(f"{name} {counts[name]}/{count}" for name, count in wanted if counts[name] < count)
-
-
-def _finest(status: core.GroupStatus) -> tuple[str | None, ...]:
-    paths = [placement.path for placement in status.placement or ()]
-    return max(paths, key=len, default=())
+    return ", ".join(
+        f"{name} {counts[name]}/{count.minimum}" for name, count in roles.items() if counts[name] < count.minimum
+    )

@@ -6,44 +6,55 @@ from collections.abc import Sequence
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
+from covey.backends import Cluster, backend_of
 from covey.compile.groups import levels_named
 from covey.operator.problem import Problem
 from covey.placement.cluster import presets
 
 
-def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
-    """Fields that this version does not honour."""
-    found = unsupported(spec)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(found)) if found else None
+def find_unsupported(inference: DisaggregatedInference, cluster: Cluster) -> Problem | None:
+    """Fields that this version does not honour, and what the backend cannot carry, in this cluster or at all."""
+    spec = inference.spec
+    if found := unsupported(spec):
+        return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
+    # What the cluster does not serve may be installed later, which is noticed.
+    refused = backend_of(inference).refusals(spec, cluster)
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
 
 
-def find_levels(
-    spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology]
-) -> tuple[tuple[str, ...] | None, Problem | None]:
-    """The levels of the topology in use, broad to narrow, and what is wrong with the spec's own.
+def resolve_topology(
+    spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology], recorded: str | None = None
+) -> tuple[str | None, tuple[str, ...] | None, Problem | None]:
+    """The topology in use, its levels from broad to narrow, and what is wrong with the spec's own.
 
-    None for levels when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
+    None for both when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
     labels of the nodes, and any level that some preset knows is let pass here.
+
+    Args:
+        spec: what is wanted.
+        topologies: those of the cluster.
+        recorded: the one that was chosen before; it is chosen again as long as it exists, whatever is marked now.
     """
     if not topologies and not spec.topology.name:
         known = tuple(dict.fromkeys(level.name for preset in presets.PRESETS for level in preset.levels))
-        return None, _unknown(spec, known, "any topology that Covey can detect")
+        return None, None, _unknown(spec, known, "any topology that Covey can detect")
     defaults = [
         item.metadata.name
         for item in topologies
         if item.metadata.annotation(names.ANNOTATION_DEFAULT_TOPOLOGY) == "true"
     ]
+    there = recorded if any(item.metadata.name == recorded for item in topologies) else None
     try:
         chosen = presets.choose(
-            spec.topology.name, [presets.topology_of(item) for item in topologies], defaults, nodes=()
+            spec.topology.name or there, [presets.topology_of(item) for item in topologies], defaults, nodes=()
         )
     except LookupError as error:
-        return None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
+        return None, None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
     levels = tuple(level.name for level in chosen.levels)
-    return levels, _unknown(spec, levels, f"topology {chosen.name}") or _inverted(spec, levels)
+    return chosen.name, levels, _unknown(spec, levels, f"topology {chosen.name}") or _inverted(spec, levels)
 
 
 def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str) -> Problem | None:

@@ -14,10 +14,11 @@ from covey.api import core
 from covey.compile import Owner, Slot
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.kube.errors import NotFound
+from covey.kube.errors import ApiError, NotFound
 from covey.observability.logging import get_logger
 from covey.operator import podstate
 from covey.operator.observe import Grave, Observed, is_ours
+from covey.operator.problem import is_denial
 
 _log = get_logger(__name__)
 
@@ -27,24 +28,30 @@ def missing_pods(observed: Observed) -> Mapping[Slot, Grave]:
     return {slot: grave for slot, grave in observed.graves.items() if not grave.confirmed and slot not in observed.pods}
 
 
-async def find_gone(client: Client, owner: Owner, missing: Mapping[Slot, Grave]) -> set[Slot]:
-    """Give labels back to the pods that are still there; the places of those that are not.
+async def find_remaining(client: Client, owner: Owner, missing: Mapping[Slot, Grave]) -> dict[Slot, core.Pod]:
+    """The pods that are still there, with their labels given back; places without one have lost theirs.
 
     Raises:
         KubeError: when the API server could not be asked.
     """
-    gone = await asyncio.gather(*(_is_gone(client, owner, grave) for grave in missing.values()))
-    return {slot for slot, is_gone in zip(missing, gone, strict=True) if is_gone}
+    found = await asyncio.gather(*(_find(client, owner, grave) for grave in missing.values()))
+    return {slot: pod for slot, pod in zip(missing, found, strict=True) if pod is not None}
 
 
-async def _is_gone(client: Client, owner: Owner, grave: Grave) -> bool:
+async def _find(client: Client, owner: Owner, grave: Grave) -> core.Pod | None:
     try:
         found = await client.get(resources.PODS, grave.name, owner.namespace, type=core.Pod)
         if found.metadata.uid != grave.uid or podstate.is_dead(found) or not is_ours(found.metadata, owner):
-            return True
+            return None
         patch = {"metadata": {"uid": grave.uid, "labels": dict(grave.labels)}}
-        await client.merge_patch(resources.PODS, grave.name, owner.namespace, patch)
+        given = await client.merge_patch(resources.PODS, grave.name, owner.namespace, patch, type=core.Pod)
     except NotFound:
-        return True
+        return None
+    except ApiError as error:
+        if not is_denial(error):
+            raise
+        # It has its place all the same; the plan tries once more, and its refusal is told.
+        _log.warning("labels not given back", pod=grave.name, error=str(error))
+        return found
     _log.info("labels given back", pod=grave.name)
-    return False
+    return given

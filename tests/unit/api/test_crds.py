@@ -125,7 +125,6 @@ def test_defaults_of_an_inference_are_those_of_the_reference() -> None:
         "spec.gang": {},
         "spec.gang.timeoutSeconds": 300,
         "spec.roles[].replicas": 1,
-        "spec.roles[].minReplicas": 1,
         "spec.roles[].size": 1,
         "spec.roles[].topology": {},
         "spec.roles[].topology.followUnit": True,

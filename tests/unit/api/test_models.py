@@ -25,6 +25,13 @@ def test_defaults() -> None:
     assert (role.replicas, role.min_replicas, role.size, role.topology.follow_unit) == (1, 1, 1, True)
 
 
+def test_a_role_without_replicas_needs_no_minimum_written() -> None:
+    assert read(spec__roles__2__replicas=0).spec.roles[2].min_replicas == 0
+    assert read(spec__roles__2__replicas=3).spec.roles[2].min_replicas == 1
+    with pytest.raises(pydantic.ValidationError, match="replicas"):
+        read(spec__roles__2__replicas="many")
+
+
 def test_camel_case_outside_snake_case_inside() -> None:
     assert read(spec__roles__0__minReplicas=2).spec.roles[0].min_replicas == 2
     assert Role(name="a", template={}, min_replicas=0).as_object()["minReplicas"] == 0

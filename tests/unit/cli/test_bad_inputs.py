@@ -73,6 +73,11 @@ def template_with(**fields: Any) -> dict[str, Any]:
     [
         (role_with(replicas=1, minReplicas=2), "spec.roles[0].minReplicas", "greater than replicas 1"),
         (changed(replicas=20, roles=[role("w") | {"replicas": 1001}]), "spec.roles", "20,020 pods"),
+        (
+            role_with(network={"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80}]}),
+            "spec.roles[0].network.ports[1].port",
+            "two names",
+        ),
         (role_with(minReplicas=0), "spec.roles", "no role has minReplicas > 0"),
         (changed(roles=[]), "spec.roles", "at least 1"),
         (changed(roles=[role("w"), role("w")]), "spec.roles[1].name", "two roles w"),

@@ -7,8 +7,14 @@ import pytest
 import yaml
 
 from covey.api import constants as names
-from covey.compile import Layout, Revision, Slot, compile_inference
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
 from unit.compile.inferences import inference, role, template
+
+
+def numbered(resource: DisaggregatedInference, numbers: dict[int, dict[str, tuple[int, ...]]]) -> Layout:
+    return Layout.of(numbers, Revision.of(resource.spec))
+
 
 FIRST = Slot(0, "prefill", 0, 0)
 WORKER = Slot(0, "prefill", 0, 1)
@@ -28,7 +34,7 @@ def values_of(container: dict[str, Any]) -> dict[str, str]:
 
 def test_the_address_of_a_role_is_one_of_a_replica_that_there_is() -> None:
     resource = inference(prefill(), role("decode", replicas=0, minReplicas=0))
-    tree = compile_inference(resource, layout=Layout({2: {"prefill": (3, 5), "decode": ()}}))
+    tree = compile_inference(resource, layout=numbered(resource, {2: {"prefill": (3, 5), "decode": ()}}))
     (container,) = tree.pods.build(Slot(2, "prefill", 5, 0), "uid")["spec"]["containers"]
     assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-prefill.ml"
     assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-decode.ml"
@@ -188,9 +194,39 @@ def test_null_means_absent() -> None:
     assert len(hashes) == 1
 
 
-def test_revision_survives_storage() -> None:
-    revision = Revision.of(inference(prefill(leaderTemplate=template(nodeSelector={"a": "b"})), role("router")).spec)
-    assert Revision.from_data(revision.as_data()) == revision
+def test_revisions_are_compared_by_content_not_by_hash() -> None:
+    spec = inference(prefill(leaderTemplate=template(nodeSelector={"a": "b"})), role("router")).spec
+    now = Revision.of(spec)
+    before = now.named({"prefill": "of-another-release", "router": "likewise"}, "whole")
+    assert before.is_same(now)
+    assert now.known_as([before]) == before
+    changed = Revision.of(inference(prefill(), role("router")).spec)
+    assert not changed.is_same(before)
+    known = changed.known_as([before])
+    # What has not changed keeps its name.
+    assert known.roles["router"].hash == "likewise"
+    assert known.roles["prefill"].hash == changed.roles["prefill"].hash
+    assert known.hash not in {before.hash, changed.hash}
+
+
+def test_every_rolled_field_takes_part_in_the_comparison() -> None:
+    base = Revision.of(inference(prefill()).spec)
+    for change in ({"size": 3}, {"template": template(a=1)}, {"leaderTemplate": template()}):
+        assert not Revision.of(inference({**prefill(), **change}).spec).is_same(base)
+    assert not Revision.of(inference(prefill(), compat={"lws": False}).spec).is_same(base)
+
+
+def test_replicas_of_two_revisions_stand_side_by_side() -> None:
+    resource = inference(prefill(replicas=2, template=template(nodeSelector={"gen": "2"})))
+    new = Revision.of(resource.spec).roles["prefill"]
+    old = RoleRevision("old", {"size": 3, "template": template(nodeSelector={"gen": "1"})}, {"lws": False})
+    tree = compile_inference(resource, layout=Layout({0: {"prefill": {0: old, 1: new}}}))
+    assert [(slot.replica, slot.index) for slot in tree.slots] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    one, other = (tree.pods.build(Slot(0, "prefill", replica, 0), "uid") for replica in (0, 1))
+    assert [pod["spec"]["nodeSelector"]["gen"] for pod in (one, other)] == ["1", "2"]
+    assert [pod["metadata"]["labels"][names.LABEL_REVISION] for pod in (one, other)] == ["old", new.hash]
+    assert [env_of(pod["spec"]["containers"][0])[0] for pod in (one, other)] == ["COVEY_UNIT", "LWS_LEADER_ADDRESS"]
+    assert [group["spec"]["desiredCount"] for group in tree.levels[3].objects] == [3, 2]
 
 
 def test_an_earlier_revision_builds_its_own_pods() -> None:

@@ -4,13 +4,16 @@ import re
 from collections import Counter
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import Layout, Tree, compile_inference
-from unit.compile.inferences import inference, inferences, role
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.compile.identity import hostname, slot_of
+from unit.compile.inferences import inference, inferences, role, role_names
 
 DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -139,7 +142,7 @@ def test_suspended_has_neither_a_place_in_the_queue_nor_addresses() -> None:
 
 def test_layout_with_holes() -> None:
     unit = {"prefill": (0, 3), "decode": (1,), "router": ()}
-    tree = compile_inference(llama(), layout=Layout({2: unit}))
+    tree = compile_inference(llama(), layout=Layout.of({2: unit}, Revision.of(llama().spec)))
     names_found = [body["metadata"]["name"] for body in tree.objects() if body["kind"] in {"PodGroup", "Pod"}]
     assert names_found == [
         "llama-2-prefill-0",
@@ -259,3 +262,15 @@ def name_of(body: dict[str, Any]) -> str:
 def depth(template: dict[str, Any]) -> int:
     children = [*template.get("compositePodGroupTemplates", ()), *template.get("podGroupTemplates", ())]
     return 1 + max(map(depth, children), default=0)
+
+
+@given(st.builds(Slot, st.integers(0, 999), role_names, st.integers(0, 9999), st.integers(0, 998)))
+def test_a_host_name_says_which_place_it_is_of(slot: Slot) -> None:
+    assert slot_of(hostname(slot)) == slot
+
+
+@pytest.mark.parametrize(
+    "name", [None, "", "web-0", "0-prefill-1", "00-prefill-0-0", "0--0-0", "x-prefill-0-0", "0-p-0-\u0663"]
+)
+def test_a_host_name_that_is_not_ours_is_of_no_place(name: str | None) -> None:
+    assert slot_of(name) is None

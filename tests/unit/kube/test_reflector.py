@@ -10,7 +10,7 @@ import pytest
 
 from covey.api.core import Meta, Pod
 from covey.kube.client import Client
-from covey.kube.errors import Forbidden, Gone, TooManyRequests, Unreachable
+from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreachable
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
 from covey.observability.metrics import REGISTRY
@@ -253,5 +253,40 @@ def test_a_scrape_shows_what_all_reflectors_of_a_resource_hold() -> None:
             assert shown("covey_watch_silence_seconds") == 30  # of the one that was silent longest
             for task in tasks:
                 task.cancel()
+
+    run(main())
+
+
+def test_a_resource_that_is_not_served_is_empty_until_it_is() -> None:
+    absent = NotFound(404, "NotFound", "the server could not find the requested resource")
+
+    async def main() -> None:
+        script = Script(absent, absent, ([pod("a", 1)], 5), [5, absent], absent)
+        follower = Follower()
+        changes: list[bool] = []
+        reflector = Reflector(
+            cast(Client, script),
+            PODS,
+            Pod,
+            on_event=follower,
+            clock=asyncio.get_running_loop().time,
+            generator=random.Random(0),
+        )
+        reflector.on_served(lambda: changes.append(reflector.served))
+        task = asyncio.create_task(reflector.run())
+        await reflector.settled.wait()
+        assert not reflector.served
+        assert not reflector.synced.is_set()
+        await reflector.synced.wait()
+        assert reflector.served
+        await script.done.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        # Its objects went with it.
+        assert follower.seen == ["ADDED a 1", "DELETED a 1 after 1"]
+        assert not reflector.store
+        assert changes == [False, True, False]
+        # It answers, if only that it has no such thing.
+        assert reflector.silence < 60
 
     run(main())

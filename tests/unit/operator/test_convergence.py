@@ -168,7 +168,7 @@ def assert_is_wanted(world: World) -> None:
     """One live pod for each place, no other pod, and the objects of the tree."""
     observed = world.observe()
     planned = world.plan()
-    tree = compile_inference(world.inference, layout=planned.layout, revision=planned.revision)
+    tree = compile_inference(world.judge().inference, layout=planned.layout)
     assert not observed.strays
     assert set(observed.pods) == set(tree.slots)
     for slot, pods in observed.pods.items():

@@ -34,7 +34,7 @@ class Seen:
         self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds
 
     def look(self, uid: str) -> Observed:
-        return self.caches.observe(Owner(*KEY, uid), INFERENCE.spec, (), None)
+        return self.caches.observe(Owner(*KEY, uid), 0.0)
 
 
 @pytest.fixture
@@ -78,11 +78,11 @@ def test_the_dead_of_a_namesake_are_nobody_s(seen: Seen, pod: core.Pod, order: s
 
 def test_a_pod_of_a_place_that_was_given_up_is_not_lost(seen: Seen, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
-    seen.caches.retire(KEY, seen.look("owner-uid"), ())
+    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), ())
     meta = msgspec.structs.replace(pod.metadata, deletion_timestamp="2026-01-01T00:00:00Z", resource_version="9")
     seen.pod("MODIFIED", msgspec.structs.replace(pod, metadata=meta))
     # The place is wanted again before the pod has gone.
-    seen.caches.retire(KEY, seen.look("owner-uid"), [SLOT])
+    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), [SLOT])
     assert seen.look("owner-uid").retired == {pod.metadata.uid}
     seen.pod("DELETED", pod)
     assert seen.look("owner-uid").graves[SLOT].retired
@@ -90,12 +90,12 @@ def test_a_pod_of_a_place_that_was_given_up_is_not_lost(seen: Seen, pod: core.Po
 
 def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.Pod) -> None:
     seen.pod("ADDED", pod)
-    seen.caches.retire(KEY, seen.look("owner-uid"), ())
-    seen.caches.retire(KEY, seen.look("owner-uid"), [SLOT])
+    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), ())
+    seen.caches.ledger.retire(KEY, seen.look("owner-uid"), [SLOT])
     seen.pod("DELETED", pod)
     assert not seen.look("owner-uid").graves[SLOT].retired
 
 
 def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: core.Pod) -> None:
-    seen.caches.condemn(KEY, [pod])
-    assert not seen.caches._condemned
+    seen.caches.ledger.condemn(KEY, [pod])
+    assert not seen.caches.ledger._condemned

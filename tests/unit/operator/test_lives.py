@@ -52,7 +52,7 @@ class Story:
         world = self.world
         observed, plan = world.observe(), world.plan()
         units = tuple(describe_units(world.inference, observed, plan))
-        after = status.compute(world.inference, observed, plan, units, self.status, NOW)
+        after = status.compute(world.judge(), observed, plan, units, self.status, NOW)
         self.lives.written("uid", world.inference, observed, units, self.status)
         self.status = after
 

@@ -8,13 +8,12 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Revision, compile_inference
+from covey.backends import Cluster, Owned
+from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.drift import has_drifted, stamped
-from covey.operator.objects import ControllerRevision, Owned
-from covey.operator.observe import read_revisions
 from covey.operator.problem import Problem, of_pod_refusal, retry_delay
-from covey.operator.validate import find_levels, find_unsupported
+from covey.operator.validate import find_unsupported, resolve_topology
 from unit.compile.inferences import inference, role
 
 
@@ -129,9 +128,9 @@ def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopo
 
 def test_levels_of_the_topology_in_use() -> None:
     plain = inference(role("r")).spec
-    assert find_levels(plain, [topology("one", "hall", "rack")]) == (("hall", "rack"), None)
-    assert find_levels(plain, [topology("one", "a"), topology("two", "b", default=True)]) == (("b",), None)
-    assert find_levels(plain, []) == (None, None)
+    assert resolve_topology(plain, [topology("one", "hall", "rack")]) == ("one", ("hall", "rack"), None)
+    assert resolve_topology(plain, [topology("one", "a"), topology("two", "b", default=True)]) == ("two", ("b",), None)
+    assert resolve_topology(plain, []) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -153,25 +152,14 @@ def test_levels_of_the_topology_in_use() -> None:
     ],
 )
 def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopology], words: str) -> None:
-    _, problem = find_levels(inference(role("r"), **spec).spec, topologies)
+    _, _, problem = resolve_topology(inference(role("r"), **spec).spec, topologies)
     assert problem is not None
     assert problem.reason == names.REASON_INVALID_TOPOLOGY
     assert words in problem.message
 
 
 def test_unsupported_fields_are_all_named() -> None:
-    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit").spec)
+    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit"), Cluster())
     assert problem is not None
     assert "spec.disruptionMode" in problem.message
     assert "spec.roles[r].update" in problem.message
-
-
-def test_a_revision_that_cannot_be_read_is_as_good_as_absent() -> None:
-    good = Revision.of(inference(role("r")).spec)
-    items = [
-        ControllerRevision(core.Meta(name="bad"), 1, {"roles": 3}),
-        ControllerRevision(core.Meta(name="empty"), 2),
-        ControllerRevision(core.Meta(name="good"), 3, good.as_data()),
-    ]
-    (found,) = read_revisions(items)
-    assert (found.name, found.number, found.revision) == ("good", 3, good)

@@ -202,6 +202,29 @@ def test_edited_labels_are_put_right(world: World, labels: dict[str, str | None]
     assert world.pods[name].metadata.labels == before
 
 
+@pytest.mark.parametrize(
+    "labels", [{names.LABEL_REPLICA: "0"}, {names.LABEL_ROLE: None}, {names.LABEL_UNIT: "x"}, {names.LABEL_INDEX: "7"}]
+)
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+def test_edited_labels_of_a_replica_with_a_high_number_are_put_right(
+    world: World, role: str, labels: dict[str, str | None]
+) -> None:
+    for name in names_in(world, "prefill", 0) + names_in(world, "decode", 0):
+        world.change(name, status={"phase": "Pending", "conditions": ()})
+    world.inference = llama(prefill=1, decode=2)
+    world.settle()
+    highest = max(replicas_of(world, role))
+    assert highest == (1 if role == "prefill" else 2)
+    before = dict(world.pods)
+    for name in names_in(world, role, highest):
+        world.label(name, labels)
+    actions = world.plan().actions
+    assert not actions.delete_pods
+    assert not actions.create
+    world.settle()
+    assert world.pods == before
+
+
 def test_a_group_that_was_deleted_or_edited_is_applied_again(world: World) -> None:
     del world.objects["PodGroup", "llama-0-prefill-0"]
     edited = world.objects["CompositePodGroup", "llama-0"]
@@ -227,7 +250,7 @@ def test_a_change_of_a_rolled_field_is_held_while_pods_have_nodes(world: World) 
         role("prefill", replicas=3, size=4), role("decode", replicas=3, template=template(nodeSelector={"a": "b"}))
     )
     planned = world.plan()
-    assert planned.held
+    assert world.judge().held
     assert not planned.actions.delete_pods
     # Growth and replacements are of the revision that runs.
     assert [item.slot for item in planned.actions.create] == [Slot(0, "prefill", 2, 0), Slot(0, "prefill", 2, 1)]
@@ -239,7 +262,7 @@ def test_a_change_of_a_rolled_field_is_held_while_pods_have_nodes(world: World) 
 
 def test_a_held_change_of_size_leaves_replicas_one_process_group(world: World) -> None:
     world.inference = inference(role("prefill", replicas=2), role("decode", replicas=3))
-    assert world.plan().held
+    assert world.judge().held
     failed, other = names_in(world, "prefill", 1)
     world.fail(failed)
     assert {item.pod.metadata.name for item in world.plan().actions.delete_pods} == {failed, other}
@@ -251,8 +274,8 @@ def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None
     world.settle()
     old = set(world.pods)
     world.inference = inference(role("prefill", replicas=2, size=size), role("decode", replicas=3))
-    planned = world.settle()
-    assert not planned.held
+    world.settle()
+    assert not world.judge().held
     assert len(names_in(world, "prefill")) == 2 * size
     assert {name for name in old if "decode" in name} <= set(world.pods)
     assert not {name for name in old if "prefill" in name} & set(world.pods)
@@ -373,6 +396,34 @@ def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -
     world.inference = llama(replicas=1)
     world.settle()
     assert {slot.unit for slot in world.observe().pods} == {1}
+
+
+def test_of_two_units_that_serve_the_one_with_more_surplus_stays() -> None:
+    made = World(inference(role("prefill"), role("decode", replicas=6), replicas=2))
+    made.settle()
+    for slot, pods in made.observe().pods.items():
+        if slot.unit == 1 or slot.role == "prefill" or slot.replica == 0:
+            for pod in pods:
+                made.bind(pod.metadata.name)
+                made.ready(pod.metadata.name)
+    made.inference = inference(role("prefill"), role("decode", replicas=6), replicas=1)
+    made.settle()
+    assert {slot.unit for slot in made.observe().pods} == {1}
+
+
+def test_scale_to_zero_is_no_suspension_and_keeps_the_place_in_the_queue(world: World) -> None:
+    workload = world.objects["Workload", "llama"]
+    world.inference = llama(replicas=0)
+    assert {note.reason for note in world.plan().actions.notes} == {"ScaledDown"}
+    assert {item.why for item in world.plan().actions.delete_pods} == {"scaled down"}
+    world.settle()
+    assert not world.pods
+    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
+    assert not [kind for kind, _ in world.objects if "Group" in kind]
+    world.inference = llama()
+    world.settle()
+    assert len(world.pods) == 7
+    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
 
 
 def msgspec_gate() -> Any:

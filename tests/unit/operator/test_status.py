@@ -9,7 +9,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.operator import status
-from covey.operator.plan import Plan, stand_still
+from covey.operator.plan import plan
 from covey.operator.problem import Problem
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
@@ -31,16 +31,17 @@ def world() -> World:
     return made
 
 
-def compute(world: World, before: dict[str, Any] | None = None, now: str = NOW, **more: Any) -> dict[str, Any]:
-    return compute_planned(world, world.plan(), before, now, **more)
-
-
-def compute_planned(
-    world: World, planned: Plan, before: dict[str, Any] | None = None, now: str = NOW, **more: Any
+def compute(
+    world: World,
+    before: dict[str, Any] | None = None,
+    now: str = NOW,
+    failure: Problem | None = None,
+    bad_template: Problem | None = None,
 ) -> dict[str, Any]:
-    observed = world.observe()
-    units = tuple(describe_units(world.inference, observed, planned))
-    return status.compute(world.inference, observed, planned, units, before or {}, now, **more)
+    observed, verdict = world.observe(), world.judge(bad_template)
+    planned = plan(verdict, observed)
+    units = tuple(describe_units(verdict.inference, observed, planned))
+    return status.compute(verdict, observed, planned, units, before or {}, now, failure=failure)
 
 
 def conditions(computed: dict[str, Any]) -> dict[str, tuple[str, str]]:
@@ -124,6 +125,45 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
         "reason": "",
         "domain": "z1/b1/r1",
     }
+
+
+def test_a_root_that_was_deleted_by_hand_takes_nothing_down(world: World) -> None:
+    decide(world)
+    serve(world)
+    served = compute(world)
+    del world.objects["CompositePodGroup", "llama-0"]
+    for _ in range(2):
+        without = compute(world, served)
+        assert conditions(without)["Available"] == ("True", "Available")
+        assert conditions(without)["Admitted"] == ("True", "Admitted")
+        assert conditions(without)["Degraded"] == ("False", "AsExpected")
+        # It is there again, and the scheduler process has not looked at it yet.
+        world.settle()
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        [{"unit": 0, "phase": "Draining", "served": True}],
+        [{"unit": 0}],
+        [{"phase": "Ready"}],
+        [{"unit": 0, "phase": ""}, {"unit": 1, "phase": "Ready"}],
+    ],
+)
+def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: list[dict[str, Any]]) -> None:
+    decide(world)
+    serve(world)
+    plain = compute(world)
+    before = {**plain, "units": 3, "unitStatuses": foreign}
+    after = compute(world, before)
+    assert after == plain
+    assert status.differ(before, after)
+    assert status.differ({**plain, "units": "many"}, plain)
+    # What another release says of a unit that has served is believed.
+    for name in world.pods:
+        world.fail(name)
+    served = conditions(compute(world, before))["Degraded"]
+    assert served == (("True", "BelowMinimum") if foreign[0].get("served") else ("False", "AsExpected"))
 
 
 def test_a_replica_counts_only_when_all_its_pods_do(world: World) -> None:
@@ -236,10 +276,10 @@ def test_a_problem_on_what_runs_is_worth_an_event_and_only_one(world: World) -> 
     decide(world)
     serve(world)
     served = compute(world)
-    refused = compute(world, served, problem=Problem("RequestRefused", "webhook down"))
+    refused = compute(world, served, failure=Problem("RequestRefused", "webhook down"))
     assert reasons(served, refused) == [("RequestRefused", True)]
-    assert reasons(refused, compute(world, refused, problem=Problem("RequestRefused", "webhook down"))) == []
-    assert reasons({}, compute(World(llama()), problem=Problem("RequestRefused", "webhook down"))) == [
+    assert reasons(refused, compute(world, refused, failure=Problem("RequestRefused", "webhook down"))) == []
+    assert reasons({}, compute(World(llama()), failure=Problem("RequestRefused", "webhook down"))) == [
         ("RequestRefused", True)
     ]
     assert reasons(refused, served) == []
@@ -251,7 +291,7 @@ def test_a_held_revision(world: World) -> None:
     world.inference = inference(
         role("prefill", replicas=2, size=2), role("decode", replicas=2, template=template(nodeSelector={"a": "b"}))
     )
-    computed = compute(world, template_problem=Problem("TemplateRejected", "it is bad"))
+    computed = compute(world, bad_template=Problem("TemplateRejected", "it is bad"))
     assert conditions(computed)["Progressing"] == ("False", "RolloutHeld")
     assert "the change of decode is held" in message(computed, "Progressing")
     assert "it is bad" in message(computed, "Progressing")
@@ -262,10 +302,9 @@ def test_a_held_revision(world: World) -> None:
 @pytest.mark.parametrize("reason", ["Unsupported", "TemplateRejected", "QuotaExceeded"])
 def test_a_problem_before_anything_exists(reason: str) -> None:
     world = World(llama())
-    planned = stand_still(world.inference, world.observe())
-    assert not planned.actions
     problem = Problem(reason, "words")
-    computed = compute_planned(world, planned, problem=problem)
+    assert not world.plan(problem).actions
+    computed = compute(world, bad_template=problem)
     assert conditions(computed)["Admitted"] == ("False", reason)
     assert conditions(computed)["Progressing"] == ("False", reason)
     assert conditions(computed)["BackendSupported"][0] == ("False" if reason == "Unsupported" else "True")
@@ -277,7 +316,7 @@ def test_a_problem_before_anything_exists(reason: str) -> None:
 def test_a_problem_does_not_unsay_what_runs(world: World) -> None:
     decide(world)
     serve(world)
-    computed = compute(world, problem=Problem("QuotaExceeded", "words"))
+    computed = compute(world, failure=Problem("QuotaExceeded", "words"))
     assert conditions(computed)["Admitted"] == ("True", "Admitted")
     assert conditions(computed)["Progressing"] == ("False", "QuotaExceeded")
     assert computed["summary"]["reason"] == "words"

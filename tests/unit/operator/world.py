@@ -6,7 +6,9 @@ once. Whatever depends on Kubernetes' own behaviour is tested on a real control 
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -15,14 +17,17 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.backends import Cluster, Owned
 from covey.compile import Slot
-from covey.compile.identity import hostname
-from covey.compile.revision import Revision
+from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeleteObject, Relabel
-from covey.operator.objects import Owned
-from covey.operator.observe import Grave, Observed, StoredRevision, labelled_slot, place_pods
+from covey.operator.accepted import read_record
+from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel
+from covey.operator.judge import Verdict, judge, read_case
+from covey.operator.objects import Inference
+from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
+from covey.operator.problem import Problem
 
 Step = Callable[[], None]
 
@@ -37,23 +42,33 @@ class World:
         self.revisions: list[StoredRevision] = []
         self.graves: dict[Slot, Grave] = {}
         self.retired: set[str] = set()
+        self.topologies: tuple[core.ClusterTopology, ...] = ()
+        self.cluster = Cluster()
+        self.edits: dict[str, Any] = {}
         self._uids = itertools.count(1)
 
     # What the operator sees
 
     def observe(self) -> Observed:
-        spec = self.inference.spec
-        sizes = {role.name: role.size for role in spec.roles}
-        for stored in self.revisions:
-            for name, role in stored.revision.roles.items():
-                sizes[name] = max(sizes[name], role.size)
-        placed, strays = place_pods(self.pods.values(), spec, sizes)
+        placed, strays = place_pods(self.pods.values())
         return Observed(
-            placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves), None, frozenset(self.retired)
+            placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves), frozenset(self.retired)
         )
 
-    def plan(self) -> Plan:
-        return plan(self.inference, self.observe())
+    def stored(self) -> Inference:
+        """The resource as the API server has it; ``edits`` are what this release would not have written."""
+        meta = self.inference.metadata
+        metadata = core.Meta(name=meta.name, namespace=meta.namespace, uid=meta.uid, generation=meta.generation)
+        return Inference(metadata, {**self.inference.as_object()["spec"], **self.edits})
+
+    def judge(self, bad_template: Problem | None = None) -> Verdict:
+        observed = self.observe()
+        verdict = judge(read_case(self.stored(), self.topologies, self.cluster, observed), observed, bad_template)
+        assert verdict is not None
+        return verdict
+
+    def plan(self, bad_template: Problem | None = None) -> Plan:
+        return plan(self.judge(bad_template), self.observe())
 
     def forget(self) -> None:
         """The operator was restarted."""
@@ -70,6 +85,8 @@ class World:
             yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
         for unused in actions.delete_objects:
             yield lambda unused=unused: self._remove(unused)
+        if actions.hold is not None:
+            yield lambda: self._hold(actions.hold)
         if actions.store is not None:
             yield lambda: self._store(actions.store or {})
         for body in itertools.chain.from_iterable(actions.apply):
@@ -145,14 +162,22 @@ class World:
 
     def _bury(self, name: str) -> None:
         pod = self.pods.pop(name)
-        slot = labelled_slot(pod.metadata)
+        slot = slot_of(pod.spec.hostname)
         if slot is not None:
             self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
         kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
-        revision = Revision.from_data(body["data"])
-        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], revision)]
+        record = read_record(json.loads(json.dumps(body["data"])))
+        assert record is not None
+        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], record)]
+
+    def _hold(self, action: Hold | None) -> None:
+        assert action is not None
+        self.revisions = [
+            dataclasses.replace(stored, held=action.held) if stored.name == action.name else stored
+            for stored in self.revisions
+        ]
 
     def _remove(self, action: DeleteObject) -> None:
         if action.kind == "ControllerRevision":
@@ -172,7 +197,7 @@ class World:
 
     def _create(self, item: CreatePod, actions: Actions) -> None:
         assert actions.factory is not None
-        group = ("PodGroup", actions.factory.group_of(item.slot))
+        group = actions.factory.anchor(item.slot)
         predecessor = item.predecessor or self.objects[group].metadata.uid
         while True:
             body = actions.factory.build(item.slot, predecessor, restarts=item.restarts)

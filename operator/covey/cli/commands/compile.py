@@ -77,4 +77,4 @@ def _expanded(inference: DisaggregatedInference, backend: str | None) -> Iterabl
     except KeyError:
         name = inference.spec.effective_backend
         raise InputError("--backend", f"{name} is not supported yet", "use Extender or Auto") from None
-    return chosen.tree(inference).objects()
+    return chosen.compile(inference).objects()

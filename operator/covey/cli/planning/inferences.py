@@ -17,7 +17,7 @@ from covey.cli.documents import Document, convert
 from covey.cli.errors import InputError
 from covey.cli.planning.facts import stand_in
 from covey.cli.planning.workload import Mention, Workload, age, build_units
-from covey.compile import Layout, Slot, compile_inference
+from covey.compile import Layout, Revision, Slot, compile_inference
 from covey.compile.groups import role_template
 
 Existing = Mapping[Slot, core.Pod]
@@ -63,7 +63,7 @@ def inference_workload(
         pod = existing.get(slot) or _planned(convert(tree.pods.named(slot, name), core.Pod))
         pod = _adopted(pod, owner, tree.pods.labels(slot))
         members[pod.metadata.uid] = pod
-        leaf_of[pod.metadata.uid] = tree.pods.group_of(slot)
+        leaf_of[pod.metadata.uid] = tree.pods.anchor(slot)[1]
     declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
     return Workload(
         document.place,
@@ -110,7 +110,7 @@ def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
     if spec.suspend:
         return Layout({})
     units = _numbers(spec.replicas, [(slot.unit, pod) for slot, pod in existing.items()])
-    return Layout(
+    return Layout.of(
         {
             unit: {
                 role.name: _numbers(
@@ -120,7 +120,8 @@ def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
                 for role in spec.roles
             }
             for unit in units
-        }
+        },
+        Revision.of(spec),
     )
 
 

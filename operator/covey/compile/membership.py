@@ -1,0 +1,44 @@
+"""What a backend's groups are to the rest of the expansion: objects in levels, and what ties a pod to its group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from covey.compile.identity import Slot
+from covey.compile.layout import Layout
+from covey.compile.revision import RoleRevision
+
+Object = dict[str, Any]
+#: Kind and name of an object.
+Anchor = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Objects that may be created at the same time, all those of earlier levels being there."""
+
+    name: str
+    objects: tuple[Object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a pod carries to be of its group: labels, and fields of its spec, the gates it is born with among them."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    spec: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Groups(Protocol):
+    """The groups of one resource, as its backend has them."""
+
+    def levels(self, layout: Layout) -> tuple[Level, ...]:
+        """The groups, in creation order."""
+
+    def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
+        """What ties the pod of a slot to its group; ``revision`` is that of its replica."""
+
+    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
+        """The object after whose UID the first pod of a slot is named; it is there before the pod is."""

@@ -1,0 +1,180 @@
+"""The last accepted spec, as a ControllerRevision keeps it: it is what is repaired.
+
+==========  ===========================================================================================================
+``format``  2. Without it the data are of format 1: ``hash``, ``lws`` and the rolled fields of each role, no spec.
+``spec``    the spec as the user stored it. While a change of rolled fields is held, these fields are the ones that run.
+resolved    ``backend``, ``schedulerName``, ``topology`` (``name`` and ``levels``; null where none was chosen): what the
+            spec was resolved to. It does not change by itself.
+``hashes``  ``revision`` and, by role, the values of the label ``covey.dev/revision`` that pods carry.
+==========  ===========================================================================================================
+
+The content is read again with this release's models and compared as read. What this release does not know of it
+(after a downgrade) is left out; when that leaves no spec the record cannot be read. A record of a later format cannot
+be read either. Whoever reads on must then go by the pods themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
+from covey.api.model import ROLLED, class_of
+from covey.api.roles import Role
+from covey.compile.revision import Revision, RoleRevision
+
+FORMAT: Final = 2
+#: Values that are left out of one spec before it counts as unreadable.
+_PATIENCE: Final = 16
+
+#: Fields of a role that format 1 has.
+_FIRST: Final = frozenset({"size", "template", "leaderTemplate"})
+_ROLLED: Final = frozenset(
+    field.alias or name for name, field in Role.model_fields.items() if class_of(field) is ROLLED
+)
+
+Content = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What a spec was resolved to. ``topology`` is None where the scheduler process detects one, and so are its levels."""
+
+    backend: Backend
+    scheduler_name: str
+    topology: str | None = None
+    levels: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A spec that has been accepted: as stored, as read, and what it was resolved to."""
+
+    spec: DisaggregatedInferenceSpec
+    content: Content
+    resolved: Resolved
+    revision: Revision
+
+    @property
+    def effective(self) -> DisaggregatedInferenceSpec:
+        """The spec with everything written out that it was resolved to."""
+        topology = self.spec.topology.model_copy(update={"name": self.spec.topology.name or self.resolved.topology})
+        resolved = {"backend": self.resolved.backend, "scheduler_name": self.resolved.scheduler_name}
+        return self.spec.model_copy(update={**resolved, "topology": topology})
+
+    def is_same(self, other: Accepted) -> bool:
+        """They say the same to this release."""
+        return self.spec == other.spec and self.resolved == other.resolved and self.revision.hash == other.revision.hash
+
+    def as_data(self) -> dict[str, Any]:
+        """Plain JSON, for ``ControllerRevision.data``."""
+        topology = None
+        if self.resolved.topology is not None:
+            topology = {"name": self.resolved.topology, "levels": list(self.resolved.levels or ())}
+        return {
+            "format": FORMAT,
+            "spec": self.content,
+            "backend": self.resolved.backend.value,
+            "schedulerName": self.resolved.scheduler_name,
+            "topology": topology,
+            "hashes": {
+                "revision": self.revision.hash,
+                "roles": {name: role.hash for name, role in self.revision.roles.items()},
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a ControllerRevision says; one of format 1 knows no accepted spec."""
+
+    revision: Revision
+    accepted: Accepted | None = None
+
+
+def read_record(data: Mapping[str, Any]) -> Record | None:
+    """What the data of a ControllerRevision say; None when this release cannot read them."""
+    try:
+        if "format" not in data:
+            return Record(_read_first(data))
+        return _read_second(data) if data["format"] == FORMAT else None
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return None
+
+
+def _read_first(data: Mapping[str, Any]) -> Revision:
+    compat = Compat(lws=data["lws"])
+    roles = {
+        name: RoleRevision.of(
+            Role.model_validate({"name": name, **{key: role[key] for key in _FIRST & role.keys()}}),
+            compat,
+            role["hash"],
+        )
+        for name, role in data["roles"].items()
+    }
+    return Revision(data["hash"], roles)
+
+
+def _read_second(data: Mapping[str, Any]) -> Record:
+    spec = read_leniently(data["spec"])
+    topology = data["topology"] or {}
+    levels = tuple(topology["levels"]) if topology else None
+    resolved = Resolved(Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels)
+    hashes = data["hashes"]
+    revision = Revision.of(spec).named(hashes["roles"], hashes["revision"])
+    return Record(revision, Accepted(spec, data["spec"], resolved, revision))
+
+
+def read_leniently(content: Content) -> DisaggregatedInferenceSpec:
+    """A spec without the values that this release does not know.
+
+    Raises:
+        ValidationError: something that cannot be done without is wrong.
+    """
+    rest = content
+    for _ in range(_PATIENCE):
+        try:
+            return DisaggregatedInferenceSpec.model_validate(rest)
+        except ValidationError as error:
+            if any(each["type"] == "missing" for each in error.errors()):
+                raise
+            rest = _without(rest, [each["loc"] for each in error.errors()])
+    return DisaggregatedInferenceSpec.model_validate(rest)
+
+
+def _without(content: Content, places: Sequence[tuple[str | int, ...]]) -> Content:
+    """A copy without the values at these places; the innermost key of a place that is there is the one that goes."""
+    copy = deepcopy(dict(content))
+    # One value can have several things wrong with it, and spoil the list that it lies in: what goes is found first.
+    finest = [each for each in places if not any(each == other[: len(each)] != other for other in places)]
+    for parent, key in [found for place in finest if (found := _innermost(copy, place)) is not None]:
+        parent.pop(key, None)
+    return copy
+
+
+def _innermost(content: dict[str, Any], place: Sequence[str | int]) -> tuple[dict[str, Any], str] | None:
+    node: Any = content
+    found = None
+    for step in place:
+        if isinstance(node, dict) and isinstance(step, str) and step in node:
+            found, node = (node, step), node[step]
+        elif isinstance(node, list) and isinstance(step, int) and step < len(node):
+            node = node[step]
+        else:
+            break
+    return found
+
+
+def with_rolled(content: Content, revision: Revision) -> Content:
+    """A spec whose rolled fields are those of a revision; what else it says stays."""
+    roles = [_with_rolled(role, revision.roles[role["name"]]) for role in content["roles"]]
+    shared = next(iter(revision.roles.values())).shared
+    return {**content, "roles": roles, "compat": {**(content.get("compat") or {}), **shared}}
+
+
+def _with_rolled(role: Mapping[str, Any], revision: RoleRevision) -> Mapping[str, Any]:
+    return {**{key: value for key, value in role.items() if key not in _ROLLED}, **revision.rolled}

@@ -1,0 +1,201 @@
+"""What is made of a spec: whether it is accepted, and what is kept up while it is not.
+
+Whatever is wrong with a new spec holds the new spec. What was accepted last is repaired meanwhile: pods are replaced,
+released pods are deleted, units are counted. Nothing here does I/O.
+
+========================================================  ============================================================
+the new spec                                              what is kept up
+========================================================  ============================================================
+is in order                                               the new spec
+changes rolled fields of what runs                        the new spec with the rolled fields that run (``held``)
+cannot be read, asks for what is not supported, names     the last accepted one, where anything of it is there; else
+levels that do not exist, has a refused template          nothing is created, replaced or deleted
+says ``suspend: true``, whatever else                     nothing: what runs is given up
+========================================================  ============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import ValidationError
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.api.meta import ObjectMeta
+from covey.backends import Cluster, is_supported
+from covey.compile.revision import Revision
+from covey.operator import podstate
+from covey.operator.accepted import Accepted, Content, Resolved, with_rolled
+from covey.operator.objects import Inference
+from covey.operator.observe import Observed
+from covey.operator.problem import Problem
+from covey.operator.validate import find_unsupported, resolve_topology
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A stored resource as this release reads it; ``inference`` is None when it cannot be read."""
+
+    stored: Inference
+    inference: DisaggregatedInference | None
+    problem: Problem | None
+    resolved: Resolved | None = None
+
+    @property
+    def is_suspended(self) -> bool:
+        """It says so, however unreadable the rest is."""
+        return self.stored.spec.get("suspend") is True
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is kept up, and what has to be told of the rest.
+
+    ``inference`` has the spec that is kept up. ``accepted`` is None where there is none: then nothing is done.
+    ``wanted`` is what the newest readable spec asks for, and ``held`` that its rolled fields have to wait.
+    ``problem`` is the new spec's, ``template_problem`` that of a revision which is held anyway. ``unproven``: the API
+    server has not been asked about the templates yet.
+    """
+
+    inference: DisaggregatedInference
+    accepted: Accepted | None
+    wanted: Revision
+    held: bool = False
+    problem: Problem | None = None
+    template_problem: Problem | None = None
+    unproven: bool = False
+
+    @property
+    def is_kept_up(self) -> bool:
+        """There is a spec to work by."""
+        return self.accepted is not None
+
+    @property
+    def levels(self) -> tuple[str, ...] | None:
+        """Levels of the topology in use; None when it is not known."""
+        return self.accepted.resolved.levels if self.accepted is not None else None
+
+
+def read_case(
+    stored: Inference, topologies: Sequence[core.ClusterTopology], cluster: Cluster, observed: Observed
+) -> Case:
+    """Read a resource, and find what is wrong with its spec."""
+    try:
+        inference = read_inference(stored)
+    except ValidationError as error:
+        return Case(stored, None, Problem(names.REASON_INVALID, _sentence(error)))
+    spec, last = inference.spec, _last(observed)
+    recorded = last.resolved if last is not None else None
+    topology, levels, bad_levels = resolve_topology(spec, topologies, recorded.topology if recorded else None)
+    resolved = Resolved(
+        recorded.backend if recorded else spec.effective_backend,
+        recorded.scheduler_name if recorded else spec.effective_scheduler_name,
+        topology,
+        levels,
+    )
+    return Case(stored, inference, find_unsupported(inference, cluster) or bad_levels, resolved)
+
+
+def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:
+    """What to keep up; None when the resource cannot be read and nothing is known of it.
+
+    Args:
+        case: the resource.
+        observed: the snapshot.
+        bad_template: what the API server has against the new spec's pods, once it was asked.
+    """
+    inference, last = case.inference, _last(observed)
+    given_up = case.is_suspended and inference is not None and is_supported(inference)
+    if inference is not None and case.resolved is not None and (case.problem is None or given_up):
+        verdict = _accept(inference, case.stored.spec, case.resolved, observed)
+        if case.problem is not None:
+            return replace(verdict, problem=case.problem, unproven=False)
+        if bad_template is None:
+            return verdict
+        if verdict.held:
+            return replace(verdict, template_problem=bad_template)
+    problem = case.problem or bad_template
+    if last is not None and (case.is_suspended or _is_there(observed)):
+        spec = last.effective.model_copy(update={"suspend": case.is_suspended})
+        kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
+        return Verdict(kept, last, _wanted(inference, observed) or last.revision, problem=problem)
+    wanted = _wanted(inference, observed)
+    if inference is None or wanted is None:
+        return None
+    return Verdict(inference, None, wanted, problem=problem)
+
+
+def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
+    return Revision.of(inference.spec).known_as(_known(observed)) if inference is not None else None
+
+
+def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
+    spec, known = inference.spec, _known(observed)
+    wanted = Revision.of(spec).known_as(known)
+    unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
+    running = _running(wanted, observed, suspend=spec.suspend)
+    accepted = Accepted(spec, content, resolved, wanted)
+    if running is not None:
+        content = with_rolled(content, running)
+        accepted = Accepted(DisaggregatedInferenceSpec.model_validate(content), content, resolved, running)
+    effective = inference.model_copy(update={"spec": accepted.effective})
+    return Verdict(effective, accepted, wanted, held=running is not None, unproven=unproven)
+
+
+def _running(wanted: Revision, observed: Observed, *, suspend: bool) -> Revision | None:
+    """The revision that has to stay in force although another is wanted: it has its nodes, or had when this began."""
+    newest = observed.in_force
+    record = newest.record if newest is not None else None
+    if newest is None or record is None or record.revision.is_same(wanted):
+        return None
+    if record.revision.roles.keys() != wanted.roles.keys():
+        return None
+    started = any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in observed.every_pod())
+    return record.revision if started or (newest.held and not suspend) else None
+
+
+def _runs(wanted: Revision, observed: Observed) -> bool:
+    """There are pods of every role of it, whatever has become of the record: the API server has taken them."""
+    told = {
+        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
+    }
+    return all((name, role.hash) in told for name, role in wanted.roles.items())
+
+
+def _known(observed: Observed) -> list[Revision]:
+    """The revisions that can be read, the newest first."""
+    newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
+    return [stored.record.revision for stored in newest_first if stored.record is not None]
+
+
+def _last(observed: Observed) -> Accepted | None:
+    """The last accepted spec. An older one does not stand in for a newest one that cannot be read."""
+    newest = observed.in_force
+    return newest.record.accepted if newest is not None and newest.record is not None else None
+
+
+def _is_there(observed: Observed) -> bool:
+    return bool(observed.objects or observed.pods)
+
+
+def read_inference(stored: Inference) -> DisaggregatedInference:
+    """The resource with this release's models.
+
+    Raises:
+        ValidationError: it cannot be read.
+    """
+    return DisaggregatedInference.model_validate({"metadata": _metadata(stored), "spec": stored.spec})
+
+
+def _metadata(stored: Inference) -> ObjectMeta:
+    metadata = stored.metadata
+    return ObjectMeta(
+        name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, generation=metadata.generation
+    )
+
+
+def _sentence(error: ValidationError) -> str:
+    return "; ".join(f"{'.'.join(map(str, item['loc']))}: {item['msg']}" for item in error.errors()[:5])

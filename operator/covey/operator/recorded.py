@@ -1,0 +1,59 @@
+"""What a stored status says of units: of this release, of another one, or of somebody who has written into it.
+
+An entry that cannot be understood says nothing. It must never end a pass, which would not put it right either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from covey.operator.units import Phase
+
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_ORDER: Final = {phase: position for position, phase in enumerate(Phase)}
+_SERVES: Final = frozenset({Phase.PARTIAL, Phase.READY})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUnit:
+    """How far a unit had come; ``phase`` is None where it is none that this release knows."""
+
+    phase: Phase | None
+    served: bool
+
+    @property
+    def is_available(self) -> bool:
+        """Its minimum was Ready."""
+        return self.phase in _SERVES
+
+
+def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
+    """The units that a status lists, by number."""
+    listed = status.get("unitStatuses")
+    found: dict[int, RecordedUnit] = {}
+    for item in listed if isinstance(listed, list) else ():
+        number = item.get("unit") if isinstance(item, Mapping) else None
+        if isinstance(number, int):
+            phase = _PHASES.get(str(item.get("phase", "")))
+            found[number] = RecordedUnit(phase, item.get("served") is True or phase in _SERVES)
+    return found
+
+
+def leaves_out(status: Mapping[str, Any]) -> bool:
+    """There were more units than the status lists."""
+    units, listed = status.get("units"), status.get("unitStatuses")
+    return isinstance(units, int) and isinstance(listed, list) and units > len(listed)
+
+
+def had_served(unit: int, status: Mapping[str, Any]) -> bool:
+    """The status has seen the minimum of this unit Ready."""
+    units = recorded_units(status)
+    if unit in units:
+        return units[unit].served
+    known = [each for each in units.values() if each.phase is not None]
+    if not known or not leaves_out(status):
+        return False
+    # The list had no room for it: it was no worse than all that are there.
+    return max(known, key=lambda each: _ORDER[each.phase or Phase.PENDING]).served

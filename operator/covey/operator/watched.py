@@ -1,0 +1,69 @@
+"""One kind in the operator's caches, whatever the namespaces, and the objects of it that belong to a resource."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import Generic, TypeVar
+
+from covey.api import constants as names
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import Resource
+from covey.kube.store import Described
+from covey.kube.watch import EventType
+
+Key = tuple[str, str]
+T = TypeVar("T", bound=Described)
+
+_INDEX = "inference"
+
+
+class Watched(Generic[T]):
+    """One kind, in all namespaces or in some."""
+
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource,
+        kind: type[T],
+        namespaces: Sequence[str],
+        *,
+        labels: str | None = None,
+    ) -> None:
+        self.resource = resource
+        scopes: Sequence[str | None] = namespaces or (None,)
+        self.reflectors = [
+            Reflector(client, resource, kind, namespace=namespace, labels=labels) for namespace in scopes
+        ]
+        for reflector in self.reflectors:
+            reflector.add_index(_INDEX, owner_key)
+
+    def subscribe(self, on_event: Callable[[EventType, T, T | None], None]) -> None:
+        """Call back for every change."""
+        for reflector in self.reflectors:
+            reflector.subscribe(on_event)
+
+    def get(self, key: Key) -> T | None:
+        """One object by namespace and name."""
+        return next((reflector.store[key] for reflector in self.reflectors if key in reflector.store), None)
+
+    def of(self, key: Key) -> Iterable[T]:
+        """The objects of one resource, by label."""
+        return chain.from_iterable(reflector.by_index(_INDEX, key) for reflector in self.reflectors)
+
+    def every(self) -> Iterable[T]:
+        """All objects."""
+        return chain.from_iterable(reflector.store.values() for reflector in self.reflectors)
+
+
+def shows(watched: Watched[T], item: T) -> bool:
+    """The watch has told of this incarnation."""
+    shown = watched.get(item.metadata.key)
+    return shown is not None and shown.metadata.uid == item.metadata.uid
+
+
+def owner_key(item: Described) -> tuple[Key, ...]:
+    """The resource that an object names in its label, if it does."""
+    name = item.metadata.label(names.LABEL_INFERENCE)
+    return ((item.metadata.namespace, name),) if name else ()

@@ -1,0 +1,193 @@
+"""What is done when the API server denies a part of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend
+from covey.backends import BACKENDS, ReplicaProgress
+from covey.backends.extender import Extender
+from covey.compile import Owner, Slot
+from covey.kube.client import Client
+from covey.kube.errors import ApiError, Forbidden, NotFound, Unreachable
+from covey.kube.resources import Resource
+from covey.operator.execute import Executor
+from covey.operator.observe import Grave
+from covey.operator.problem import Blocked
+from covey.operator.vanished import find_remaining
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+OWNER = Owner("ml", "llama", "uid-llama")
+DENIED = Forbidden(403, "Forbidden", 'admission webhook "labels.example.com" denied the request: hands off')
+
+
+class Server:
+    """Takes every write but those that it denies, and remembers them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.denied: dict[tuple[str, str], Exception] = {}
+        self.patched: list[str] = []
+        self.ungated: dict[str, object] = {}
+        self.deleted: list[str] = []
+        self.created: list[str] = []
+        self._uids = itertools.count(1)
+
+    async def merge_patch(self, _: Resource, name: str, __: str, ___: object, **____: Any) -> core.Pod:
+        self._refuse("patch", name)
+        self.patched.append(name)
+        return self.world.pods[name]
+
+    async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
+        self._refuse("patch", name)
+        self.ungated[name] = operations
+
+    async def delete(self, _: Resource, name: str, __: str, **___: Any) -> None:
+        self._refuse("delete", name)
+        self.deleted.append(name)
+
+    async def create(self, _: Resource, body: Mapping[str, Any], *, type: Any, **__: Any) -> Any:  # noqa: A002 - Client's
+        self.created.append(body["spec"].get("hostname") or body["metadata"]["name"])
+        return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": f"new-{next(self._uids)}"}}, type)
+
+    async def get(self, _: Resource, name: str, __: str, **___: Any) -> core.Pod:
+        if name not in self.world.pods:
+            raise NotFound(404, "NotFound", name)
+        return self.world.pods[name]
+
+    def _refuse(self, verb: str, name: str) -> None:
+        if (verb, name) in self.denied:
+            raise self.denied[verb, name]
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
+    made.settle()
+    for name in list(made.pods):
+        made.bind(name)
+        made.ready(name)
+    return made
+
+
+async def run(world: World, server: Server) -> None:
+    observed = world.observe()
+    executor = Executor(cast("Client", server), OWNER, observed, lambda _: None, lambda _kind, _item: None)
+    await executor.run(world.plan().actions)
+
+
+def pod_of(world: World, hostname: str) -> str:
+    return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
+
+
+async def test_a_pod_whose_patch_is_denied_blocks_no_other(world: World) -> None:
+    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    world.label(stuck, {names.LABEL_ADDRESS: None})
+    world.fail(lost)
+    server = Server(world)
+    server.denied["patch", stuck] = DENIED
+    with pytest.raises(Blocked) as blocked:
+        await run(world, server)
+    assert server.patched == [lost]
+    assert server.deleted == [lost]
+    assert server.created == ["0-decode-1-0"]
+    problem = blocked.value.problem
+    assert problem.retry
+    assert stuck in problem.message
+    assert "hands off" in problem.message
+
+
+async def test_an_address_never_means_two_pods_where_it_cannot_be_taken_away(world: World) -> None:
+    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    for name in (stuck, lost):
+        world.fail(name)
+    server = Server(world)
+    server.denied["patch", stuck] = DENIED
+    with pytest.raises(Blocked):
+        await run(world, server)
+    # It is deleted all the same: with it goes its address.
+    assert sorted(server.deleted) == sorted([stuck, lost])
+    assert server.created == ["0-decode-1-0"]
+
+
+async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> None:
+    stuck, lost = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    for name in (stuck, lost):
+        world.fail(name)
+    server = Server(world)
+    server.denied["delete", stuck] = DENIED
+    with pytest.raises(Blocked):
+        await run(world, server)
+    assert server.deleted == [lost]
+    assert sorted(server.created) == ["0-decode-0-0", "0-decode-1-0"]
+
+
+@pytest.mark.parametrize("error", [Unreachable("no answer"), ApiError(503, "ServiceUnavailable", "shutting down")])
+async def test_without_an_answer_nothing_more_is_begun(world: World, error: Exception) -> None:
+    lost = pod_of(world, "0-decode-1-0")
+    world.fail(lost)
+    server = Server(world)
+    server.denied["patch", lost] = error
+    with pytest.raises(type(error)):
+        await run(world, server)
+    assert not server.deleted
+    assert not server.created
+
+
+@pytest.mark.parametrize("denied", [False, True])
+async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World, denied: bool) -> None:  # noqa: FBT001 - a case
+    """It is asked for by name; whoever answers is of the snapshot, so that nobody takes its place."""
+    hidden, gone = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    missing = {
+        Slot(0, "decode", 0, 0): Grave.of(world.pods[hidden], confirmed=False),
+        Slot(0, "decode", 1, 0): Grave.of(world.pods[gone], confirmed=False),
+    }
+    owned = core.OwnerReference(name="llama", uid="uid-llama", controller=True)
+    world.change(hidden, metadata={"owner_references": (owned,)})
+    del world.pods[gone]
+    server = Server(world)
+    if denied:
+        server.denied["patch", hidden] = DENIED
+    found = await find_remaining(cast("Client", server), OWNER, missing)
+    assert {slot: pod.metadata.name for slot, pod in found.items()} == {Slot(0, "decode", 0, 0): hidden}
+
+
+class Gatekeeper(Extender):
+    """A backend whose scheduler lifts no gate: the operator does, complete minimums first."""
+
+    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:
+        replicas = [replica for each in units.values() for replica in each]
+        minimum = [replica for replica in replicas if replica.in_minimum]
+        bound = all(replica.is_bound for replica in minimum)
+        chosen = replicas if bound else minimum
+        return tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots)
+
+
+async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
+    made.settle()
+    assert not made.plan().actions
+    monkeypatch.setitem(BACKENDS, Backend.EXTENDER, Gatekeeper())
+    server = Server(made)
+    denied = pod_of(made, "0-decode-0-0")
+    server.denied["patch", denied] = DENIED
+    with pytest.raises(Blocked):
+        await run(made, server)
+    assert {made.pods[name].spec.hostname for name in server.ungated} == {"0-prefill-0-0", "0-prefill-0-1"}
+    assert server.ungated[pod_of(made, "0-prefill-0-0")] == [
+        {"op": "test", "path": "/metadata/uid", "value": made.pods[pod_of(made, "0-prefill-0-0")].metadata.uid},
+        {"op": "test", "path": "/spec/schedulingGates/0/name", "value": names.GATE_GANG},
+        {"op": "remove", "path": "/spec/schedulingGates/0"},
+    ]
+    # Surplus goes once the minimum is bound, and nobody twice.
+    for hostname in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"):
+        made.bind(pod_of(made, hostname))
+    assert {item.pod.spec.hostname for item in made.plan().actions.ungate} == {"0-decode-1-0", "0-decode-2-0"}

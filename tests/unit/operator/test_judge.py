@@ -1,0 +1,378 @@
+"""What runs goes on, whatever is wrong with a new spec or with what was stored of the old one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend, DisaggregatedInference
+from covey.backends import Cluster
+from covey.compile import Revision
+from covey.kube.resources import POD_GROUPS
+from covey.operator import podstate, status
+from covey.operator.accepted import FORMAT, Record, read_leniently, read_record
+from covey.operator.judge import judge, read_case
+from covey.operator.observe import StoredRevision
+from covey.operator.problem import Problem
+from covey.operator.units import describe_units
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+GOLDEN = Path(__file__).parent / "golden"
+CHANGED = template(nodeSelector={"new": "yes"})
+
+
+def llama(prefill: int = 2, decode: int = 3, **spec: Any) -> DisaggregatedInference:
+    return inference(role("prefill", replicas=prefill, size=2), role("decode", replicas=decode), **spec)
+
+
+def topology(name: str, *levels: str) -> core.ClusterTopology:
+    spec = core.ClusterTopologySpec(tuple(core.TopologyLevelSpec(level, (f"x/{level}",)) for level in levels))
+    return core.ClusterTopology(core.Meta(name=name), spec)
+
+
+def running(made: World) -> World:
+    made.settle()
+    for name in list(made.pods):
+        made.bind(name)
+        made.ready(name)
+    return made
+
+
+@pytest.fixture
+def world() -> World:
+    return running(World(llama()))
+
+
+def pod_of(world: World, hostname: str) -> str:
+    return next(name for name, pod in world.pods.items() if pod.spec.hostname == hostname)
+
+
+def computed(world: World) -> dict[str, Any]:
+    verdict, observed, planned = world.judge(), world.observe(), world.plan()
+    units = tuple(describe_units(verdict.inference, observed, planned))
+    return status.compute(verdict, observed, planned, units, {}, "2026-01-01T00:00:00Z")
+
+
+def conditions(world: World) -> dict[str, tuple[str, str, str]]:
+    found = computed(world)["conditions"]
+    return {each["type"]: (each["status"], each["reason"], each["message"]) for each in found}
+
+
+BAD: dict[str, dict[str, Any]] = {
+    "unsupported": {"disruptionMode": "Unit", "replicas": 2},
+    "unknown level": {"topology": {"required": "no-such-level"}, "replicas": 2},
+    "unknown enum": {"rollout": {"strategy": "OfALaterRelease"}, "replicas": 2},
+    "out of bounds": {"replicas": 5000},
+}
+
+
+@pytest.mark.parametrize("edits", BAD.values(), ids=BAD)
+def test_a_bad_spec_holds_itself_and_no_repair(world: World, edits: dict[str, Any]) -> None:
+    world.edits = edits
+    before = set(world.pods)
+    lost, released = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    world.fail(lost)
+    world.change(released, spec={"node_name": None}, status={"phase": "Pending", "conditions": ()})
+    world.release(released)
+    world.settle()
+    assert before - set(world.pods) == {lost, released}
+    assert len(world.pods) == len(before)
+    assert {slot.unit for slot in world.observe().pods} == {0}
+    found = conditions(world)
+    assert found["Progressing"][0] == "False"
+    assert "kept as it was accepted last" in found["Progressing"][2]
+    assert found["Admitted"][1] != found["Progressing"][1]
+    assert found["BackendSupported"][0] == ("False" if "disruptionMode" in edits else "True")
+    world.edits = {"replicas": 2}
+    world.settle()
+    assert {slot.unit for slot in world.observe().pods} == {0, 1}
+
+
+def test_a_refused_template_leaves_waiting_pods_where_they_are() -> None:
+    world = World(llama())
+    world.settle()
+    before = dict(world.pods)
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    assert world.judge().unproven
+    refused = Problem("TemplateRejected", "no")
+    assert not world.plan(refused).actions
+    verdict = world.judge(refused)
+    assert (verdict.problem, verdict.is_kept_up) == (refused, True)
+    world.vanish(pod_of(world, "0-decode-0-0"))
+    assert [item.slot.role for item in world.plan(refused).actions.create] == ["decode"]
+    assert world.pods.items() <= before.items()
+
+
+@pytest.mark.parametrize("edits", [{"disruptionMode": "Unit"}, {"rollout": {"strategy": "OfALaterRelease"}}])
+def test_suspension_is_heard_in_any_spec(world: World, edits: dict[str, Any]) -> None:
+    world.edits = {"suspend": True, **edits}
+    world.settle()
+    assert not world.pods
+    assert not world.objects
+    # Nothing runs now, so nothing is brought back from what ran before.
+    world.edits = edits
+    observed = world.observe()
+    verdict = judge(read_case(world.stored(), (), world.cluster, observed), observed)
+    assert verdict is None or not verdict.is_kept_up
+
+
+def test_a_kind_that_the_cluster_does_not_serve_is_named_before_anything_is_created() -> None:
+    world = World(llama())
+    world.cluster = Cluster(frozenset({POD_GROUPS}))
+    assert not world.plan().actions
+    status, reason, message = conditions(world)["BackendSupported"]
+    assert (status, reason) == ("False", "Unsupported")
+    assert message == "the cluster does not serve podgroups of scheduling.covey.dev/v1alpha1: install Covey's CRDs"
+    world.cluster = Cluster()
+    assert len(world.plan().actions.create) == 7
+
+
+def test_nothing_is_begun_by_a_bad_spec() -> None:
+    world = World(llama())
+    world.edits = {"disruptionMode": "Unit"}
+    assert not world.plan().actions
+    world.edits = {"suspend": True, "backend": "Volcano"}
+    assert not world.plan().actions
+
+
+def test_a_second_unmarked_topology_changes_nothing() -> None:
+    made = World(llama(topology={"required": "block"}))
+    made.topologies = (topology("one", "block", "rack"),)
+    world = running(made)
+    root = world.objects["CompositePodGroup", "llama-0"]
+    # The scheduler process is told which, for it would not know either.
+    assert root.spec["schedulingConstraints"]["topologyName"] == "one"
+    world.topologies = (*made.topologies, topology("another", "hall"))
+    assert world.judge().problem is None
+    world.fail(pod_of(world, "0-decode-0-0"))
+    assert len(world.plan().actions.create) == 1
+    world.inference = llama(decode=4, topology={"required": "block"})
+    world.settle()
+    assert len(world.pods) == 8
+    # Even when its own is deleted, what runs is repaired.
+    world.topologies = (topology("another", "hall"),)
+    problem = world.judge().problem
+    assert problem is not None
+    assert "level block is not in topology another" in problem.message
+    world.fail(pod_of(world, "0-decode-1-0"))
+    assert len(world.plan().actions.create) == 1
+    assert world.judge().levels == ("block", "rack")
+
+
+def test_an_accepted_spec_that_a_later_release_stored_is_read_without_what_is_unknown(world: World) -> None:
+    """After a downgrade, neither the spec nor the record of it can be read to the letter."""
+    unknown = {"rollout": {"strategy": "OfALaterRelease"}, "newField": 3}
+    stored = world.observe().in_force
+    assert stored is not None
+    assert stored.record is not None
+    assert stored.record.accepted is not None
+    data = stored.record.accepted.as_data()
+    data["spec"] = {**data["spec"], **unknown}
+    world.revisions = [StoredRevision(stored.name, stored.number, read_record(data))]
+    world.edits = unknown
+    world.fail(pod_of(world, "0-decode-0-0"))
+    assert len(world.plan().actions.create) == 1
+    assert conditions(world)["Progressing"][1] == "Invalid"
+
+
+def test_what_cannot_be_done_without_makes_a_spec_unreadable() -> None:
+    content = llama().as_object()["spec"]
+    content["roles"][0]["restart"] = {"policy": "OfALaterRelease", "backoff": 3}
+    content["roles"][1]["update"] = {"maxSurge": "lots"}
+    spec = read_leniently(content)
+    assert spec.roles[0].restart is not None
+    assert (spec.roles[0].restart.policy, spec.roles[0].restart.backoff) == (None, 3)
+    assert spec.roles[1].update is not None
+    assert content["roles"][0]["restart"]["policy"] == "OfALaterRelease"
+    del content["roles"][0]["template"]
+    with pytest.raises(ValueError, match="template"):
+        read_leniently(content)
+
+
+@pytest.mark.parametrize("lost", ["deleted", "unreadable", "of a later format"])
+def test_without_a_record_what_runs_stays_as_it_is(world: World, lost: str) -> None:
+    stored = world.observe().in_force
+    assert stored is not None
+    data = {"unreadable": {"roles": 3}, "of a later format": {"format": FORMAT + 1}}.get(lost)
+    world.revisions = [] if data is None else [StoredRevision(stored.name, stored.number, read_record(data))]
+    assert all(each.record is None for each in world.revisions)
+    before = dict(world.pods)
+    # Meanwhile somebody has changed rolled fields, the size among them.
+    world.inference = inference(role("prefill", replicas=2, size=1), role("decode", replicas=3, template=CHANGED))
+    planned = world.plan()
+    assert not planned.actions.delete_pods
+    assert not planned.actions.create
+    world.settle()
+    assert world.pods == before
+    newest = world.observe().in_force
+    assert newest is not None
+    assert newest.number == (1 if lost == "deleted" else 2)
+    # What is lost from now on is replaced by what is wanted now.
+    world.fail(pod_of(world, "0-decode-1-0"))
+    world.settle()
+    successor = world.pods[pod_of(world, "0-decode-1-0")]
+    assert successor.spec.node_selector == {"new": "yes"}
+    assert before.keys() - world.pods.keys() == {
+        name for name, pod in before.items() if pod.spec.hostname == "0-decode-1-0"
+    }
+
+
+def test_pods_that_run_prove_their_template(world: World) -> None:
+    """The record is gone; the API server, asked anew, might say something else today."""
+    world.revisions = []
+    assert not world.judge().unproven
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    assert world.judge().unproven
+
+
+def test_a_replica_of_an_earlier_revision_keeps_its_size_and_its_template(world: World) -> None:
+    first = world.observe().in_force
+    assert first is not None
+    changed = inference(role("prefill", replicas=2, size=3), role("decode", replicas=3, template=CHANGED))
+    other = World(changed)
+    other.settle()
+    (second,) = other.revisions
+    world.revisions = [first, StoredRevision(second.name, 2, second.record)]
+    world.inference = changed
+    before = dict(world.pods)
+    assert not world.judge().held
+    world.settle()
+    assert world.pods == before
+    revision = world.plan().layout.units[0]["prefill"][0]
+    assert (revision.size, revision.hash) == (
+        2,
+        before[pod_of(world, "0-prefill-0-0")].metadata.label(names.LABEL_REVISION),
+    )
+
+
+def test_a_held_change_stays_held_when_everything_is_lost(world: World) -> None:
+    changed = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    old = Revision.of(world.inference.spec)
+    world.inference = changed
+    world.settle()
+    assert [stored.held for stored in world.revisions] == [True]
+    for name in list(world.pods):
+        world.vanish(name)
+    world.forget()
+    assert world.judge().held
+    world.settle()
+    assert not any(podstate.is_admitted(pod) for pod in world.pods.values())
+    revisions = {pod.metadata.label(names.LABEL_REVISION) for pod in world.pods.values()}
+    assert revisions == {each.hash for each in old.roles.values()}
+    # Suspended until its pods are gone, it is free to become another.
+    world.edits = {"suspend": True}
+    world.settle()
+    assert [stored.held for stored in world.revisions] == [False]
+    world.edits = {}
+    world.settle()
+    assert not world.judge().held
+    assert world.pods[pod_of(world, "0-decode-0-0")].spec.node_selector == {"new": "yes"}
+
+
+def test_a_bad_spec_does_not_free_a_change_that_is_held(world: World) -> None:
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    world.settle()
+    world.edits = {"disruptionMode": "Unit"}
+    world.settle()
+    assert [stored.held for stored in world.revisions] == [True]
+    assert [each["updated"] for each in computed(world)["roles"]] == [2, 0]
+    for name in list(world.pods):
+        world.vanish(name)
+    world.forget()
+    world.edits = {}
+    assert world.judge().held
+
+
+def test_a_change_that_was_taken_back_is_held_no_more(world: World) -> None:
+    before = world.inference
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3, template=CHANGED))
+    world.settle()
+    world.inference = before
+    world.settle()
+    assert [stored.held for stored in world.revisions] == [False]
+
+
+def test_live_fields_take_effect_beside_a_held_change(world: World) -> None:
+    world.inference = inference(role("prefill", replicas=2, size=4), role("decode", replicas=5, template=CHANGED))
+    world.settle()
+    assert len(world.pods) == 9
+    accepted = world.judge().accepted
+    assert accepted is not None
+    assert [(each["size"], "nodeSelector" in each["template"]["spec"]) for each in accepted.content["roles"]] == [
+        (2, False),
+        (1, False),
+    ]
+    # One record for what is in force: those that differ in live fields alone are not kept.
+    assert len(world.revisions) == 1
+
+
+def test_a_topology_that_was_chosen_is_kept_when_another_is_marked() -> None:
+    made = World(llama())
+    made.topologies = (topology("one", "rack"),)
+    world = running(made)
+    marked = topology("two", "hall")
+    meta = core.Meta(name="two", annotations={names.ANNOTATION_DEFAULT_TOPOLOGY: "true"})
+    world.topologies = (*world.topologies, core.ClusterTopology(meta, marked.spec))
+    assert world.judge().levels == ("rack",)
+
+
+@pytest.mark.parametrize("form", sorted(path.stem for path in GOLDEN.glob("*.json")))
+def test_what_former_releases_stored_rolls_nothing(form: str) -> None:
+    """Each file is what a release wrote; its hashes need not be those that this one computes."""
+    data = json.loads((GOLDEN / f"{form}.json").read_text())["data"]
+    record = read_record(data)
+    assert record is not None
+    world = World(
+        inference(
+            role("prefill", replicas=2, size=2, leaderTemplate=template(nodeSelector={"pool": "leaders"})),
+            role("decode", replicas=3, minReplicas=2, topology={"required": "rack"}),
+            replicas=2,
+        )
+    )
+    world.topologies = (topology("network", "zone", "block", "rack"),)
+    world.revisions = [StoredRevision("llama-old", 7, record)]
+    world.settle()
+    labels = {
+        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in world.pods.values()
+    }
+    assert labels == {(name, each.hash) for name, each in record.revision.roles.items()}
+    for name in list(world.pods):
+        world.bind(name)
+    before = dict(world.pods)
+    assert not world.judge().held
+    assert not world.settle().actions
+    assert world.pods == before
+    assert record.revision.is_same(Revision.of(world.inference.spec))
+    newest = world.observe().in_force
+    assert newest is not None
+    assert newest.record is not None
+    assert newest.record.accepted is not None
+    assert newest.number == (7 if record.accepted else 8)
+    # A change of content is one, under whatever names.
+    world.inference = inference(role("prefill", replicas=2, size=2), role("decode", replicas=3), replicas=2)
+    assert world.judge().held
+
+
+def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
+    golden = json.loads((GOLDEN / f"format-{FORMAT}.json").read_text())["data"]
+    accepted = world.judge().accepted
+    assert accepted is not None
+    assert accepted.as_data().keys() == golden.keys()
+    record = read_record(golden)
+    assert isinstance(record, Record)
+    assert record.accepted is not None
+    assert record.accepted.as_data() == golden
+    resolved = record.accepted.resolved
+    assert (resolved.backend, resolved.scheduler_name) == (Backend.EXTENDER, "covey-scheduler")
+    assert (resolved.topology, resolved.levels) == ("network", ("zone", "block", "rack"))
+
+
+@pytest.mark.parametrize("data", [{}, {"roles": 3}, {"format": 2}, {"format": 2, "spec": None}, {"format": "2"}])
+def test_what_is_no_record_is_not_read(data: dict[str, Any]) -> None:
+    assert read_record(data) is None

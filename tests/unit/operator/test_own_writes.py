@@ -1,0 +1,76 @@
+"""Which changes of a resource are a reason to look at it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from covey.api import core
+from covey.kube.client import Client
+from covey.operator.caches import Caches
+from covey.operator.objects import Inference
+
+KEY = ("ml", "llama")
+WRITTEN: dict[str, Any] = {
+    "observedGeneration": 1,
+    "conditions": [
+        {"type": kind, "status": "True", "reason": "X", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        for kind in ("Admitted", "Scheduled")
+    ],
+    "units": 1,
+}
+#: As the API server may give it back: lists that are maps in another order.
+STORED = {**WRITTEN, "conditions": list(reversed(WRITTEN["conditions"]))}
+
+
+class Seen:
+    """Caches with one resource; ``asked`` counts how often it was to be looked at."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        nobody = cast("Client", None)  # no reflector runs
+        self.caches = Caches(nobody, (), self._ask, lambda key, _: self._ask(key))
+        self._version = 0
+        self.show()
+        self.asked = 0
+
+    def _ask(self, key: tuple[str, str]) -> None:
+        assert key == KEY
+        self.asked += 1
+
+    def show(self, status: dict[str, Any] | None = None, kind: str = "MODIFIED", **meta: Any) -> int:
+        self._version += 1
+        fields = {"uid": "uid-llama", "generation": 1, **meta}
+        metadata = core.Meta(name=KEY[1], namespace=KEY[0], resource_version=str(self._version), **fields)
+        item = Inference(metadata, {}, status or {})
+        self.caches.inferences.reflectors[0]._take(kind, item)  # type: ignore[arg-type] # one of the kinds
+        return self.asked
+
+
+def test_our_own_status_is_no_reason_to_look_again() -> None:
+    seen = Seen()
+    seen.caches.tell("uid-llama", WRITTEN)
+    assert seen.show(STORED) == 0
+    assert seen.show(STORED, labels={"team": "search"}) == 0
+
+
+@pytest.mark.parametrize("foreign", [{}, {**WRITTEN, "units": 9}, {**WRITTEN, "units": "many"}])
+def test_what_somebody_else_writes_has_to_be_put_right(foreign: dict[str, Any]) -> None:
+    seen = Seen()
+    seen.caches.tell("uid-llama", WRITTEN)
+    seen.show(STORED)
+    assert seen.show(foreign) == 1
+    assert seen.show(STORED) == 1
+
+
+def test_a_new_spec_and_a_deletion_are_looked_at() -> None:
+    seen = Seen()
+    seen.caches.tell("uid-llama", WRITTEN)
+    assert seen.show(STORED, generation=2) == 1
+    assert seen.show(STORED, generation=2, deletion_timestamp="2026-01-01T00:00:00Z") == 2
+    assert seen.show(STORED, "DELETED") == 3
+
+
+def test_an_operator_that_has_written_nothing_yet_looks() -> None:
+    assert Seen().show(WRITTEN) == 1

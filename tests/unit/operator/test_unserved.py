@@ -1,0 +1,36 @@
+"""Kinds that the cluster does not serve keep nobody waiting."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from covey.kube.client import Client
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.operator.caches import Caches
+
+
+def made() -> Caches:
+    nobody = cast("Client", None)  # no reflector runs
+    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
+
+
+def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
+    caches = made()
+    every = caches._reflectors()
+    for reflector in every:
+        if reflector.resource not in {"podgroups", "compositepodgroups"}:
+            reflector._serve(served=True)
+            reflector.synced.set()
+    assert not caches.is_synced
+    for kind in ("PodGroup", "CompositePodGroup"):
+        for reflector in caches.objects[kind].reflectors:
+            reflector._lose()
+    assert caches.is_synced
+    assert caches.cluster.unserved == {POD_GROUPS, COMPOSITE_POD_GROUPS}
+
+
+def test_pods_are_always_waited_for() -> None:
+    caches = made()
+    for reflector in caches._reflectors():
+        reflector._lose()
+    assert not caches.is_synced
