@@ -9,7 +9,7 @@ import pytest
 from covey.admission.round import apply
 from covey.placement.model import Gang, Plan, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum, plan_surplus
-from unit.placement.builders import make_gang, make_inventory, make_role, make_shape, place
+from unit.placement.builders import make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
 def test_a_role_that_does_not_follow_lets_the_unit_into_no_crowded_domain() -> None:
@@ -34,6 +34,16 @@ def test_a_member_that_follows_keeps_its_unit_in_its_domain() -> None:
     plan = plan_minimum(gang, inventory)
     assert isinstance(plan, Plan)
     assert [each.node for each in plan.assignments] == ["b-r1-n1"]
+
+
+def test_a_level_no_finer_than_the_units_adds_nothing() -> None:
+    """A node that has a rack but no zone will do, also where a role that does not follow is planned with the unit."""
+    inventory = make_inventory({})
+    inventory.set_node(make_node("n", 8, labels={"block": "b", "rack": "r"}))
+    router = make_role("router", 1, shape=make_shape(1), follow_unit=False)
+    for roles in ((), (router,)):
+        gang = make_gang(make_role("w", 1, shape=make_shape(1), required="zone"), *roles, required="rack")
+        assert plan_minimum(gang, inventory).verdict is Verdict.ADMITTED
 
 
 def sets() -> Gang:

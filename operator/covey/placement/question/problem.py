@@ -128,10 +128,14 @@ def build(
 
 
 def _never_without(gang: Gang, topology: Topology, role: int) -> set[int]:
-    """The depths of the levels that a role's nodes must have, whatever finer level is aimed at."""
+    """The depths of the levels that a role's nodes must have, whatever finer level is aimed at.
+
+    A role's level that is no finer than its unit's adds nothing, as everywhere else.
+    """
     asked = gang.roles[role]
-    levels = (asked.required, gang.required if asked.follow_unit else None)
-    return {topology.depth(level) for level in levels if level is not None}
+    unit = depth_of(topology, gang.required) if asked.follow_unit else -1
+    own = depth_of(topology, asked.required)
+    return {depth for depth in (unit, own if own > unit else -1) if depth >= 0}
 
 
 #: Levels, groups and wide groups of a class.
