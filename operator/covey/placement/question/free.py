@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import combinations, islice, product
+from itertools import islice, product
 from typing import Final
 
 from covey.placement.model import Gang, Part, Plan, Refusal, ReplicaRequest, RoleRequest, Shape, Verdict
@@ -18,6 +18,8 @@ from covey.placement.question.readiness import guessed_refusal
 
 #: Choices that are tried one after another; each costs a plan.
 CHOICES: Final = 16
+#: Kinds of replicas that choices tell apart; with more there are more choices than are tried in any case.
+GROUPS: Final = 100
 #: Rules over several replicas that the exact method takes: each doubles its tables.
 RULES: Final = 4
 #: Kinds of replicas up to which surplus under rules is looked at as a whole.
@@ -75,12 +77,27 @@ def _firsts(role: RoleRequest) -> Iterator[frozenset[int] | None]:
         yield None
         return
     looks = {replica.replica: look(replica) for replica in role.replicas}
-    seen: set[frozenset[tuple[object, int]]] = set()
-    for numbers in combinations(untouched, wanted):
-        alike = frozenset(Counter(looks[number] for number in numbers).items())
-        if alike not in seen:
-            seen.add(alike)
-            yield frozenset(numbers)
+    kinds: dict[object, list[int]] = {}
+    for number in untouched:
+        kinds.setdefault(looks[number], []).append(number)
+    groups = list(kinds.values())
+    groups = [*groups[:GROUPS], *([[n for group in groups[GROUPS:] for n in group]] if groups[GROUPS:] else [])]
+    first = set(untouched[:wanted])
+    yield frozenset(first)
+    known = tuple(sum(number in first for number in group) for group in groups)
+    for counts in _counts([len(group) for group in groups], wanted):
+        if counts != known:
+            yield frozenset(n for group, count in zip(groups, counts, strict=True) for n in group[:count])
+
+
+def _counts(sizes: Sequence[int], wanted: int) -> Iterator[tuple[int, ...]]:
+    """Every way to take so many out of groups of these sizes."""
+    if not sizes:
+        yield ()
+        return
+    for take in range(min(sizes[0], wanted), max(0, wanted - sum(sizes[1:])) - 1, -1):
+        for rest in _counts(sizes[1:], wanted - take):
+            yield (take, *rest)
 
 
 def look(replica: ReplicaRequest) -> object:
