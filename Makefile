@@ -29,7 +29,7 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 
 # Two processes, each with a control plane; the unit tests go where there is time.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

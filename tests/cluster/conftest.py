@@ -8,7 +8,6 @@ import contextlib
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,8 +17,6 @@ from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
 Kubectl = Callable[..., str]
-#: How the files begin whose tests take a quarter of the time together; the unit tests fill up the rest of it.
-_SHORTER = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
 _INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
@@ -30,16 +27,6 @@ class Covey:
     operator: Process
     scheduler: Process
     kube_scheduler: Process
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """They run in two processes of pytest-xdist, each with a control plane of its own: about 3 : 1 by their time."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.is_relative_to(here):
-            shorter = item.path.name.startswith(_SHORTER)
-            item.add_marker(pytest.mark.xdist_group("cluster-shorter" if shorter else "cluster"))
 
 
 @pytest.fixture(scope="session")

@@ -60,10 +60,8 @@ def test_explain_says_what_is_immutable_rolled_and_not_built_yet(cluster: Cluste
 def test_an_inference_is_stored_with_the_defaults_of_what_is_built_and_nothing_else(cluster: Cluster) -> None:
     manifest = inference()
     spec = stored(cluster, manifest)["spec"]
-    roles = [
-        {"replicas": 1, "minReplicas": 1, "size": 1, "topology": {"followUnit": True}} | role
-        for role in manifest["spec"]["roles"]
-    ]
+    # ``minReplicas`` has no stored default: it is 1, and 0 where ``replicas`` is.
+    roles = [{"replicas": 1, "size": 1, "topology": {"followUnit": True}} | role for role in manifest["spec"]["roles"]]
     assert spec == {
         "suspend": False,
         "replicas": 1,

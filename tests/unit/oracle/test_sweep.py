@@ -16,9 +16,6 @@ from oracle.case import Case
 from oracle.exploring import PROFILE
 from oracle.judge import Judgement, judge, judge_seeds
 
-#: One process of pytest-xdist, so that the pool below is there once.
-pytestmark = pytest.mark.xdist_group("sweep")
-
 #: Size, number of cases, cases in a chunk.
 SWEEP = {
     "small": (instances.SMALL, 1800, 150),
