@@ -27,9 +27,9 @@ $(READY): requirements/dev.txt pyproject.toml
 demo: $(READY) ## Play the whole story on a real control plane with simulated GPU nodes (KEEP=1 leaves it running)
 	@PYTHONPATH=dev $(BIN)/python dev/demo.py
 
-# Two processes, each with a control plane; the unit tests go where there is time.
+# Three processes: two have a control plane each and wait most of the time, the third has the unit tests.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

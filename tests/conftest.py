@@ -3,8 +3,9 @@
 Hypothesis judges what is true, not how fast: its limit of 200 ms for an example is met by chance on a busy machine.
 
 Several processes (``pytest --numprocesses``) share the tests file by file, so that what a module sets up is there once.
-The tests on a control plane are two shares, each with a control plane of its own, and come first: about 3 : 1 by their
-time, and the files of the unit tests fill up the rest. (Marks of pytest-xdist's ``loadgroup`` do nothing with pytest 9.2.)
+The tests on a control plane are two shares, each with a control plane of its own, and come first: they wait most of the
+time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
+pytest 9.2.)
 """
 
 from __future__ import annotations
