@@ -22,9 +22,15 @@ SWEEP = {
     "medium": (instances.MEDIUM, 500, 50),
     "large": (instances.LARGE, 60, 15),
 }
+#: The cases up to which `make test` goes; `make test-slow` has the others.
+QUICK = {"small": 600, "medium": 150, "large": 30}
 #: The share of cases on which the solver may give up.
 UNDECIDED = {"small": 0.02, "medium": 0.02, "large": 0.2}
-CHUNKS = [(name, start) for name, (_, count, step) in SWEEP.items() for start in range(0, count, step)]
+CHUNKS = [
+    pytest.param(name, start, marks=[pytest.mark.slow] if start >= QUICK[name] else [])
+    for name, (_, count, step) in SWEEP.items()
+    for start in range(0, count, step)
+]
 
 
 Chunk = tuple[str, int]
@@ -32,8 +38,13 @@ Judged = dict[int, Judgement]
 
 
 @pytest.fixture(scope="module")
-def judged() -> Iterator[Callable[[str, int], Judged]]:
+def judged(request: pytest.FixtureRequest) -> Iterator[Callable[[str, int], Judged]]:
     """The judgements of a chunk, by seed; all cores judge but one, which the tests on a control plane have."""
+    wanted = dict.fromkeys(
+        (item.callspec.params["name"], item.callspec.params["start"])
+        for item in request.session.items
+        if item.path == request.path and isinstance(item, pytest.Function) and hasattr(item, "callspec")
+    )
 
     def submit(chunk: Chunk) -> Future[Judged]:
         size, _, step = SWEEP[chunk[0]]
@@ -41,7 +52,7 @@ def judged() -> Iterator[Callable[[str, int], Judged]]:
 
     workers = max(1, (os.cpu_count() or 1) - 1)
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        futures = {chunk: submit(chunk) for chunk in CHUNKS}
+        futures = {chunk: submit(chunk) for chunk in wanted}
         yield lambda name, start: futures[name, start].result()
         pool.shutdown(cancel_futures=True)
 
