@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import kopf
 
 from covey.kube.connection import Connection
 from covey.operator.handlers import REGISTRY, Memo
 from covey.operator.topologies import Topologies
+
+#: Any, since kopf does not export the type.
+_IDENTITY: Any = "covey-operator"
 
 
 class Shell:
@@ -41,6 +45,8 @@ class Shell:
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         await kopf.operator(
             registry=REGISTRY,
+            # Only peering uses it, and that is off. kopf would ask for the name of the user, who has none in a container.
+            identity=_IDENTITY,
             memo=self._memo,
             standalone=True,
             clusterwide=not self._namespaces,
