@@ -22,8 +22,6 @@ def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
         yield f"spec.backend {spec.backend}", "use Extender or Auto"
     if spec.queue is not None:
         yield "spec.queue", "remove it"
-    if spec.disruption_mode is not None:
-        yield "spec.disruptionMode", "remove it"
     if spec.gang.termination_delay_seconds is not None:
         yield "spec.gang.terminationDelaySeconds", "remove it"
     if spec.rollout is not None:

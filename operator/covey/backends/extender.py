@@ -6,14 +6,14 @@ scheduler lifts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.backends.seam import Cluster, Identity, Levels, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.kube import resources
@@ -49,8 +49,15 @@ class Extender:
             return None
         return f"the cluster does not serve {missing} of {names.SCHEDULING_API}: install Covey's CRDs"
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - it carries every spec
-        """Nothing: it carries every spec."""
+    def refusals(
+        self,
+        spec: DisaggregatedInferenceSpec,
+        cluster: Cluster,  # noqa: ARG002 - it needs nothing of it
+        levels: Levels | None,  # noqa: ARG002 - the scheduler process knows them
+    ) -> tuple[str, ...]:
+        """What only the other backends carry."""
+        if spec.disruption_mode is not None:
+            return ("spec.disruptionMode is not supported by backend Extender: remove it",)
         return ()
 
     def compile(
@@ -59,10 +66,12 @@ class Extender:
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The tree as ``compile`` gives it."""
-        return compile_inference(inference, layout=layout, revision=revision, levels=levels)
+        return compile_inference(
+            inference, layout=layout, revision=revision, levels=None if levels is None else tuple(levels)
+        )
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """Everything that the scheduler process says of a unit stands on its root."""

@@ -16,6 +16,8 @@ from covey.kube.resources import Resource
 
 #: Type (``compile.type_of``) and name of an object of one resource.
 Identity = tuple[str, str]
+#: The levels of a topology, from broad to narrow, each with the keys of the node labels that give its domains.
+Levels = Mapping[str, tuple[str, ...]]
 
 
 class FieldManager(core.Read, frozen=True):
@@ -93,13 +95,17 @@ class UnitReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """How far one replica has come, for who may be ungated: pods that are there, and all that there shall be."""
+    """How far one replica has come, for who may be ungated: pods that are there, and all that there shall be.
+
+    ``pods`` are the live ones among them.
+    """
 
     slots: tuple[Slot, ...]
     in_minimum: bool
     is_complete: bool
     is_let_go: bool
     is_bound: bool
+    pods: tuple[core.Pod, ...] = ()
 
     @property
     def role(self) -> str:
@@ -109,10 +115,16 @@ class ReplicaProgress:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``)."""
+    """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
+
+    ``withheld``: places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its
+    pods is cannot have them waiting there. ``again``: seconds after which time alone can change the answer.
+    """
 
     slots: tuple[Slot, ...] = ()
     waits: Mapping[int, core.Condition] = field(default_factory=dict)
+    withheld: frozenset[Slot] = frozenset()
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +174,11 @@ class Backend(Protocol):
     def absent(self, cluster: Cluster) -> str | None:
         """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:
-        """What it cannot carry of a spec, in this cluster: one sentence each, which names the field and what to do."""
+    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> tuple[str, ...]:
+        """What it cannot carry of a spec, in this cluster: one sentence each, which names the field and what to do.
+
+        ``levels`` are those of the topology in use, None where there is no ClusterTopology.
+        """
 
     def compile(
         self,
@@ -171,7 +186,7 @@ class Backend(Protocol):
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The objects of a resource, in creation order; arguments as of ``compile_inference``.
 
