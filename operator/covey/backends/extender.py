@@ -13,8 +13,8 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.backends.seam import Cluster, Identity, Levels, Owned, Probe, Progress, Release, UnitReport
-from covey.compile import Layout, Revision, Tree, compile_inference
+from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.kube import resources
 from covey.kube.resources import Resource
@@ -52,10 +52,10 @@ class Extender:
     def refusals(
         self,
         spec: DisaggregatedInferenceSpec,
-        cluster: Cluster,  # noqa: ARG002 - it needs nothing of it
         levels: Levels | None,  # noqa: ARG002 - the scheduler process knows them
+        cluster: Cluster,  # noqa: ARG002 - it needs nothing of it
     ) -> tuple[str, ...]:
-        """What only the other backends carry."""
+        """What only other backends carry."""
         if spec.disruption_mode is not None:
             return ("spec.disruptionMode is not supported by backend Extender: remove it",)
         return ()
@@ -69,9 +69,7 @@ class Extender:
         levels: Levels | None = None,
     ) -> Tree:
         """The tree as ``compile`` gives it."""
-        return compile_inference(
-            inference, layout=layout, revision=revision, levels=None if levels is None else tuple(levels)
-        )
+        return compile_inference(inference, layout=layout, revision=revision, levels=levels)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """Everything that the scheduler process says of a unit stands on its root."""

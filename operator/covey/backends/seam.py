@@ -11,13 +11,11 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import Layout, Revision, Slot, Tree
+from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
 #: Type (``compile.type_of``) and name of an object of one resource.
 Identity = tuple[str, str]
-#: The levels of a topology, from broad to narrow, each with the keys of the node labels that give its domains.
-Levels = Mapping[str, tuple[str, ...]]
 
 
 class FieldManager(core.Read, frozen=True):
@@ -65,6 +63,8 @@ class Cluster:
     unserved: frozenset[Resource] = frozenset()
     kept: frozenset[str] = frozenset()
     unprobed: Mapping[str, str] = field(default_factory=dict)
+    #: Backends that the operator was started with.
+    enabled: frozenset[BackendName] = frozenset(BackendName)
 
     def serves(self, *kinds: Resource) -> bool:
         """The API server knows all of these."""
@@ -174,10 +174,13 @@ class Backend(Protocol):
     def absent(self, cluster: Cluster) -> str | None:
         """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> tuple[str, ...]:
-        """What it cannot carry of a spec, in this cluster: one sentence each, which names the field and what to do.
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
+        """What it cannot carry of a spec: one sentence each, which names the field and says what to do.
 
-        ``levels`` are those of the topology in use, None where there is no ClusterTopology.
+        Args:
+            spec: what is wanted; the levels that it names exist.
+            levels: those of the topology in use; None where none was chosen.
+            cluster: what the cluster has.
         """
 
     def compile(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from covey.api.inference import DisaggregatedInference
-from covey.backends.seam import Levels
+from covey.compile import Levels
 from unit.compile.inferences import inference, role
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"

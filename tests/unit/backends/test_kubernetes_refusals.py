@@ -8,9 +8,10 @@ import pytest
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.api.template import RESERVED
-from covey.backends import Cluster, Levels
+from covey.backends import Cluster
 from covey.backends.extender import Extender
 from covey.backends.kubernetes import Hierarchical
+from covey.compile import Levels
 from unit.backends.native import LEVELS, llama
 from unit.compile.inferences import inference, role
 
@@ -18,7 +19,7 @@ ALL_KEPT = Cluster(kept=frozenset(probe.name for probe in Hierarchical().probes(
 
 
 def refusals(wanted: DisaggregatedInference, levels: Levels | None = LEVELS) -> tuple[str, ...]:
-    return Hierarchical().refusals(wanted.spec, ALL_KEPT, levels)
+    return Hierarchical().refusals(wanted.spec, levels, ALL_KEPT)
 
 
 def wide(count: int, **fields: Any) -> DisaggregatedInference:
@@ -98,7 +99,7 @@ def test_templates_cannot_say_what_groups_say() -> None:
 def test_only_extender_refuses_a_disruption_mode() -> None:
     wanted = llama(disruptionMode="Replica")
     assert not refusals(wanted)
-    [sentence] = Extender().refusals(wanted.spec, Cluster(), LEVELS)
+    [sentence] = Extender().refusals(wanted.spec, LEVELS, Cluster())
     assert "spec.disruptionMode" in sentence
 
 

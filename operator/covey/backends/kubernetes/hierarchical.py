@@ -20,8 +20,8 @@ from covey.backends.kubernetes.release import release
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
 from covey.backends.kubernetes.tree import GroupTree
 from covey.backends.kubernetes.units import UnitTree
-from covey.backends.seam import Cluster, Identity, Levels, Owned, Probe, Progress, Release, UnitReport
-from covey.compile import Layout, Revision, Tree, compile_inference
+from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.kube.resources import Resource
 
 _TOPOLOGY: Final = "kubernetes-1.37-topology"
@@ -89,8 +89,8 @@ class Hierarchical:
     def refusals(
         self,
         spec: DisaggregatedInferenceSpec,
-        cluster: Cluster,  # noqa: ARG002 - ``absent`` has judged it
         levels: Levels | None,
+        cluster: Cluster,  # noqa: ARG002 - ``absent`` has judged it
     ) -> tuple[str, ...]:
         """What its groups cannot say."""
         return tuple(refused(spec, levels))
@@ -104,9 +104,8 @@ class Hierarchical:
         levels: Levels | None = None,
     ) -> Tree:
         """The tree of groups, and pods that name theirs."""
-        told = None if levels is None else tuple(levels)
         groups = partial(GroupTree, levels=levels)
-        return compile_inference(inference, layout=layout, revision=revision, levels=told, groups=groups)
+        return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """What kube-scheduler says of the PodGroups, counted up to the root, of which it says nothing."""

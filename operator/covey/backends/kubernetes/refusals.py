@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Role
 from covey.backends.kubernetes import shared
-from covey.backends.seam import Levels
+from covey.compile import Levels
 
 _EXTENDER = "or use backend Extender"
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
-from covey.backends.seam import Levels, Probe
-from covey.compile import Owner
+from covey.backends.seam import Probe
+from covey.compile import Levels, Owner
 from covey.compile.membership import Object
 from covey.kube import resources
 from covey.kube.resources import Resource

@@ -24,8 +24,7 @@ from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode
 from covey.api.roles import Role
 from covey.backends.kubernetes import shared
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
-from covey.backends.seam import Levels
-from covey.compile import Layout, Owner, Revision, RoleRevision, Scale, Slot, identity
+from covey.compile import Layout, Levels, Owner, Revision, RoleRevision, Scale, Slot, identity
 from covey.compile.groups import UNIT_TEMPLATE, replica_template, role_template
 from covey.compile.layout import Replicas
 from covey.compile.membership import Anchor, Level, Membership, Object
