@@ -17,31 +17,11 @@ BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-
 _GROUPS = "/apis/scheduling.k8s.io/{}/namespaces/{}/{}"
 _KINDS = {"Workload": "v1beta1", "CompositePodGroup": "v1alpha3", "PodGroup": "v1beta1"}
 _GPUS = {"requests": {"nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
-RIGHTS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "covey-operator-native"},
-    "rules": [
-        {
-            "apiGroups": ["scheduling.k8s.io"],
-            "resources": ["workloads", "compositepodgroups", "podgroups"],
-            "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-        }
-    ],
-}
-BOUND_RIGHTS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "covey-operator-native"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "covey-operator-native"},
-    "subjects": [{"kind": "ServiceAccount", "name": "covey-operator", "namespace": "covey-system"}],
-}
-
 
 def start_operator(cluster: Cluster) -> Process:
     """The operator under its own rights, for Kubernetes' own groups as well."""
-    cluster.install_rbac()
-    cluster.apply([RIGHTS, BOUND_RIGHTS])
+    manifests = ROOT / "manifests"
+    cluster.install_rbac(manifests / "base" / "rbac", manifests / "components" / "kubernetes" / "rights.yaml")
     return cluster.start_covey("operator", "--backends=Extender,Kubernetes")
 
 
