@@ -16,7 +16,7 @@ _FILLED: Final = frozenset({"priority", "preemptionPolicy", "priorityClassName",
 
 def differs(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
     """Something else than a mutable field is another one; a null is the same as nothing."""
-    return _fixed(stored) != _fixed(wanted)
+    return bool(_fixed(stored) != _fixed(wanted))
 
 
 def _fixed(value: Any) -> Any:
