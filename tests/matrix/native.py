@@ -18,6 +18,7 @@ _GROUPS = "/apis/scheduling.k8s.io/{}/namespaces/{}/{}"
 _KINDS = {"Workload": "v1beta1", "CompositePodGroup": "v1alpha3", "PodGroup": "v1beta1"}
 _GPUS = {"requests": {"nvidia.com/gpu": "8"}, "limits": {"nvidia.com/gpu": "8"}}
 
+
 def start_operator(cluster: Cluster) -> Process:
     """The operator under its own rights, for Kubernetes' own groups as well."""
     manifests = ROOT / "manifests"
