@@ -185,11 +185,13 @@ class Bench(Serving):
         ]
 
     def groups(self) -> list[tuple[str, Object]]:
-        """The lowest groups of whatever API, with their paths."""
+        """The lowest groups of whatever API, with their paths; where there are none but those in a Workload, that."""
+        paths = _paths(self.cluster, self.namespace)
+        lowest = "podgroups" if self.column.version != "1.35" else "workloads"
         return [
             (f"{path}/{name_of(item)}", item)
-            for plural, path in _paths(self.cluster, self.namespace)
-            if plural == "podgroups"
+            for plural, path in paths
+            if plural == lowest
             for item in self.cluster.api("GET", path)["items"]
         ]
 
