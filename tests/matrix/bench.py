@@ -156,6 +156,8 @@ class Bench(Serving):
             if is_there and still >= self.column.rest:
                 return
             if not is_there and still >= self.column.patience:
+                if not self.view.bound:
+                    raise DiffersError("nothing is bound")
                 raise DiffersError(f"{_told(now)} bound instead of {_told(goal)}{self._loose(now)}")
             time.sleep(0.05)
 

@@ -46,8 +46,8 @@ class Scenario:
 
 
 SCENARIOS: Final[list[Scenario]] = []
-#: They take the fullest rack for one replica after the other, and go back on none.
-_NOT_TRIED: Final = "a 0, b 0, c 0, d 0, e 0 bound instead of a 1, b 1, c 1, d 1, e 1"
+#: Of a gang whose replicas each take the fullest rack, one after the other, and go back on none.
+_NOTHING: Final = "nothing is bound"
 _HALF_A_GANG: Final = "one role takes both nodes, the other has none"
 _FLAT: Final = (KUBERNETES_1_36, KUBERNETES_1_35)
 _NATIVE: Final = (KUBERNETES_1_37, *_FLAT)
@@ -153,7 +153,12 @@ def minimums_first(bench: Bench) -> None:
     bench.expect_all({("llm", 0): one, ("llm", 1): one})
 
 
-@scenario("a gang that fits in one way only", {KUBERNETES_1_37: differs(_NOT_TRIED), VOLCANO: differs(_NOT_TRIED)})
+@scenario(
+    "a gang that fits in one way only",
+    {KUBERNETES_1_37: differs(_NOTHING), VOLCANO: differs(_NOTHING)},
+    # Groups that stand side by side are tried in any order, so it may fit by luck.
+    only=(EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, VOLCANO),
+)
 def one_way_only(bench: Bench) -> None:
     """Five replicas of 2, 3, 2, 3 and 2 pods, each in one rack, fill two racks of six as 2 + 2 + 2 and 3 + 3."""
     bench.nodes(6, racks=2)
@@ -369,7 +374,7 @@ def nine_roles(bench: Bench) -> None:
 @scenario(
     "*kube-scheduler alone:* surplus leaves room for the other role's minimum",
     {
-        KUBERNETES_1_37: differs("nothing is bound"),
+        KUBERNETES_1_37: differs(_NOTHING),
         KUBERNETES_1_36: differs(_HALF_A_GANG),
         KUBERNETES_1_35: differs(_HALF_A_GANG),
     },
@@ -381,15 +386,15 @@ def surplus_steals(bench: Bench) -> None:
     Groups(bench, {"prefill": (4, 1), "decode": (2, 1)}).create()
     try:
         bench.expect(prefill=1, decode=1)
-    except DiffersError as difference:
-        bound = sorted(bench.whole().values())
-        told = {(0, 0): "nothing is bound", (0, 2): _HALF_A_GANG}
-        raise DiffersError(told.get(tuple(bound), str(difference))) from None
+    except DiffersError:
+        if sorted(bench.whole().values()) == [0, 2]:
+            raise DiffersError(_HALF_A_GANG) from None
+        raise
 
 
 @scenario(
     "*kube-scheduler alone:* a gang that fits in one way only",
-    {KUBERNETES_1_37: differs("a 0, b 0, c 0, d 0, e 0 bound instead of a 2, b 3, c 2, d 3, e 2")},
+    {KUBERNETES_1_37: differs(_NOTHING)},
     only=(KUBERNETES_1_37,),
 )
 def one_way_only_upstream(bench: Bench) -> None:
