@@ -28,6 +28,7 @@ from covey.operator.release import let_go, progress_of
 from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
+from covey.operator.starting import Starting, find_starting
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Plan:
     states: States
     #: Who is let go by the operator, and why others are kept.
     release: Release = field(default_factory=Release)
+    #: Who waits for whom to start.
+    starting: Starting = field(default_factory=Starting)
 
 
 def plan(verdict: Verdict, observed: Observed) -> Plan:
@@ -72,6 +75,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     apply = tuple(_applied(tree, observed, remake.fixed))
     # 6. Pods are let go, where the backend's scheduler does not do that.
     release = backend.release(progress_of(inference, layout, states, observed))
+    starting = find_starting(inference.spec, states, observed)
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
@@ -87,7 +91,9 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
-        ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
+        ungate=tuple(
+            item for item in (*let_go(release, observed), *starting.ungate) if item.pod.metadata.uid not in going
+        ),
         notes=(
             *(remake.notes if surplus else ()),
             *_scaled_down(surplus, remake.unit),
@@ -95,7 +101,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
             *_replaced(replicas),
         ),
     )
-    return Plan(actions, layout, states, release)
+    return Plan(actions, layout, states, release, starting)
 
 
 def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
