@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.placement.capacity.tables import NEVER, Budget, SearchLimit, Table, Tables, Vector, project
+from covey.placement.capacity.tables import NEVER, Budget, Projection, SearchLimit, Table, Tables, Vector
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip
 
 ENOUGH = 1 << 40
@@ -91,7 +91,7 @@ def test_projection_counts_whole_replicas_and_carries_the_rest() -> None:
     pods = table_of(tables, {(2, 6), (4, 2)})
     replicas = Tables((3, 4, 8))
     takes = np.array([[1, 3], [1, 0], [0, 1]])  # a replica of one leader and three workers; single pods beside it
-    counted = replicas.intern(project(pods, takes, (3, 4, 8), Budget(ENOUGH)))
+    counted = replicas.intern(Projection(takes, (3, 4, 8)).of(pods, Budget(ENOUGH)))
     expected = {
         (x, a, b) for x, a, b in product(range(4), range(5), range(9)) if (x + a, 3 * x + b) in closed({(2, 6), (4, 2)})
     }

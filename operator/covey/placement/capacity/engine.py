@@ -9,7 +9,7 @@ domain) is a `View`: only the domains it touches are worked out again, all other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.nodes import NodeTables, Offered
 from covey.placement.capacity.structure import Structure
-from covey.placement.capacity.tables import Budget, SearchLimit, Table, Vector, project
+from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Table, Vector
 from covey.placement.capacity.view import NO_VIEW, Counted, View
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -69,6 +69,9 @@ class Engine:
         self._finals: dict[int, tuple[Table, int]] = {}
         self._tables: dict[Path, tuple[int, Whole]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
+        self._projections = {
+            depth: Projection(taken, self.frames[depth].tables.caps) for depth, taken in self._consumption.items()
+        }
         self._breaking: dict[Path, tuple[int, Steps]] = {}
         self._different: dict[Hashable, Steps] = {}
         self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
@@ -86,7 +89,7 @@ class Engine:
     def size(self) -> int:
         """How much is remembered, in bytes or a little less."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
-        frames = sum(frame.size for frame in self.frames.values())
+        frames = sum(each.size for each in (*self.frames.values(), *self._projections.values()))
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
     def candidates(self) -> Iterable[DomainNode]:
@@ -179,7 +182,8 @@ class Engine:
             offers = [(child, self.entry(child, view)) for child in domain.children.values()]
             return [(child, entry) for child, entry in offers if entry is not None]
         off = view.off(domain.path)
-        return [(node, self.node_entry(node, view, off)) for node in domain.nodes.values()]
+        offered = self._all_offered(domain, view, off)
+        return [(node, each.entry) for node, each in zip(domain.nodes.values(), offered, strict=True)]
 
     def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
         """What is the same for places alike, or None, and the work that what a place offers was."""
@@ -190,13 +194,15 @@ class Engine:
         offered = self._offered(place, view, off)
         return offered.number, offered.work
 
-    def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
-        """What one node offers."""
-        return self._offered(node, view, off).entry
-
     def _offered(self, node: NodeState, view: View, off: int) -> Offered:
         closed = view.closed_nodes.get(node.name)
         return self.nodes.offer(node, off if closed is None else off | closed[1], self.budget)
+
+    def _all_offered(self, domain: DomainNode, view: View, off: int) -> Iterator[Offered]:
+        """What each node of a bottom domain offers."""
+        if off or view.closed_nodes:
+            return (self._offered(node, view, off) for node in domain.nodes.values())
+        return self.nodes.offers(domain.nodes, self.budget)
 
     def breaking(self, domain: DomainNode, view: View) -> Steps:
         """What a bottom domain offers with at most so many of its wholly free nodes broken into; the last is all."""
@@ -232,8 +238,8 @@ class Engine:
         used: Counter[int] = Counter()
         whole: Counter[int] = Counter()
         entries: dict[int, Entry] = {}
-        for node in domain.nodes.values():
-            entry = self.node_entry(node, view, off)
+        for node, offered in zip(domain.nodes.values(), self._all_offered(domain, view, off), strict=True):
+            entry = offered.entry
             if entry.number:
                 entries[entry.number] = entry
                 (whole if node.in_use == 0 else used)[entry.number] += 1
@@ -272,8 +278,7 @@ class Engine:
                 alike[counted.alike] += 1
                 entries.append(entry)
         else:
-            for node in domain.nodes.values():
-                offered = self._offered(node, view, off)
+            for offered in self._all_offered(domain, view, off):
                 if offered.number not in alike:
                     own.spend(offered.work)
                 alike[offered.number] += 1
@@ -316,7 +321,7 @@ class Engine:
         if self.frames[depth].dimensions == self.frames[depth + 1].dimensions:
             return self.frames[depth].tables.intern(table.values)
         frame = self.frames[depth]
-        return frame.tables.intern(project(table, self._consumption[depth], frame.tables.caps, budget))
+        return frame.tables.intern(self._projections[depth].of(table, budget))
 
     def _takes(self, depth: int) -> Any:
         above, below = self.frames[depth].dimensions, self.frames[depth + 1].dimensions

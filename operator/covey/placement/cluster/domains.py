@@ -103,7 +103,7 @@ class Held(NamedTuple):
 class NodeState:
     """One node: its facts as last seen, what is free on it, and who holds the rest."""
 
-    __slots__ = ("_causes", "allocatable", "free", "guards", "held", "in_use", "leaves", "node", "version")
+    __slots__ = ("_causes", "allocatable", "facts", "free", "guards", "held", "in_use", "leaves", "node", "version")
 
     def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node
@@ -114,7 +114,9 @@ class NodeState:
         self.guards: dict[str, Shape] = {}
         self.in_use = 0
         self.leaves: dict[str, DomainNode] = {}
+        #: Changes whenever anything about the node does, and with the node itself alone; nodes have none in common.
         self.version = 0
+        self.facts = 0
         self._causes: dict[Shape, str | None] = {}
         for key, each in held.items():
             self._count(key, each.shape, 1)
@@ -128,6 +130,11 @@ class NodeState:
     def full(self) -> bool:
         """Whether the limit of pods is reached."""
         return self.free.get(resources.PODS, 0) < 1
+
+    def admit_as(self, node: core.Node) -> None:
+        """Admit pods as another state of the same node does, with the same capacity."""
+        self.node = node
+        self._causes.clear()
 
     def static_cause(self, shape: Shape) -> str | None:
         """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""

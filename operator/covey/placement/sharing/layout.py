@@ -375,7 +375,7 @@ class Layout:
 
 
 def _points(entry: Entry) -> int:
-    return sum(len(table.points) for table in entry.tables.values())
+    return sum(len(table.tops) for table in entry.tables.values())
 
 
 def counted_depths(engine: Engine, host: int | None) -> range:
