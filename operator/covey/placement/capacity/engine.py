@@ -9,7 +9,7 @@ domain) is a `View`: only the domains it touches are worked out again, all other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,6 +72,7 @@ class Engine:
         self._projections = {
             depth: Projection(taken, self.frames[depth].tables.caps) for depth, taken in self._consumption.items()
         }
+        self._scopes: tuple[int, tuple[DomainNode, ...]] | None = None
         self._breaking: dict[Path, tuple[int, Steps]] = {}
         self._different: dict[Hashable, Steps] = {}
         self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
@@ -92,9 +93,23 @@ class Engine:
         frames = sum(each.size for each in (*self.frames.values(), *self._projections.values()))
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
-    def candidates(self) -> Iterable[DomainNode]:
+    def candidates(self) -> Sequence[DomainNode]:
         """The domains of the structure's scope."""
-        return self.tree.at(self.structure.scope)
+        if self._scopes is None or self._scopes[0] != self.tree.changes:
+            self._scopes = (self.tree.changes, tuple(self.tree.at(self.structure.scope)))
+        return self._scopes[1]
+
+    def finals(self, seen: set[int | None]) -> Iterator[tuple[DomainNode, Table | None]]:
+        """What each candidate holds where no view plays a role: as `final`, in less time."""
+        tables = self._tables
+        for scope in self.candidates():
+            known = tables.get(scope.path)
+            if known is None or known[0] != scope.version:
+                known = tables[scope.path] = (scope.version, self._final(scope, NO_VIEW))
+            found = known[1]
+            if found.alike not in seen:
+                self._pay(found.work, found.alike, seen)
+            yield scope, found.table
 
     def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:
         """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit.

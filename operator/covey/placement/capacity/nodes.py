@@ -51,6 +51,7 @@ class NodeTables:
         self._most = [
             sum(s.cap * dict(s.shape.requests).get(name, 0) for s in self._streams) for name in self._resources
         ]
+        self._asked = list(zip(self._resources, self._most, strict=True))
         self._caps = [1 if exclusive(s.shape) else s.cap for s in self._streams]
         count = len(self._shapes)
         self._terms = any(shape.anti_affinity for shape in self._shapes)
@@ -94,9 +95,8 @@ class NodeTables:
             for bit, shape in zip(self._bits, self._shapes, strict=True):
                 if usable & bit and node.conflict(shape):
                     usable &= ~bit
-        free = node.free
-        left = [min(max(free.get(name, 0), 0), most) for name, most in zip(self._resources, self._most, strict=True)]
-        key = (tuple(left), usable)
+        have = node.free.get
+        key = (tuple([min(max(have(name, 0), 0), most) for name, most in self._asked]), usable)
         found = self._by_key.get(key)
         if found is None:
             own = Budget(budget.limit)

@@ -35,6 +35,8 @@ class Demand:
 
 def minimum_of(role: RoleRequest) -> frozenset[int]:
     """The numbers of the replicas that count as the role's minimum."""
+    if not 0 < role.minimum < len(role.replicas):
+        return frozenset(replica.replica for replica in role.replicas) if role.minimum else frozenset()
 
     def rank(replica: ReplicaRequest) -> tuple[bool, bool, bool, int]:
         untouched = all(pod.node is None for pod in replica.pods)

@@ -93,7 +93,7 @@ def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], level
         if causes and None not in causes:
             found[name] = causes[0] or ""
             continue
-        path = inventory.path(topology, name)
+        path = state.leaves[topology].path
         lacking = next((level for level, depth in depths if path[depth] is None), None)
         if lacking is not None:
             found[name] = f"no level {lacking}"
