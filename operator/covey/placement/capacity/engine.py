@@ -90,7 +90,8 @@ class Engine:
     def size(self) -> int:
         """How much is remembered, in bytes or a little less."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
-        frames = sum(each.size for each in (*self.frames.values(), *self._projections.values()))
+        frames = sum(frame.size for frame in self.frames.values())
+        frames += sum(projection.size for projection in self._projections.values())
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
     def candidates(self) -> Sequence[DomainNode]:
@@ -250,14 +251,14 @@ class Engine:
     def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
         """What the nodes that are in use hold, and beside them one, two … of the wholly free ones."""
         frame = self.frames[self.structure.bottom + 1]
-        used: Counter[int] = Counter()
-        whole: Counter[int] = Counter()
+        parts: tuple[list[int], list[int]] = ([], [])
         entries: dict[int, Entry] = {}
         for node, offered in zip(domain.nodes.values(), self._all_offered(domain, view, off), strict=True):
             entry = offered.entry
             if entry.number:
                 entries[entry.number] = entry
-                (whole if node.in_use == 0 else used)[entry.number] += 1
+                parts[node.in_use == 0].append(entry.number)
+        used, whole = map(Counter, parts)
         key = (frozenset(used.items()), frozenset(whole.items()))
         found = self._broken.get(key)
         if found is None:

@@ -68,9 +68,7 @@ class Solution:
             if not demand.minimum:
                 kinds[demand.role].append(problem.kinds[demand.role, demand.replica.replica])
         self.roles = [Growth(tuple(k), n, role.desired) for k, n, role in zip(kinds, admitted, gang.roles, strict=True)]
-        self._fullest: dict[int, _Rating | None] = self.engine.fullest.setdefault(
-            (self.base, tuple(self.roles)), {}
-        )
+        self._fullest: dict[int, _Rating | None] = self.engine.fullest.setdefault((self.base, tuple(self.roles)), {})
 
     def table(self, scope: DomainNode) -> Table | None:
         """What a candidate holds, in whole replicas by class."""

@@ -46,9 +46,7 @@ def static_cause(shape: Shape, node: core.Node) -> str | None:
 def shape_cause(shape: Shape, node: core.Node) -> str | None:
     """The same of a node that gangs may use as far as its state goes."""
     return (
-        _untolerated(shape, node)
-        or _selector_cause(shape, node.metadata.labels or {})
-        or _affinity_cause(shape, node)
+        _untolerated(shape, node) or _selector_cause(shape, node.metadata.labels or {}) or _affinity_cause(shape, node)
     )
 
 

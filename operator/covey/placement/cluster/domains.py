@@ -107,7 +107,19 @@ class Held(NamedTuple):
 class NodeState:
     """One node: its facts as last seen, what is free on it, and who holds the rest."""
 
-    __slots__ = ("_causes", "_state", "allocatable", "facts", "free", "guards", "held", "in_use", "leaves", "node", "version")
+    __slots__ = (
+        "_causes",
+        "_state",
+        "allocatable",
+        "facts",
+        "free",
+        "guards",
+        "held",
+        "in_use",
+        "leaves",
+        "node",
+        "version",
+    )
 
     def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node

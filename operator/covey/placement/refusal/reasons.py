@@ -76,6 +76,7 @@ class _Case:
         tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
         self._tables = [(scope, table) for scope, table in tables if table is not None]
         self._tables.sort(key=lambda pair: [natural(value) for value in pair[0].path])
+        self._asked_first: dict[int, str] = {}
         self._most_memo: dict[tuple[int, int, Vector], int] = {}
         self._own: dict[str, list[Shape]] = {}
         for pod in (pod for role in gang.roles for replica in role.replicas for pod in replica.pods):
@@ -132,8 +133,10 @@ class _Case:
 
     def _room(self, scope: DomainNode, role: int) -> int:
         """How much is free in a domain of what the role's pods ask first."""
-        first = min((name for name, _ in self._open[role][0].missing[0].shape.requests), key=resources.rank)
-        return scope.free.get(first, 0)
+        if role not in self._asked_first:
+            requests = self._open[role][0].missing[0].shape.requests
+            self._asked_first[role] = min((name for name, _ in requests), key=resources.rank)
+        return scope.free.get(self._asked_first[role], 0)
 
     def _alone(self, role: int, best: _Best) -> Reason:
         """The role does not fit, whatever the others do."""
