@@ -56,6 +56,21 @@ def test_a_sum_is_every_vector_with_every_other_cut_at_the_caps(case: tuple[Vect
     assert vectors_of(total) == closed(expected)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
+    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
+)
+def test_a_long_curve_is_added_in_pieces(one: set[Vector], other: set[Vector]) -> None:
+    whole, pieces = Tables((15, 10)), Tables((15, 10))
+    with pytest.MonkeyPatch.context() as patch:
+        cut = {tuple(map(min, v, (15, 10))) for v in one}, {tuple(map(min, v, (15, 10))) for v in other}
+        expected = whole.add(table_of(whole, cut[0]), table_of(whole, cut[1]), Budget(ENOUGH))
+        patch.setattr("covey.placement.capacity.tables._CELLS", 20)
+        found = pieces.add(table_of(pieces, cut[0]), table_of(pieces, cut[1]), Budget(ENOUGH))
+    assert (found.values == expected.values).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(pairs())
 def test_union_minus_and_without(case: tuple[Vector, set[Vector], set[Vector]]) -> None:
