@@ -126,7 +126,7 @@ class ReplicaRequest:
     @property
     def placed(self) -> bool:
         """Every pod has its node."""
-        return all(pod.node is not None for pod in self.pods)
+        return None not in [pod.node for pod in self.pods]
 
 
 @dataclass(frozen=True, slots=True)
