@@ -102,14 +102,15 @@ class Engine:
 
     def finals(self, seen: set[int | None]) -> Iterator[tuple[DomainNode, Table | None]]:
         """What each candidate holds where no view plays a role: as `final`, in less time."""
-        tables = self._tables
+        tables, spend = self._tables, self.budget.spend
         for scope in self.candidates():
             known = tables.get(scope.path)
             if known is None or known[0] != scope.version:
                 known = tables[scope.path] = (scope.version, self._final(scope, NO_VIEW))
             found = known[1]
             if found.alike not in seen:
-                self._pay(found.work, found.alike, seen)
+                seen.add(found.alike)
+                spend(found.work)
             yield scope, found.table
 
     def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:

@@ -129,8 +129,10 @@ class Solution:
         for scope in scopes:
             domains, rest = layout.prices.split(layout.price(scope, target))
             ranked.setdefault((domains, _broken(scope, above), rest), []).append(scope)
-        free = layout.prices.free
-        return min(ranked[min(ranked)], key=lambda scope: (free(scope), [natural(value) for value in scope.path]))
+        tied = [(layout.prices.free(scope), scope) for scope in ranked[min(ranked)]]
+        least = min(free for free, _ in tied)
+        tightest = [scope for free, scope in tied if free == least]
+        return min(tightest, key=lambda scope: [natural(value) for value in scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
