@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import subprocess
 import sys
 import time
@@ -330,8 +331,9 @@ def planned(name: str) -> Figures:
 
 def table(names: Sequence[str] = tuple(INSTANCES)) -> Iterator[Figures]:
     """Each instance in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the same Covey as here
     for name in names:
-        done = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True, env=env)
         yield Figures(**json.loads(done.stdout))
 
 
