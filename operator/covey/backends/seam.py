@@ -31,12 +31,18 @@ class OwnedMeta(core.Meta, frozen=True):
     managed_fields: tuple[FieldManager, ...] = ()
 
 
+class OwnedStatus(core.GroupStatus, frozen=True):
+    """The status of a group; ``phase`` is Volcano's."""
+
+    phase: str = ""
+
+
 class Owned(core.Read, frozen=True):
     """An object that the operator applies: the spec as stored, to be compared, and the status of a group."""
 
     metadata: OwnedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: core.GroupStatus = core.GroupStatus()
+    status: OwnedStatus = OwnedStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,8 @@ class Cluster:
     unserved: frozenset[Resource] = frozenset()
     kept: frozenset[str] = frozenset()
     unprobed: Mapping[str, str] = field(default_factory=dict)
+    #: Volcano's domains; read only where Volcano is enabled and serves them.
+    hyper_nodes: tuple[core.HyperNode, ...] = ()
 
     def serves(self, *kinds: Resource) -> bool:
         """The API server knows all of these."""
