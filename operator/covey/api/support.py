@@ -18,8 +18,6 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
 
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
-    if spec.backend not in (Backend.AUTO, Backend.EXTENDER):
-        yield f"spec.backend {spec.backend}", "use Extender or Auto"
     if spec.queue is not None and spec.backend is not Backend.VOLCANO:
         yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
     if spec.disruption_mode is not None:

@@ -50,6 +50,6 @@ def choose(name: BackendName, cluster: Cluster) -> Backend | None:
     return next((each for each in BACKENDS if each.name is name and each.absent(cluster) is None), None)
 
 
-def newest(name: BackendName) -> Backend:
-    """The newest dialect of a backend."""
-    return next(each for each in BACKENDS if each.name is name)
+def newest(name: BackendName) -> Backend | None:
+    """The newest dialect of a backend; None when this release has none."""
+    return next((each for each in BACKENDS if each.name is name), None)

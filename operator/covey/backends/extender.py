@@ -6,7 +6,7 @@ scheduler lifts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
@@ -14,7 +14,7 @@ from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
-from covey.compile import Layout, Revision, Tree, compile_inference
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.kube import resources
 from covey.kube.resources import Resource
@@ -49,7 +49,12 @@ class Extender:
             return None
         return f"the cluster does not serve {missing} of {names.SCHEDULING_API}: install Covey's CRDs"
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - it carries every spec
+    def refusals(
+        self,
+        spec: DisaggregatedInferenceSpec,  # noqa: ARG002 - it carries every spec
+        levels: Levels | None,  # noqa: ARG002 - the same
+        cluster: Cluster,  # noqa: ARG002 - the same
+    ) -> tuple[str, ...]:
         """Nothing: it carries every spec."""
         return ()
 
@@ -59,7 +64,7 @@ class Extender:
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The tree as ``compile`` gives it."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels)

@@ -11,7 +11,7 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import Layout, Revision, Slot, Tree
+from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
 #: Type (``compile.type_of``) and name of an object of one resource.
@@ -69,6 +69,8 @@ class Cluster:
     unserved: frozenset[Resource] = frozenset()
     kept: frozenset[str] = frozenset()
     unprobed: Mapping[str, str] = field(default_factory=dict)
+    #: Backends that the operator was started with.
+    enabled: frozenset[BackendName] = frozenset(BackendName)
     #: Volcano's domains; read only where Volcano is enabled and serves them.
     hyper_nodes: tuple[core.HyperNode, ...] = ()
 
@@ -170,8 +172,14 @@ class Backend(Protocol):
     def absent(self, cluster: Cluster) -> str | None:
         """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:
-        """What it cannot carry of a spec, in this cluster: one sentence each, which names the field and what to do."""
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
+        """What it cannot carry of a spec: one sentence each, which names the field and says what to do.
+
+        Args:
+            spec: what is wanted; the levels that it names exist.
+            levels: those of the topology in use; None where none was chosen.
+            cluster: what the cluster has.
+        """
 
     def compile(
         self,
@@ -179,7 +187,7 @@ class Backend(Protocol):
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The objects of a resource, in creation order; arguments as of ``compile_inference``.
 

@@ -11,6 +11,8 @@ from covey.compile.layout import Layout
 from covey.compile.revision import RoleRevision
 
 Object = dict[str, Any]
+#: The levels of a topology, from broad to narrow, and the keys of the node labels that each may stand in.
+Levels = Mapping[str, tuple[str, ...]]
 #: Type (``type_of``) and name of an object.
 Anchor = tuple[str, str]
 
