@@ -11,6 +11,7 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.hypernodes import HyperNodes
 from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
@@ -71,8 +72,8 @@ class Cluster:
     unprobed: Mapping[str, str] = field(default_factory=dict)
     #: Backends that the operator was started with.
     enabled: frozenset[BackendName] = frozenset(BackendName)
-    #: Volcano's domains; read only where Volcano is enabled and serves them.
-    hyper_nodes: tuple[core.HyperNode, ...] = ()
+    #: Volcano's domains; None where nobody has looked, as where objects are only printed.
+    hyper_nodes: HyperNodes | None = None
 
     def serves(self, *kinds: Resource) -> bool:
         """The API server knows all of these."""

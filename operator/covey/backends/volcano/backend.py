@@ -15,11 +15,11 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.hypernodes import NOWHERE, HyperNodes
 from covey.backends.seam import Cluster, Identity, Owned, OwnedStatus, Probe, Progress, Release, UnitReport
 from covey.backends.volcano.groups import ANNOTATION_GROUP, TYPE, UnitCompiler
 from covey.backends.volcano.refusals import refused
 from covey.backends.volcano.release import MET, release
-from covey.backends.volcano.tiers import NOWHERE, Tiers
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.kube.resources import VOLCANO_POD_GROUPS, Resource
@@ -34,10 +34,10 @@ class Volcano:
     """The backend ``Volcano``.
 
     Args:
-        hyper_nodes: domains of the cluster; None where it is not known, as for whoever only prints objects.
+        hyper_nodes: domains of the cluster; None where nobody has looked: levels are then written by name.
     """
 
-    hyper_nodes: tuple[core.HyperNode, ...] | None = None
+    hyper_nodes: HyperNodes | None = None
 
     name: ClassVar[BackendName] = BackendName.VOLCANO
     dialect: ClassVar[str] = ""
@@ -79,11 +79,9 @@ class Volcano:
             return f"whether Volcano's PodGroups keep spec.subGroupPolicy is not known: {cluster.unprobed[lost]}"
         return f"Volcano's PodGroups do not keep spec.subGroupPolicy, by which roles have minimums: {_REMEDY}"
 
-    def refusals(
-        self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster
-    ) -> tuple[str, ...]:
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
         """Preferences, what is between units, and levels that its HyperNodes do not have."""
-        return tuple(refused(spec, Tiers(levels or {}, cluster.hyper_nodes)))
+        return tuple(refused(spec, levels or {}, cluster.hyper_nodes))
 
     def compile(
         self,
@@ -100,7 +98,7 @@ class Volcano:
     def _constraint(self, levels: Levels, level: str) -> Mapping[str, Any]:
         if self.hyper_nodes is None:
             return {"highestTierName": level}
-        tier = Tiers(levels, self.hyper_nodes).of(level)
+        tier = self.hyper_nodes.tier(level, levels)
         # Without HyperNodes that can be trusted nothing new is placed; what runs stays.
         return {"highestTierAllowed": tier if isinstance(tier, int) else NOWHERE}
 

@@ -58,9 +58,7 @@ class UnitCompiler:
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
         """An annotation names the PodGroup; the gate keeps the pod until the operator lets it go."""
         _, group = self.anchor(slot, revision)
-        return Membership(
-            spec={"schedulingGates": [{"name": names.GATE_GANG}]}, annotations={ANNOTATION_GROUP: group}
-        )
+        return Membership(spec={"schedulingGates": [{"name": names.GATE_GANG}]}, annotations={ANNOTATION_GROUP: group})
 
     def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:  # noqa: ARG002 - one for all of a unit
         """The unit's PodGroup."""

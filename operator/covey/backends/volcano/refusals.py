@@ -7,17 +7,19 @@ from typing import Final
 
 from covey.api.inference import DisaggregatedInferenceSpec, GangSettings
 from covey.api.roles import Role
+from covey.backends.hypernodes import HyperNodes, inverted
 from covey.backends.volcano.quantities import requests_of
-from covey.backends.volcano.tiers import Tiers, inverted
+from covey.compile import Levels
 from covey.compile.revision import Template
 
 _ELSE: Final = "or use backend Extender"
 _NO_PREFERENCE: Final = f"Volcano knows no preferred levels (soft means anywhere): remove it, {_ELSE}"
 
 
-def refused(spec: DisaggregatedInferenceSpec, tiers: Tiers) -> Iterator[str]:
-    """One sentence for each field."""
-    yield from _levels(spec, tiers)
+def refused(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes | None) -> Iterator[str]:
+    """One sentence for each field; about levels only where it is known which HyperNodes there are."""
+    if hyper_nodes is not None:
+        yield from _levels(spec, levels, hyper_nodes)
     if spec.topology.preferred:
         yield f"spec.topology.preferred: {_NO_PREFERENCE}"
     if spec.proximity:
@@ -46,19 +48,19 @@ def _of_role(role: Role, *, confined: bool) -> Iterator[str]:
             )
 
 
-def _levels(spec: DisaggregatedInferenceSpec, tiers: Tiers) -> Iterator[str]:
+def _levels(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: HyperNodes) -> Iterator[str]:
     named = {"spec.topology.required": spec.topology.required}
     named |= {f"spec.roles[{role.name}].topology.required": role.topology.required for role in spec.roles}
     known: dict[str, int] = {}
     for path, level in named.items():
         if level is None:
             continue
-        tier = tiers.of(level)
+        tier = hyper_nodes.tier(level, levels)
         if isinstance(tier, int):
             known[level] = tier
         else:
             yield f"{path} {level}: {tier}, {_ELSE}"
-    if wrong := inverted(tiers.levels, known):
+    if wrong := inverted(levels, known):
         broad, narrow = wrong
         yield (
             f"spec.topology: level {broad} is broader than {narrow}, and its HyperNodes have tier {known[broad]} and "

@@ -144,7 +144,9 @@ def test_every_pod_is_in_one_subgroup_of_its_size(resource: DisaggregatedInferen
         subgroup = (name, policies[0]["name"], labels[key])
         subgroups[subgroup] = subgroups.get(subgroup, 0) + 1
         assert subgroups[subgroup] <= policies[0]["subGroupSize"]
-    sizes = {(name, each["name"]): each["subGroupSize"] for name, spec in found.items() for each in spec["subGroupPolicy"]}
+    sizes = {
+        (name, each["name"]): each["subGroupSize"] for name, spec in found.items() for each in spec["subGroupPolicy"]
+    }
     assert all(count == sizes[name, role] for (name, role, _), count in subgroups.items())
 
 
