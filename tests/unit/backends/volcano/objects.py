@@ -33,7 +33,7 @@ def kthena(**spec: Any) -> DisaggregatedInference:
     return inference(
         workers("prefill", replicas=2, size=2, minReplicas=2),
         workers("decode", replicas=2, size=2, minReplicas=1),
-        **spec,
+        **{"backend": "Volcano", **spec},
     )
 
 
