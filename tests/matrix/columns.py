@@ -31,9 +31,15 @@ class Column:
         return f"{self.backend} {self.version}"
 
     @property
+    def dialect(self) -> str:
+        """Which form of its API the backend is recorded to use there; only Kubernetes' own has several."""
+        preempts = self.version == "1.36"  # native_groups turns WorkloadAwarePreemption on
+        return f"{self.version}-preemption" if preempts else self.version
+
+    @property
     def is_there(self) -> bool:
         """Whether this Covey has the backend."""
-        return self.backend in {backend.name for backend in BACKENDS.values()}
+        return any(each.name is self.backend and each.dialect in {"", self.dialect} for each in BACKENDS)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Cluster]:
@@ -42,12 +48,12 @@ class Column:
             case Backend.VOLCANO:
                 with Cluster(volcano=True) as cluster:
                     cluster.start_volcano()
-                    cluster.start_covey("operator")
+                    cluster.start_covey("operator", f"--backends={self.backend}")
                     yield cluster
             case Backend.KUBERNETES:
                 with Cluster(kubernetes=self.version, gates=native_groups(self.version)) as cluster:
                     cluster.start_scheduler()
-                    cluster.start_covey("operator")
+                    cluster.start_covey("operator", f"--backends={self.backend}")
                     yield cluster
             case _:
                 with Cluster(kubernetes=self.version) as cluster:
