@@ -10,6 +10,9 @@ from typing import Final
 from covey.api.inference import Backend
 from covey.backends import BACKENDS
 from localcluster import Cluster, native_groups
+from localcluster.programs import ROOT
+
+_MANIFESTS: Final = ROOT / "manifests"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Column:
         match self.backend:
             case Backend.VOLCANO:
                 with Cluster(volcano=True) as cluster:
+                    cluster.install_rbac(_MANIFESTS / "base" / "rbac", _MANIFESTS / "components" / "volcano")
                     cluster.start_volcano()
                     cluster.start_covey("operator", f"--backends={self.backend}")
                     yield cluster
