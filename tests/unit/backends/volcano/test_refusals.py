@@ -52,6 +52,7 @@ SPECS: list[tuple[DisaggregatedInference, str]] = [
     (kthena(proximity=[{"roles": ["prefill", "decode"], "level": "rack"}]), "spec.proximity: Volcano has no domain"),
     (kthena(spread={"level": "block"}), "spec.spread: Volcano does not keep PodGroups apart"),
     (kthena(gang={"timeoutSeconds": 60}), "spec.gang.timeoutSeconds: Volcano binds a minimum at once"),
+    (kthena(disruptionMode="Unit"), "spec.disruptionMode: Volcano preempts pod by pod"),
     (inference(role("decode")), "spec.roles[decode].template: Volcano counts a pod without resource requests"),
     (
         inference(workers("decode", leaderTemplate={"spec": {"containers": [{"name": "a", "image": "b"}]}})),
@@ -64,7 +65,10 @@ SPECS: list[tuple[DisaggregatedInference, str]] = [
 def test_what_it_does_not(resource: DisaggregatedInference, words: str) -> None:
     (sentence,) = refusals(resource)
     assert sentence.startswith(words)
-    assert any(remedy in sentence for remedy in ("or use backend Extender", "give its containers requests"))
+    assert any(
+        remedy in sentence
+        for remedy in ("or use backend Extender", "or use backend Kubernetes", "give its containers requests")
+    )
 
 
 def test_every_field_is_named_at_once() -> None:
