@@ -311,5 +311,6 @@ def test_leaders_and_workers_of_two_shapes_fit(bench: Bench) -> None:
     bench.nodes(1, gpus=4)
     bench.nodes(1, gpus=2)
     leader = workers("prefill", gpus=4)["template"]
-    bench.create(workers("prefill", gpus=2, size=2, leaderTemplate=leader))
+    small = {"nodeSelector": {"kubernetes.io/hostname": bench.names[1]}}
+    bench.create(workers("prefill", gpus=2, size=2, leaderTemplate=leader, spec=small))
     bench.expect(prefill=1)
