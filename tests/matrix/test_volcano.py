@@ -71,17 +71,12 @@ def test_kthenas_example(bench: Bench, nodes: int, prefill: int, decode: int) ->
 
 def test_the_published_example(bench: Bench) -> None:
     bench.nodes(8, racks=3)
-    topology = str(ROOT / "examples" / "topology.yaml")
     body = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
     body["spec"]["backend"] = "Volcano"
     file = bench.cluster.directory / "disaggregated.yaml"
     file.write_text(yaml.safe_dump(body))
-    bench.cluster.kubectl("apply", "-f", topology)
-    try:
-        bench.kubectl("apply", "-f", str(file))
-        pods = bench.await_bound(16)
-    finally:
-        bench.cluster.kubectl("delete", "-f", topology)
+    bench.kubectl("apply", "-f", str(file))
+    pods = bench.await_bound(16)
     assert len(bench.domains(pods, BLOCK)) == 1
     assert all(len(bench.domains(each, RACK)) == 1 for each in replicas(pods).values())
     bench.await_condition("Available", "True", "Available", name="llama")
