@@ -17,6 +17,7 @@ from api_manifests import Object
 from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import is_gated, label, name_of
 from localcluster import Cluster, eventually
+from localcluster.components import volcano_config
 from localcluster.programs import ENVIRONMENT, ROOT
 from matrix.bench import Bench, opened
 from matrix.columns import COLUMNS, VOLCANO, Column
@@ -27,6 +28,7 @@ pytestmark = pytest.mark.parametrize(
     "column", [pytest.param(COLUMNS.index(VOLCANO), id=VOLCANO.title)], indirect=True, scope="session"
 )
 _VOLCANO = "/apis/scheduling.volcano.sh/v1beta1"
+_HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 _CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podgroups.scheduling.volcano.sh"
 
 
@@ -187,6 +189,31 @@ def test_levels_wait_for_hyper_nodes(bench: Bench) -> None:
     assert group(bench)["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 2}
 
 
+def test_a_level_that_loses_its_tier_stops_what_is_new_and_nothing_else(bench: Bench) -> None:
+    """Volcano would go on without the constraint."""
+    bench.nodes(2)
+    roles = [workers("decode", replicas=1)]
+    bench.create(*roles, topology={"required": "block"})
+    bench.expect(decode=1)
+    running = {name_of(pod) for pod in bench.bound()}
+    [block] = [name for name in bench.hyper_nodes if tier_name(bench.cluster, name) == "block"]
+    body = bench.cluster.api("GET", f"{_HYPER_NODES}/{block}")
+    bench.cluster.api("DELETE", f"{_HYPER_NODES}/{block}")
+    assert "no HyperNode has the tierName block" in bench.await_condition("BackendSupported", "False", "Unsupported")
+    eventually(lambda: group(bench)["spec"]["networkTopology"] == {"mode": "hard", "highestTierAllowed": 0})
+    assert {name_of(pod) for pod in bench.bound()} == running
+    again = {key: body[key] for key in ("apiVersion", "kind")} | {"metadata": {"name": block}}
+    bench.cluster.api("POST", _HYPER_NODES, again | {"spec": {**body["spec"], "tier": 5}})
+    eventually(lambda: group(bench)["spec"]["networkTopology"]["highestTierAllowed"] == 5)
+    roles[0]["replicas"] = 2
+    bench.change({"roles": roles})
+    bench.expect(decode=2)
+
+
+def tier_name(cluster: Cluster, name: str) -> str:
+    return str(cluster.api("GET", f"{_HYPER_NODES}/{name}")["spec"]["tierName"])
+
+
 def test_podgroups_that_lose_their_subgroups_are_refused(bench: Bench, cluster: Cluster) -> None:
     """As those of Volcano before 1.14, whose CRD prunes the field."""
     operator = cluster.processes["covey-operator"]
@@ -260,6 +287,21 @@ def test_1_14_1_chooses_the_domain_for_the_minimum_alone(bench: Bench, tmp_path:
     bench.create(workers("decode", replicas=4, minReplicas=2), topology={"required": "block"})
     bench.expect(decode=2)
     assert fits(bench, tmp_path)
+
+
+def test_1_14_1_ignores_levels_without_its_plugin(bench: Bench) -> None:
+    """As Volcano's own default configuration has it. Nothing in the API shows which plugins it runs with."""
+    config = yaml.safe_load(volcano_config())
+    for tier in config["tiers"]:
+        tier["plugins"] = [each for each in tier["plugins"] if each["name"] != "network-topology-aware"]
+    bench.nodes(1, blocks=2)
+    bench.cluster.start_volcano(yaml.safe_dump(config))
+    try:
+        bench.create(workers("decode", replicas=2, minReplicas=2), topology={"required": "block"})
+        bench.expect(decode=2)
+        assert len(bench.domains_of(BLOCK)) == 2
+    finally:
+        bench.cluster.start_volcano()
 
 
 def test_1_14_1_calls_a_group_running_that_has_lost_a_role(bench: Bench) -> None:
