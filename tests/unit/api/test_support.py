@@ -106,10 +106,15 @@ def test_only_volcano_has_queues(backend: str) -> None:
 
 
 def test_every_field_is_named_at_once() -> None:
-    edits = {"spec.disruptionMode": "Pod", "spec.rollout": {}, "spec.roles.0.update": {}, "spec.roles.1.update": {}}
+    edits = {
+        "spec.gang.terminationDelaySeconds": 1,
+        "spec.rollout": {},
+        "spec.roles.0.update": {},
+        "spec.roles.1.update": {},
+    }
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
-        "spec.disruptionMode",
+        "spec.gang.terminationDelaySeconds",
         "spec.rollout",
         f"{PREFILL}.update",
         "spec.roles[decode].update",

@@ -9,7 +9,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
 from covey.operator.actions import Actions
@@ -137,3 +137,15 @@ def test_what_cannot_be_carried_is_refused_before_anything_is_created() -> None:
     assert verdict.problem is not None
     assert "spec.topology.required zone: no HyperNode has the tierName" in verdict.problem.message
     assert not refused.plan().actions
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_operator_without_it_does_not_blame_the_cluster(world: VolcanoWorld, runs: bool) -> None:  # noqa: FBT001 - a parameter
+    """Nothing was probed then, so that its kinds seem to lack what they have."""
+    if runs:
+        world.settle()
+    world.cluster = Cluster(enabled=frozenset({Backend.EXTENDER}))
+    verdict = world.judge()
+    assert verdict.problem is not None
+    assert "the operator runs without backend Volcano: add it to its --backends" in verdict.problem.message
+    assert not world.plan().actions
