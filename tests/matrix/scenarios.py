@@ -10,12 +10,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
+
 from api_manifests import Object
 from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
+from localcluster.programs import ROOT
 from matrix.bench import Bench
-from matrix.columns import COLUMNS, KUBERNETES_1_35, KUBERNETES_1_36, KUBERNETES_1_37, VOLCANO, Column
+from matrix.columns import (
+    COLUMNS,
+    EXTENDER,
+    EXTENDER_OLDEST,
+    KUBERNETES_1_35,
+    KUBERNETES_1_36,
+    KUBERNETES_1_37,
+    VOLCANO,
+    Column,
+)
 from matrix.outcome import OK, DiffersError, Outcome, differs, refused
 from matrix.upstream import CORES, Groups
 
@@ -37,9 +49,11 @@ class Scenario:
 
 
 SCENARIOS: Final[list[Scenario]] = []
-#: They take the fullest rack for one replica after the other, and go back on none.
-_NOT_TRIED: Final = "a 0, b 0, c 0, d 0, e 0 bound instead of a 1, b 1, c 1, d 1, e 1"
-_NATIVE: Final = (KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35)
+#: Of a gang whose replicas each take the fullest rack, one after the other, and go back on none.
+_NOTHING: Final = "nothing is bound"
+_HALF_A_GANG: Final = "one role takes both nodes, the other has none"
+_FLAT: Final = (KUBERNETES_1_36, KUBERNETES_1_35)
+_NATIVE: Final = (KUBERNETES_1_37, *_FLAT)
 #: The finalizer of Kubernetes' own PodGroups goes when their pods are gone.
 _PROTECTED: Final = "no pod is touched, and the deleted group stays until its pods are gone"
 
@@ -142,7 +156,12 @@ def minimums_first(bench: Bench) -> None:
     bench.expect_all({("llm", 0): one, ("llm", 1): one})
 
 
-@scenario("a gang that fits in one way only", {KUBERNETES_1_37: differs(_NOT_TRIED), VOLCANO: differs(_NOT_TRIED)})
+@scenario(
+    "a gang that fits in one way only",
+    {KUBERNETES_1_37: differs(_NOTHING), VOLCANO: differs(_NOTHING)},
+    # Groups that stand side by side are tried in any order, so it may fit by luck.
+    only=(EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, VOLCANO),
+)
 def one_way_only(bench: Bench) -> None:
     """Five replicas of 2, 3, 2, 3 and 2 pods, each in one rack, fill two racks of six as 2 + 2 + 2 and 3 + 3."""
     bench.nodes(6, racks=2)
@@ -267,7 +286,7 @@ def outside_the_gang(bench: Bench) -> None:
     bench.expect(prefill=1, decode=1, router=1)
 
 
-@scenario("`topology.required`: a unit in one block")
+@scenario("`topology.required`: a unit in one block", dict.fromkeys(_FLAT, refused("spec.topology.required")))
 def unit_in_one_block(bench: Bench) -> None:
     """Two blocks have two free nodes each, and three are needed, until a block of four comes."""
     bench.nodes(1, racks=2, blocks=2)
@@ -278,7 +297,10 @@ def unit_in_one_block(bench: Bench) -> None:
     assert len(bench.domains_of(BLOCK)) == 1
 
 
-@scenario("`roles[].topology.required`: each replica in one rack")
+@scenario(
+    "`roles[].topology.required`: each replica in one rack",
+    {KUBERNETES_1_35: refused("spec.roles[prefill].topology.required")},
+)
 def replica_in_one_rack(bench: Bench) -> None:
     bench.nodes(3, racks=3)
     wanted = {"required": "rack"}
@@ -288,7 +310,9 @@ def replica_in_one_rack(bench: Bench) -> None:
         assert len(bench.domains(members, RACK)) == 1
 
 
-@scenario("both: a unit in one block, each replica in one rack")
+@scenario(
+    "both: a unit in one block, each replica in one rack", dict.fromkeys(_FLAT, refused("spec.topology.required"))
+)
 def two_levels(bench: Bench) -> None:
     bench.nodes(2, racks=2, blocks=2)
     wanted = {"required": "rack"}
@@ -331,7 +355,14 @@ def spread(bench: Bench) -> None:
     assert len(bench.domains_of(RACK)) == 2
 
 
-@scenario("nine roles", dict.fromkeys(_NATIVE, refused("spec.roles: 9 roles")))
+@scenario(
+    "nine roles",
+    {
+        KUBERNETES_1_37: refused("a list of templates in a Workload takes 8"),
+        KUBERNETES_1_36: refused("a Workload takes 8"),
+        KUBERNETES_1_35: refused("a Workload takes 8"),
+    },
+)
 def nine_roles(bench: Bench) -> None:
     names = [f"role-{number}" for number in range(9)]
     bench.nodes(9)
@@ -340,15 +371,29 @@ def nine_roles(bench: Bench) -> None:
     assert {label(pod, "role") for pod in bench.pods()} == set(names)
 
 
+@scenario(
+    "the example of the README, `examples/disaggregated.yaml`", dict.fromkeys(_FLAT, refused("spec.topology.required"))
+)
+def example(bench: Bench) -> None:
+    """Four and two replicas in one of two blocks, each in one of its three racks."""
+    bench.nodes(6, racks=3, blocks=2)
+    manifest = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
+    bench.create(*manifest["spec"].pop("roles"), **manifest["spec"])
+    bench.expect(prefill=4, decode=2)
+    assert len(bench.domains_of(BLOCK)) == 1
+    for members in replicas(bench.pods()).values():
+        assert len(bench.domains(members, RACK)) == 1
+
+
 # What Kubernetes' own gangs do without Covey's operator, from the same pods
 
 
 @scenario(
     "*kube-scheduler alone:* surplus leaves room for the other role's minimum",
     {
-        KUBERNETES_1_37: differs("prefill 0, decode 0 bound instead of prefill 1, decode 1"),
-        KUBERNETES_1_36: differs("prefill 2, decode 0 bound instead of prefill 1, decode 1"),
-        KUBERNETES_1_35: differs("prefill 2, decode 0 bound instead of prefill 1, decode 1"),
+        KUBERNETES_1_37: differs(_NOTHING),
+        KUBERNETES_1_36: differs(_HALF_A_GANG),
+        KUBERNETES_1_35: differs(_HALF_A_GANG),
     },
     only=_NATIVE,
 )
@@ -356,12 +401,17 @@ def surplus_steals(bench: Bench) -> None:
     """Four and two pods, the minimum one of each, and two nodes."""
     bench.nodes(2)
     Groups(bench, {"prefill": (4, 1), "decode": (2, 1)}).create()
-    bench.expect(prefill=1, decode=1)
+    try:
+        bench.expect(prefill=1, decode=1)
+    except DiffersError:
+        if sorted(bench.whole().values()) == [0, 2]:
+            raise DiffersError(_HALF_A_GANG) from None
+        raise
 
 
 @scenario(
     "*kube-scheduler alone:* a gang that fits in one way only",
-    {KUBERNETES_1_37: differs("a 0, b 0, c 0, d 0, e 0 bound instead of a 2, b 3, c 2, d 3, e 2")},
+    {KUBERNETES_1_37: differs(_NOTHING)},
     only=(KUBERNETES_1_37,),
 )
 def one_way_only_upstream(bench: Bench) -> None:
