@@ -58,17 +58,21 @@ def writes(cluster: Cluster) -> float:
 # Kthena's published example: prefill 2 x 2 pods, minimum 2; decode 2 x 2, minimum 1
 
 
-@pytest.mark.parametrize(("nodes", "prefill", "decode"), [(12, 2, 2), (6, 2, 1), (5, 0, 0)])
-def test_kthenas_example(bench: Bench, nodes: int, prefill: int, decode: int) -> None:
+def test_kthenas_example(cluster: Cluster, column: Column) -> None:
     """As with Kthena's own controller: 8, 6 and 0 pods on 12, 6 and 5 nodes of one pod each."""
-    bench.nodes(nodes)
-    bench.create(
-        workers("prefill", replicas=2, size=2, minReplicas=2), workers("decode", replicas=2, size=2, minReplicas=1)
-    )
-    spec = group(bench)["spec"]
-    assert spec["minMember"] == 6
-    assert [(each["name"], each["minSubGroups"]) for each in spec["subGroupPolicy"]] == [("prefill", 2), ("decode", 1)]
-    bench.expect(prefill=prefill, decode=decode)
+    for nodes, prefill, decode in ((12, 2, 2), (6, 2, 1), (5, 0, 0)):
+        with opened(cluster, column) as bench:
+            bench.nodes(nodes)
+            bench.create(
+                workers("prefill", replicas=2, size=2, minReplicas=2),
+                workers("decode", replicas=2, size=2, minReplicas=1),
+            )
+            spec = group(bench)["spec"]
+            assert spec["minMember"] == 6
+            minimums = {each["name"]: each["minSubGroups"] for each in spec["subGroupPolicy"]}
+            assert minimums == {"prefill": 2, "decode": 1}
+            bench.expect(prefill=prefill, decode=decode)
+            assert bench.check_history() == []
 
 
 def test_the_published_example(bench: Bench) -> None:
