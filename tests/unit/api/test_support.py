@@ -11,7 +11,6 @@ from covey.api.support import unsupported
 PREFILL = "spec.roles[prefill]"
 #: An edit, and the one sentence that refuses it.
 REFUSED: list[tuple[str, Any, str]] = [
-    ("spec.disruptionMode", "Unit", "spec.disruptionMode is not supported yet: remove it"),
     (
         "spec.gang.terminationDelaySeconds",
         60,
