@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.inference import Backend, DisaggregatedInferenceSpec
 from covey.api.roles import Role, ScalingMode, Subdomain
 
 
@@ -32,8 +32,8 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
 
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
-    if spec.queue is not None:
-        yield "spec.queue", "remove it"
+    if spec.queue is not None and spec.backend is not Backend.VOLCANO:
+        yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
     if spec.gang.termination_delay_seconds is not None:
         yield "spec.gang.terminationDelaySeconds", "remove it"
     if spec.rollout is not None:

@@ -11,6 +11,7 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.hypernodes import HyperNodes
 from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
@@ -31,12 +32,18 @@ class OwnedMeta(core.Meta, frozen=True):
     managed_fields: tuple[FieldManager, ...] = ()
 
 
+class OwnedStatus(core.GroupStatus, frozen=True):
+    """The status of a group; ``phase`` is Volcano's."""
+
+    phase: str = ""
+
+
 class Owned(core.Read, frozen=True):
     """An object that the operator applies: the spec as stored, to be compared, and the status of a group."""
 
     metadata: OwnedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: core.GroupStatus = core.GroupStatus()
+    status: OwnedStatus = OwnedStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class Cluster:
     unprobed: Mapping[str, str] = field(default_factory=dict)
     #: Backends that the operator was started with.
     enabled: frozenset[BackendName] = frozenset(BackendName)
+    #: Volcano's domains; None where nobody has looked, as where objects are only printed.
+    hyper_nodes: HyperNodes | None = None
 
     def serves(self, *kinds: Resource) -> bool:
         """The API server knows all of these."""

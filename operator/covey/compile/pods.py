@@ -108,7 +108,7 @@ class PodFactory:
             names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: network.ADDRESSED,
         }
-        annotations = dict(prepared.annotations)
+        annotations = {**prepared.annotations, **self.membership(slot).annotations}
         if restarts:
             annotations[ANNOTATION_RESTARTS] = str(restarts)
         if annotations:

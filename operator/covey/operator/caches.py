@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,6 +25,7 @@ from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.accepted import Record, read_record
+from covey.operator.domains import Domains
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
 from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
@@ -78,6 +80,7 @@ class Caches:
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)
+        self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
@@ -117,7 +120,8 @@ class Caches:
     @property
     def cluster(self) -> Cluster:
         """What the cluster has, as far as this process has been told."""
-        return self.probing.cluster(self.unserved)
+        found = self.probing.cluster(self.unserved)
+        return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
     def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """Every watch has been heard of lately."""
@@ -180,11 +184,14 @@ class Caches:
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
-        return [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
         """Set when it is known what there is. Only a backend's kinds may be missing in a cluster."""
-        groups = {reflector for kind in self._kinds for reflector in self.objects[kind.type].reflectors}
+        groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
+        if self.domains is not None:
+            groups.add(self.domains.reflector)
         listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
         return [*listed, self.probing.asked]
 
