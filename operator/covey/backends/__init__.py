@@ -6,7 +6,7 @@ from typing import Final
 
 from covey.api.inference import Backend as BackendName
 from covey.backends.extender import Extender
-from covey.backends.kubernetes import Hierarchical
+from covey.backends.kubernetes import Embedded, Flat, Hierarchical
 from covey.backends.seam import (
     Backend,
     Cluster,
@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical())
+BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical(), *map(Flat, Flat.dialects), Embedded())
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:
