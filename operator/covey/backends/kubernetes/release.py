@@ -58,7 +58,8 @@ def release(progress: Progress) -> Release:
         minimum = [each for each in unit if each.progress.in_minimum]
         if not all(each.is_placed for each in minimum):
             withheld |= {slot for each in replicas if not each.in_minimum for slot in each.slots}
-        for found in (_stuck(unit, progress.now), _ignored(minimum, progress.now), _silent(minimum, progress.now)):
+        now = progress.now
+        for found in (_stuck(unit, now), _ignored(minimum, now), _silent(minimum, now), _refused(minimum)):
             if isinstance(found, core.Condition):
                 waits.setdefault(number, found)
             elif found is not None:
@@ -144,6 +145,18 @@ def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float |
         f"kube-scheduler has not tried the unit for {_SILENCE:.0f} seconds{f' ({told})' if told else ''}: see whether it "
         f"runs, under the scheduler name of the pods, with the feature gates {_GATES}",
     )
+
+
+def _refused(minimum: Sequence[_Replica]) -> core.Condition | None:
+    """A group that was placed once has lost pods, and what kube-scheduler has against their successors stands on them."""
+    for each in minimum:
+        if each.said is None or each.said.status != "True":
+            continue
+        for pod in each.progress.pods:
+            condition = core.condition(pod.status.conditions, "PodScheduled")
+            if not pod.spec.node_name and condition is not None and condition.status == "False" and condition.message:
+                return _condition(condition.reason or names.REASON_WAITING, condition.message)
+    return None
 
 
 def _told(pods: Sequence[core.Pod]) -> Iterator[str]:
