@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -111,6 +112,8 @@ class Reconciler:
         if verdict is None:
             return
         # 4. Plan and execute.
+        if verdict.backend is not None and verdict.backend.needs_room:
+            observed = replace(observed, room=self._caches.room.view(key))
         planned = plan(verdict, observed)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
