@@ -53,18 +53,31 @@ def release(progress: Progress) -> Release:
     withheld: set[Slot] = set()
     waits: dict[int, core.Condition] = {}
     later: list[float] = []
-    for number, replicas in progress.units.items():
-        unit = [_Replica(each, _group_of(progress, each)) for each in replicas]
-        minimum = [each for each in unit if each.progress.in_minimum]
-        if not all(each.is_placed for each in minimum):
-            withheld |= {slot for each in replicas if not each.in_minimum for slot in each.slots}
-        now = progress.now
+    now = progress.now
+    units = {
+        number: tuple(_Replica(each, _group_of(progress, each)) for each in replicas)
+        for number, replicas in progress.units.items()
+    }
+    minimums = {number: tuple(each for each in unit if each.progress.in_minimum) for number, unit in units.items()}
+    # Another unit's minimum comes before surplus, too, as long as it may be placed at once.
+    undecided = any(_is_undecided(minimum, now) for minimum in minimums.values())
+    for number, unit in units.items():
+        minimum = minimums[number]
+        if undecided or not all(each.is_placed for each in minimum):
+            withheld |= {slot for each in unit if not each.progress.in_minimum for slot in each.progress.slots}
         for found in (_stuck(unit, now), _ignored(minimum, now), _silent(minimum, now), _refused(minimum)):
             if isinstance(found, core.Condition):
                 waits.setdefault(number, found)
             elif found is not None:
                 later.append(found)
     return Release(withheld=frozenset(withheld), waits=waits, again=min(later, default=None))
+
+
+def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
+    """kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
+    if all(each.is_placed for each in minimum) or any(each.said and each.said.status == "False" for each in minimum):
+        return False
+    return not any(isinstance(found(minimum, now), core.Condition) for found in (_ignored, _silent))
 
 
 def _group_of(progress: Progress, replica: ReplicaProgress) -> Owned | None:
