@@ -184,8 +184,8 @@ class DisaggregatedInferenceSpec(Model):
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
     disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
-    """What preemption may take at a time: Unit, Replica or Pod. Only for Kubernetes ≥ 1.36, where a change replaces the
-    units. Default: Unit."""
+    """What preemption may take at a time: Unit, Replica or Pod. Only for Kubernetes from 1.36 on, where a change replaces
+    the units. Default: Unit."""
     gang: GangSettings = GangSettings()
     """How long a gang may take."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]

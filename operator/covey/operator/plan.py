@@ -94,6 +94,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
         notes=(
             *(remake.notes if surplus else ()),
+            *remake.shared_notes,
             *_scaled_down(surplus, remake.unit),
             *_created(observed, replicas, not_yet),
             *_replaced(replicas, not_yet),

@@ -17,14 +17,16 @@ def made() -> Caches:
 def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
     caches = made()
     every = caches._reflectors()
+    missing = [
+        reflector for kind in (POD_GROUPS, COMPOSITE_POD_GROUPS) for reflector in caches.objects[kind.type].reflectors
+    ]
     for reflector in every:
-        if reflector.resource not in {"podgroups", "compositepodgroups"}:
+        if reflector not in missing:
             reflector._serve(served=True)
             reflector.synced.set()
     assert not caches.is_synced
-    for kind in (POD_GROUPS, COMPOSITE_POD_GROUPS):
-        for reflector in caches.objects[kind.type].reflectors:
-            reflector._lose()
+    for reflector in missing:
+        reflector._lose()
     assert caches.is_synced
     assert caches.cluster.unserved == {POD_GROUPS, COMPOSITE_POD_GROUPS}
 
