@@ -40,8 +40,8 @@ class Remake:
 
     @property
     def shared_notes(self) -> Iterator[Note]:
-        """What to announce of objects that no pod goes with."""
-        for each in self.objects:
+        """What to announce where no unit goes with them."""
+        for each in self.objects if len(self.objects) == len(self.fixed) else ():
             kind = each.type.partition(".")[0]
             message = f"{kind} {each.name} is made anew: it cannot be changed in place"
             yield Note(f"{kind}Remade", message, "Remake")

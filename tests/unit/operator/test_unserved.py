@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from covey.api.inference import Backend
 from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.caches import Caches
@@ -11,7 +12,7 @@ from covey.operator.caches import Caches
 
 def made() -> Caches:
     nobody = cast("Client", None)  # no reflector runs
-    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
+    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None, backends=(Backend.EXTENDER,))
 
 
 def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
