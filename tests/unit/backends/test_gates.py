@@ -128,9 +128,9 @@ def test_a_group_that_one_gate_keeps_has_no_surplus_pods_with_a_gate() -> None:
     assert before.withheld == {Slot(0, "decode", 1, 0)}, "a replica of several pods has a group of its own"
     after = decide(replica("prefill", state="bound"), replica("decode", state="bound"), *surplus, atomic=True)
     assert not after.withheld
-    # Who is there goes at once: he would keep the role's next replacement from the queue.
     there = replica("decode", 1, minimum=False)
-    assert (0, "decode", 1) in going(decide(replica("prefill"), replica("decode"), there, atomic=True))
+    found = decide(replica("prefill", state="bound"), replica("decode", state="bound"), there, free=0, atomic=True)
+    assert going(found) == {(0, "decode", 1)}, "it would keep the next replacement of its role from the queue"
 
 
 replicas = st.builds(

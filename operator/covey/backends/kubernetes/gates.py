@@ -37,7 +37,7 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
     Args:
         progress: how far the resource has come.
         atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those of
-            the surplus are not created before they may go, and then go at once.
+            the surplus are there only while the minimum is bound, and go at once.
     """
     slots: list[Slot] = []
     waits: dict[int, core.Condition] = {}
@@ -51,21 +51,23 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
                 slots += (slot for each in sorted(minimum, key=_largest) for slot in each.slots)
             else:
                 waits[unit] = wait
-        if atomic:
-            singles = [each for each in replicas if not each.in_minimum and len(each.slots) == 1]
-            if unit not in waits:
-                slots += (slot for each in singles for slot in each.slots if each.is_complete and not each.is_let_go)
-            if not _is_bound(replicas):
-                withheld.update(slot for each in singles for slot in each.slots)
+        if atomic and not _is_bound(replicas):
+            withheld.update(slot for each in replicas if _is_single_surplus(each) for slot in each.slots)
     # Every minimum that can go has its room by now.
     for replicas in progress.units.values():
         if _is_bound(replicas):
-            slots += _surplus(progress, [each for each in replicas if not (atomic and len(each.slots) == 1)])
+            at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
+            slots += (slot for each in at_once for slot in each.slots if each.is_complete and not each.is_let_go)
+            slots += _surplus(progress, replicas if not at_once else [e for e in replicas if not _is_single_surplus(e)])
     return Release(tuple(slots), waits, frozenset(withheld))
 
 
 def _is_bound(replicas: Sequence[ReplicaProgress]) -> bool:
     return all(each.is_bound for each in replicas if each.in_minimum)
+
+
+def _is_single_surplus(replica: ReplicaProgress) -> bool:
+    return not replica.in_minimum and len(replica.slots) == 1
 
 
 def _largest(replica: ReplicaProgress) -> int:
