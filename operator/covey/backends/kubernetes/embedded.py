@@ -46,9 +46,10 @@ class Embedded:
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - no gate changes what it carries
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - neither changes what it carries
         """What these groups cannot say: they have a name and a count."""
-        return (*shared.refused_fields(spec, levels), *_refused(spec))
+        # No level can be said, so it does not matter which labels it stands for.
+        return (*shared.refused_fields(spec, {}), *_refused(spec))
 
     def compile(
         self,
