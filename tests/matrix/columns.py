@@ -10,6 +10,7 @@ from typing import Final
 from covey.api.inference import Backend
 from covey.backends import BACKENDS
 from localcluster import Cluster, native_groups
+from localcluster.programs import ROOT, scheduler_config
 
 
 @dataclass(frozen=True)
@@ -31,28 +32,42 @@ class Column:
         return f"{self.backend} {self.version}"
 
     @property
+    def dialect(self) -> str:
+        """Which form of its API the backend is recorded to use there; only Kubernetes' own has several."""
+        preempts = self.version == "1.36"  # native_groups turns WorkloadAwarePreemption on
+        return f"{self.version}-preemption" if preempts else self.version
+
+    @property
     def is_there(self) -> bool:
         """Whether this Covey has the backend."""
-        return self.backend in {backend.name for backend in BACKENDS.values()}
+        return any(each.name is self.backend and each.dialect in {"", self.dialect} for each in BACKENDS)
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Cluster]:
-        """A cluster with everything that places the pods of this backend, and Covey's operator."""
+        """A cluster with everything that places the pods of this backend, and Covey's operator under its own rights."""
+        with self._cluster() as cluster:
+            rights = ROOT / "manifests" / "components" / str(self.backend).lower() / "rights.yaml"
+            cluster.install_rbac(ROOT / "manifests" / "base" / "rbac", *([rights] if rights.exists() else []))
+            cluster.apply((ROOT / "examples" / "topology.yaml").read_text())
+            match self.backend:
+                case Backend.VOLCANO:
+                    cluster.start_volcano()
+                case Backend.KUBERNETES:
+                    cluster.start_scheduler()
+                case _:
+                    scheduler = cluster.start_covey("scheduler")
+                    cluster.start_scheduler(scheduler_config(scheduler))
+            cluster.start_covey("operator", f"--backends={self.backend}")
+            yield cluster
+
+    def _cluster(self) -> Cluster:
         match self.backend:
             case Backend.VOLCANO:
-                with Cluster(volcano=True) as cluster:
-                    cluster.start_volcano()
-                    cluster.start_covey("operator")
-                    yield cluster
+                return Cluster(volcano=True)
             case Backend.KUBERNETES:
-                with Cluster(kubernetes=self.version, gates=native_groups(self.version)) as cluster:
-                    cluster.start_scheduler()
-                    cluster.start_covey("operator")
-                    yield cluster
+                return Cluster(kubernetes=self.version, gates=native_groups(self.version))
             case _:
-                with Cluster(kubernetes=self.version) as cluster:
-                    cluster.start_all()
-                    yield cluster
+                return Cluster(kubernetes=self.version)
 
 
 EXTENDER: Final = Column(Backend.EXTENDER, "1.37", rest=1.5, patience=15)

@@ -21,7 +21,7 @@ _CELLS = [
 ]
 
 
-@pytest.mark.parametrize(("column", "scenario"), _CELLS, indirect=["column"])
+@pytest.mark.parametrize(("column", "scenario"), _CELLS, indirect=["column"], scope="session")
 def test_it_ends_as_declared(
     scenario: Scenario, column: Column, cluster: Cluster, record_property: pytest.RecordProperty
 ) -> None:
