@@ -145,8 +145,8 @@ def refused_everywhere(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
     """What no dialect without a hierarchy carries."""
     if len(spec.roles) > shared.MOST_TEMPLATES:
         yield (
-            f"spec.roles has {len(spec.roles)} roles, but a Workload takes {shared.MOST_TEMPLATES}: use fewer, or backend "
-            "Extender"
+            f"spec.roles: {len(spec.roles)} roles, but a Workload takes {shared.MOST_TEMPLATES}: join some of them, or use "
+            "backend Extender"
         )
     if spec.disruption_mode is DisruptionMode.UNIT:
         yield (
