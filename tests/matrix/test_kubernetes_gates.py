@@ -173,12 +173,14 @@ def test_a_change_of_the_minimum(native: Native, dialect: Dialect) -> None:
     native.change({"roles": [roles[0], {**roles[1], "minReplicas": 2}]})
 
     def changed() -> Object:
-        spec = native.groups("Workload")["llm"]["spec"]
+        found = native.groups("Workload")
+        assert "llm" in found, "it is made anew"
+        spec = found["llm"]["spec"]
         entries = spec.get("podGroupTemplates") or spec["podGroups"]
         [decode] = [each for each in entries if "decode" in each["name"]]
         policy = decode.get("schedulingPolicy") or decode["policy"]
         assert policy == {"gang": {"minCount": 2}}, str(spec)
-        return native.groups("Workload")["llm"]
+        return found["llm"]
 
     made = eventually(changed, 60, "the Workload says 2")
     assert (made["metadata"]["uid"] == workload["metadata"]["uid"]) is dialect.counts

@@ -198,6 +198,12 @@ def test_preemption_of_replicas_needs_a_version_that_says_it() -> None:
     assert modes == {"Pod"}
 
 
+def test_a_priority_that_no_group_may_have_is_refused_where_groups_have_one() -> None:
+    wanted = llama(level=None, priorityClassName="system-node-critical")
+    refused = {each.dialect for each in BOUND_BY_GATES if each.refusals(wanted.spec, LEVELS, kept(each))}
+    assert refused == {"1.37-flat", "1.36-preemption"}
+
+
 def test_the_newest_that_the_cluster_can_do() -> None:
     kinds = {each.dialect: set(each.kinds()) for each in (Hierarchical(), *BOUND_BY_GATES)}
     every = frozenset().union(*kinds.values())
@@ -213,7 +219,7 @@ def test_the_newest_that_the_cluster_can_do() -> None:
     assert chosen("1.37-flat") == "1.37-flat"
     assert chosen("1.37", without="parent") == "1.37-flat"
     assert chosen("1.36") == "1.36-preemption"
-    assert chosen("1.36", without="priority") == "1.36"
+    assert chosen("1.36", without="preemption") == "1.36"
     assert chosen("1.35") == "1.35"
     assert chosen("1.35", without="workload-ref") is None
     assert chosen("1.36", without="scheduling-group") is None

@@ -26,8 +26,8 @@ _VERSIONS: Final[Mapping[str, Version]] = {
     "1.36-preemption": Version(WORKLOADS_1_36, POD_GROUPS_1_36),
     "1.36": Version(WORKLOADS_1_36, POD_GROUPS_1_36, prioritised=False),
 }
-#: Every cluster has this PriorityClass.
-_CLASS: Final = "system-node-critical"
+#: PriorityClasses that every cluster has, beyond 1,000,000,000, which is the most that a PodGroup takes.
+_SYSTEM: Final = ("system-cluster-critical", "system-node-critical")
 _UNIT_LEVEL: Final = (
     "spec.topology.required asks for one domain for all roles of a unit, but PodGroups of this cluster stand side by side "
     "and know nothing of each other: remove it, or use backend Extender, or Kubernetes 1.37 with CompositePodGroup"
@@ -59,7 +59,8 @@ class Flat:
             {"schedulingConstraints": {"topology": [{"key": names.HOSTNAME_LABEL}]}},
             ("spec", "schedulingConstraints", "topology", 0, "key"),
         )
-        self._priority = self._probe("priority", {"priorityClassName": _CLASS}, ("spec", "priorityClassName"))
+        # One feature gate is for both: it is asked by the field that takes any value.
+        self._preemption = self._probe("preemption", {"disruptionMode": "PodGroup"}, ("spec", "disruptionMode"))
 
     def kinds(self) -> tuple[Resource, ...]:
         """The Workload, and the groups."""
@@ -67,7 +68,7 @@ class Flat:
 
     def probes(self) -> tuple[Probe, ...]:
         """Pods' membership, groups' topology, and in 1.36 groups' priority stand behind feature gates."""
-        return (shared.MEMBER, self._topology, *((self._priority,) if self._version.is_first else ()))
+        return (shared.MEMBER, self._topology, *((self._preemption,) if self._version.is_first else ()))
 
     def absent(self, cluster: Cluster) -> str | None:
         """It needs its kinds, and pods that may name their group."""
@@ -81,7 +82,7 @@ class Flat:
         if not (self._version.is_first and self._version.prioritised):
             return None
         field = "spec.priorityClassName of PodGroups"
-        return needs.missing_field(cluster, self._priority, field, "WorkloadAwarePreemption")
+        return needs.missing_field(cluster, self._preemption, field, "WorkloadAwarePreemption")
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
         """What flat groups cannot say."""
@@ -99,6 +100,11 @@ class Flat:
             field, gate = "spec.schedulingConstraints of PodGroups", "TopologyAwareWorkloadScheduling"
             why = needs.missing_field(cluster, self._topology, field, gate)
             yield f"spec.roles[].topology.required cannot be carried, because {why}; or remove it"
+        if self._version.prioritised and spec.priority_class_name in _SYSTEM:
+            yield (
+                f"spec.priorityClassName {spec.priority_class_name} is higher than PodGroups may have: use a PriorityClass of "
+                "at most 1,000,000,000, or backend Extender"
+            )
         if spec.disruption_mode is DisruptionMode.REPLICA and not self._version.prioritised:
             yield (
                 "spec.disruptionMode Replica cannot be carried, because the API server drops spec.disruptionMode of "
