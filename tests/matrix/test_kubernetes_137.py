@@ -177,6 +177,61 @@ def test_suspend_and_resume(native: Native) -> None:
     native.await_bound(3)
 
 
+@pytest.fixture(scope="module")
+def priorities(cluster: Cluster) -> None:
+    for name, value in (("low", 100), ("high", 1000)):
+        body = {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"}
+        cluster.api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+
+
+@pytest.mark.usefixtures("priorities")
+def test_preemption_takes_a_unit_whole(native: Native) -> None:
+    """Two nodes are wanted by what has a higher priority, and the unit that has all 36 goes as one."""
+    native.create(whole("prefill", size=20), whole("decode", size=16), name="low", priorityClassName="low")
+    before = native.await_bound(36)
+    groups = [*native.groups("PodGroup").values(), *native.groups("CompositePodGroup").values()]
+    assert {(group["spec"]["priority"], tuple(group["spec"]["disruptionMode"])) for group in groups} == {
+        (100, ("all",))
+    }
+    native.create(whole("prefill", size=2), name="high", priorityClassName="high")
+    native.await_bound(2, timeout=120, inference="high")
+
+    def gone() -> bool:
+        pods = native.pods(inference="low")
+        assert not uids(before) & uids(pods), "some are left"
+        assert not native.bound(inference="low")
+        return len(pods) == 36
+
+    eventually(gone, 120, "all pods of the unit are replaced, and wait")
+    native.delete(native.inference_path("high"))
+    native.await_bound(36, timeout=120)
+
+
+@pytest.mark.usefixtures("priorities")
+def test_what_preemption_takes_is_changed_unit_by_unit(native: Native) -> None:
+    native.create(whole("prefill", size=2), whole("decode"), disruptionMode="Replica", priorityClassName="low")
+    before = native.await_bound(3)
+    modes = {name: next(iter(group["spec"]["disruptionMode"])) for name, group in native.groups("PodGroup").items()}
+    assert modes == {"llm-0-prefill-0": "all", "llm-0-decode": "single"}
+    native.change({"disruptionMode": "Pod"})
+
+    def remade() -> bool:
+        found = native.groups("PodGroup").values()
+        return len(found) == 2 and all("single" in group["spec"]["disruptionMode"] for group in found)
+
+    eventually(remade, 60, "the unit is made anew")
+    assert not uids(before) & uids(native.await_bound(3))
+
+
+def test_a_level_is_changed_unit_by_unit(native: Native) -> None:
+    native.create(whole("prefill", size=4), whole("decode", replicas=2))
+    before = native.await_bound(6)
+    native.change({"topology": {"required": "rack"}})
+    eventually(lambda: not uids(before) & uids(native.bound()), 60, "the unit is made anew")
+    assert len(domains(native.cluster, native.await_bound(6), RACK)) == 1
+    assert "UnitRemade" in native.events()
+
+
 # What users do to groups
 
 

@@ -34,11 +34,8 @@ def test_a_scheduler_that_does_not_heed_groups(without_scheduler: Native) -> Non
     native = without_scheduler
     native.create(whole("prefill", replicas=2, size=2), whole("decode"))
     eventually(lambda: len(native.bound()) == 3, describe="the minimum is bound one by one")
-
-    def told() -> bool:
-        return any(item["reason"] == "GroupsIgnored" for item in native.conditions().values())
-
-    eventually(told, 60, "a condition says so")
+    message = native.await_condition("Degraded", "True", "GroupsIgnored")
+    assert "GenericWorkload, TopologyAwareWorkloadScheduling and CompositePodGroup" in message
     assert len(native.pods()) == 3
 
 

@@ -118,12 +118,14 @@ class Release:
     """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
 
     ``withheld``: places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its
-    pods is cannot have them waiting there. ``again``: seconds after which time alone can change the answer.
+    pods is cannot have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
+    ``Degraded``). ``again``: seconds after which time alone can change the answer.
     """
 
     slots: tuple[Slot, ...] = ()
     waits: Mapping[int, core.Condition] = field(default_factory=dict)
     withheld: frozenset[Slot] = frozenset()
+    faults: Mapping[int, core.Condition] = field(default_factory=dict)
     again: float | None = None
 
 

@@ -1,5 +1,6 @@
 """What is read from groups as kube-scheduler 1.37.1 writes them, and who may come after the minimum."""
 
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -134,6 +135,27 @@ def test_surplus_is_withheld_until_the_minimum_is_placed_and_bound() -> None:
 def test_surplus_is_withheld_again_after_a_loss() -> None:
     lost = [made("prefill", 0, 2), *unit("n")[1:]]
     assert released(progress(*lost, conditions=BOTH_PLACED)).withheld == SURPLUS
+
+
+def two_units(conditions: Mapping[str, Object], second: str | None, **pods: Any) -> Release:
+    """Unit 0 is whole; unit 1 has its minimum's pods, with or without nodes."""
+    wanted = llama(replicas=2)
+
+    def moved(each: ReplicaProgress) -> ReplicaProgress:
+        return dataclasses.replace(each, slots=tuple(dataclasses.replace(slot, unit=1) for slot in each.slots))
+
+    units = {0: unit("n"), 1: [moved(each) for each in unit(second, **pods)]}
+    return released(Progress(wanted, units, objects(wanted, {**BOTH_PLACED, **conditions}), now=NOW))
+
+
+def test_surplus_waits_for_the_minimum_of_other_units_while_it_may_be_placed() -> None:
+    later = {dataclasses.replace(slot, unit=1) for slot in SURPLUS}
+    assert two_units({}, None).withheld == SURPLUS | later
+    # Refused, or not heard of for a minute: nobody has to wait for it.
+    assert two_units({"llama-1-prefill-0": NO_ROOM}, None).withheld == later
+    assert two_units({}, None, age=61.0).withheld == later
+    both = {"llama-1-prefill-0": PLACED, "llama-1-decode": PLACED}
+    assert not two_units(both, "n").withheld
 
 
 def test_nobody_is_let_go_by_the_operator_for_there_is_no_gate() -> None:

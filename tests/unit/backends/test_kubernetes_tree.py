@@ -1,16 +1,18 @@
 """The groups of Kubernetes 1.37: a golden tree to be read, and what holds of any."""
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, find
 from covey.backends.kubernetes import Hierarchical
-from covey.compile import Tree, type_of
+from covey.compile import Layout, Revision, Scale, Tree, type_of
 from unit.backends.native import LEVELS, Object, check_workload, key, llama, policy, templates
 from unit.compile.inferences import inference, inferences, role
 
@@ -190,6 +192,26 @@ def test_every_pod_is_in_a_group_that_is_there(wanted: DisaggregatedInference) -
         assert (group is None) == (role_of.size == 1 and not role_of.min_replicas)
         if group is not None:
             assert tree.pods.anchor(slot) == ("PodGroup.v1beta1.scheduling.k8s.io", group["podGroupName"])
+
+
+@given(inferences(), st.randoms(use_true_random=False))
+def test_every_pod_is_in_a_group_while_sizes_are_rolled(wanted: DisaggregatedInference, random: Random) -> None:
+    """Replicas of two sizes side by side, in roles of either."""
+    revision = Revision.of(wanted.spec)
+    units = {
+        unit: {
+            name: {number: each.of_size(random.choice([1, each.size, 3])) for number, each in replicas.items()}
+            for name, replicas in roles.items()
+        }
+        for unit, roles in Layout.fresh(Scale.of(wanted.spec), revision).units.items()
+    }
+    tree = Hierarchical().compile(wanted, layout=Layout(units), revision=revision, levels=LEVELS)
+    there = {(type_of(body), body["metadata"]["name"]) for level in tree.levels for body in level.objects}
+    assert {tree.pods.anchor(slot) for slot in tree.slots} <= there
+    for body in groups(tree):
+        parent = body["spec"].get("parentCompositePodGroupName")
+        assert parent is None or ("CompositePodGroup.v1alpha3.scheduling.k8s.io", parent) in there
+        assert min(policy(body["spec"]).values()) >= 1
 
 
 def _is_root(body: Object, unit: int) -> bool:

@@ -52,6 +52,7 @@ def release(progress: Progress) -> Release:
     """Which surplus is not created yet, and what is wrong with a unit whose minimum does not come."""
     withheld: set[Slot] = set()
     waits: dict[int, core.Condition] = {}
+    faults: dict[int, core.Condition] = {}
     later: list[float] = []
     now = progress.now
     units = {
@@ -68,9 +69,11 @@ def release(progress: Progress) -> Release:
         for found in (_stuck(unit, now), _ignored(minimum, now), _silent(minimum, now), _refused(minimum)):
             if isinstance(found, core.Condition):
                 waits.setdefault(number, found)
+                if found.reason in {REASON_IGNORED, REASON_STUCK}:
+                    faults.setdefault(number, found)
             elif found is not None:
                 later.append(found)
-    return Release(withheld=frozenset(withheld), waits=waits, again=min(later, default=None))
+    return Release(withheld=frozenset(withheld), waits=waits, faults=faults, again=min(later, default=None))
 
 
 def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:

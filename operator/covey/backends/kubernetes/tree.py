@@ -12,7 +12,7 @@
 Roles with ``minReplicas: 0`` stand outside: upstream counts any child that has one pod placed, so a router could stand
 in for the decode role that the unit cannot do without. Single pods outside need no group.
 The Workload's templates describe one unit; what stands outside the unit has none, for a Workload has either trees or
-flat groups.
+flat groups. While a role is rolled from single pods to replicas of several, or back, it has a group of each kind.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class GroupTree:
         """The Workload."""
         gang = [role for role in self._spec.roles if self._is_in_gang(role)]
         composites = [self._role_template(role) for role in gang if self._is_composite(role)]
-        leaves = [{"name": role_template(role.name), **self._role_body(role)} for role in gang if self._is_single(role)]
+        leaves = [
+            {"name": role_template(role.name), **self._role_body(role, composite=False)}
+            for role in gang
+            if self._is_single(role)
+        ]
         unit: Object = {"name": UNIT_TEMPLATE, **self._root_body()}
         if composites:
             unit["compositePodGroupTemplates"] = composites
@@ -89,7 +93,11 @@ class GroupTree:
 
     def _role_template(self, role: Role) -> Object:
         replica = {"name": replica_template(role.name), **self._replica_body(role, self._sizes[role.name])}
-        return {"name": role_template(role.name), **self._role_body(role), "podGroupTemplates": [replica]}
+        return {
+            "name": role_template(role.name),
+            **self._role_body(role, composite=True),
+            "podGroupTemplates": [replica],
+        }
 
     def _roots(self, layout: Layout) -> Iterator[Object]:
         for unit in layout.units:
@@ -99,8 +107,9 @@ class GroupTree:
     def _composites(self, layout: Layout) -> Iterator[Object]:
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
-                if role.name in roles and self._is_in_gang(role) and self._is_composite(role):
-                    spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
+                sides = {self._is_composite(role), *(each.size > 1 for each in roles.get(role.name, {}).values())}
+                if role.name in roles and self._is_in_gang(role) and True in sides:
+                    spec = {**self._child(role_template(role.name), unit), **self._role_body(role, composite=True)}
                     yield shared.object_of(COMPOSITE_POD_GROUPS, self._metadata(unit, role.name), spec)
 
     def _pod_groups(self, layout: Layout) -> Iterator[Object]:
@@ -110,12 +119,16 @@ class GroupTree:
                     yield from self._groups_of(unit, role, roles[role.name])
 
     def _groups_of(self, unit: int, role: Role, replicas: Replicas) -> Iterator[Object]:
-        if self._is_single(role):
-            if self._is_in_gang(role):
-                spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
-                yield shared.object_of(POD_GROUPS, self._metadata(unit, role.name), spec)
-            return
+        singles = sum(revision.size == 1 for revision in replicas.values())
+        if self._is_in_gang(role) and (singles or self._is_single(role)):
+            # Beside replicas of several pods it has no more members than these.
+            least = singles if singles < len(replicas) else None
+            body = self._role_body(role, composite=False, most=least)
+            spec = {**self._child(role_template(role.name), unit), **body}
+            yield shared.object_of(POD_GROUPS, self._metadata(unit, role.name), spec)
         for replica, revision in replicas.items():
+            if revision.size == 1:
+                continue
             parent = self._child(replica_template(role.name), unit, role.name) if self._is_in_gang(role) else {}
             spec = {**parent, **self._replica_body(role, revision.size)}
             yield shared.object_of(POD_GROUPS, self._metadata(unit, role.name, replica), spec)
@@ -148,11 +161,13 @@ class GroupTree:
             **self._common(self._mode is DisruptionMode.UNIT),
         }
 
-    def _role_body(self, role: Role) -> Object:
+    def _role_body(self, role: Role, *, composite: bool, most: int | None = None) -> Object:
         # minCount and minGroupCount count children: replicas, whether they are groups or single pods.
-        count = "minGroupCount" if self._is_composite(role) else "minCount"
+        least = self._scale.roles[role.name].minimum
+        if most is not None:
+            least = max(1, min(least, most))
         return {
-            "schedulingPolicy": {"gang": {count: self._scale.roles[role.name].minimum}},
+            "schedulingPolicy": {"gang": {"minGroupCount" if composite else "minCount": least}},
             **self._common(self._mode is DisruptionMode.UNIT),
         }
 
