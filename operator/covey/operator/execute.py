@@ -8,8 +8,8 @@ Every action may be repeated: names are deterministic, deletions name an incarna
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any, TypeVar
 
 from covey.api import constants as names
 from covey.api import core
@@ -140,6 +140,7 @@ class Executor:
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "test", "path": f"{at}/name", "value": names.GATE_GANG},
+            *_confining(action),
             {"op": "remove", "path": at},
         ]
         try:
@@ -226,6 +227,18 @@ class Executor:
             return found.metadata.uid
         self._created(found)
         return None
+
+
+def _confining(action: Ungate) -> Iterator[dict[str, Any]]:
+    """Keys may be added to the node selector of a pod that is gated, never changed (KEP-3838)."""
+    selected = action.pod.spec.node_selector
+    more = {key: value for key, value in action.confined.items() if key not in (selected or {})}
+    if more and selected is None:
+        yield {"op": "add", "path": "/spec/nodeSelector", "value": more}
+        return
+    for key, value in more.items():
+        escaped = key.replace("~", "~0").replace("/", "~1")
+        yield {"op": "add", "path": f"/spec/nodeSelector/{escaped}", "value": value}
 
 
 def _told(denials: list[str]) -> str:

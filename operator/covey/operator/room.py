@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
 
@@ -25,12 +25,13 @@ from covey.admission.stock import Stock
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import ReplicaProgress
+from covey.compile import Slot
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import NODES, PODS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.topologies import Topologies
-from covey.operator.unit_gang import Asked, expand, topology_of
+from covey.operator.unit_gang import Asked, Confined, expand, topology_of
 from covey.operator.watched import Key
 from covey.placement.model import Gang, Refusal
 from covey.placement.planner import LIMIT, plan_minimum
@@ -130,8 +131,8 @@ class ClusterRoom:
 
     def lacks(
         self, key: Key, number: int, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]
-    ) -> str | None:
-        """See ``View.lacks``; ``number`` is that of the pass."""
+    ) -> str | Confined:
+        """See ``View.lacks``; ``number`` is that of the pass. Where nothing is lacking, what confines the replicas."""
         now = self._clock()
         self.stock.settle(now)
         first = replicas[0]
@@ -147,14 +148,19 @@ class ClusterRoom:
         if isinstance(answer, Mapping):
             self.stock.promise(answer, asked.pods, now)
             self._leave(place)
-            return None
+            return asked.confined(answer, self._label)
         restore()
         self._line[place] = _Wait(self._ask_of(asked.gang), number)
         return answer
 
+    def _label(self, node: str, key: str) -> str | None:
+        state = self.stock.inventory.nodes.get(node)
+        return state.node.metadata.label(key) if state is not None else None
+
     def _expand(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> Asked:
-        topology = topology_of(inference.spec, self._topologies.found, self.nodes.store.values())
         inventory = self.stock.inventory
+        nodes = (state.node for state in inventory.nodes.values())
+        topology = topology_of(inference.spec, self._topologies.found, nodes)
         if inventory.topologies.get(topology.name) != topology:
             inventory.set_topologies([*inventory.topologies.values(), topology])
         return expand(inference, replicas, topology)
@@ -244,7 +250,16 @@ class View:
     room: ClusterRoom
     key: Key
     number: int
+    _confined: dict[Slot, Mapping[str, str]] = field(default_factory=dict)
 
     def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
         """Why these replicas of one unit do not fit together; None when they do, and they count as taken from now on."""
-        return self.room.lacks(self.key, self.number, inference, replicas)
+        answer = self.room.lacks(self.key, self.number, inference, replicas)
+        if isinstance(answer, str):
+            return answer
+        self._confined.update(answer)
+        return None
+
+    def confined(self, replica: ReplicaProgress) -> Mapping[str, str]:
+        """Node labels of the domain that was found for a replica whose level is required; none for any other."""
+        return self._confined.get(replica.slots[0], {})

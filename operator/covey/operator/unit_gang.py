@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -17,12 +17,15 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends import ReplicaProgress
-from covey.compile import Layout, Revision, RoleRevision, compile_inference
+from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
 from covey.compile.groups import levels_named
 from covey.compile.identity import slot_of
 from covey.placement.cluster import presets
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang, Topology
+
+#: By the place of a replica's first pod: labels of the nodes that it may go to.
+Confined = Mapping[Slot, Mapping[str, str]]
 
 _GATE: Final = core.SchedulingGate(names.GATE_GANG)
 
@@ -33,7 +36,30 @@ class Asked:
 
     unit: Unit
     gang: Gang
-    pods: tuple[core.Pod, ...]
+    replicas: tuple[ReplicaProgress, ...]
+    #: By role of several pods: the label key of the level that it requires.
+    keys: Mapping[str, str]
+
+    @property
+    def pods(self) -> tuple[core.Pod, ...]:
+        """All pods that it is about."""
+        return tuple(pod for each in self.replicas for pod in each.pods)
+
+    def confined(self, nodes: Mapping[str, str], label: Callable[[str, str], str | None]) -> Confined:
+        """The node label that all pods of a replica share, where its level is required; by the place of its first pod.
+
+        Args:
+            nodes: UID → node, of the pods that had none.
+            label: the value of a label of a node.
+        """
+        found: dict[Slot, Mapping[str, str]] = {}
+        for each in self.replicas:
+            key = self.keys.get(each.role)
+            places = {nodes.get(pod.metadata.uid) or pod.spec.node_name for pod in each.pods} - {None}
+            values = {label(node, key) for node in places if node} if key else set()
+            if key and len(values) == 1 and (value := values.pop()):
+                found[each.slots[0]] = {key: value}
+        return found
 
 
 def topology_of(
@@ -77,7 +103,9 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
     placed = {slot: _askable(pod) for each in replicas for pod in each.pods if (slot := slot_of(pod.spec.hostname))}
     (unit,), _ = compiled_units(tree, placed, (role.name for role in spec.roles))
     gang = build_gang(unit, topology, counted_shape, Surroundings())
-    return Asked(unit, gang, tuple(pod for each in replicas for pod in each.pods))
+    keys = {level.name: level.keys[0] for level in topology.levels}
+    required = {role.name: role.topology.required for role in spec.roles if role.size > 1 and role.topology.required}
+    return Asked(unit, gang, tuple(replicas), {name: keys[level] for name, level in required.items()})
 
 
 def _fitted(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:

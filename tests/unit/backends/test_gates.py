@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -35,6 +35,9 @@ class Places:
         self.free -= len(slots)
         return None
 
+    def confined(self, replica: ReplicaProgress) -> Mapping[str, str]:
+        return {"rack": f"r{replica.slots[0].replica}"} if replica.role == "prefill" else {}
+
 
 def replica(
     name: str, number: int = 0, *, unit: int = 0, minimum: bool = True, state: str = "complete"
@@ -61,6 +64,12 @@ def test_the_minimum_of_all_roles_goes_together_the_largest_replica_first() -> N
     found = decide(replica("decode"), replica("prefill"))
     assert [slot.role for slot in found.slots] == ["prefill", "prefill", "decode"]
     assert not found.waits
+
+
+def test_it_goes_where_there_is_room_for_the_whole() -> None:
+    """kube-scheduler never goes back: of several domains it might take the one that another replica needs."""
+    found = decide(replica("decode"), replica("prefill"))
+    assert found.confined == {Slot(0, "prefill", 0, index): {"rack": "r0"} for index in range(2)}
 
 
 def test_nothing_goes_that_does_not_fit_whole() -> None:

@@ -212,3 +212,32 @@ async def test_a_pod_that_an_earlier_pass_let_go_is_no_denial(monkeypatch: pytes
             await executor.run(actions)
     else:
         await executor.run(actions)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, [{"op": "add", "path": "/spec/nodeSelector", "value": {"a.io/rack": "r1"}}]),
+        ({"gpu": "h100"}, [{"op": "add", "path": "/spec/nodeSelector/a.io~1rack", "value": "r1"}]),
+        ({"a.io/rack": "r2"}, []),
+    ],
+)
+async def test_a_pod_is_confined_as_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str] | None, expected: list[object]
+) -> None:
+    class Confining(Gatekeeper):
+        def release(self, progress: Progress) -> Release:
+            found = super().release(progress)
+            return Release(found.slots, confined={slot: {"a.io/rack": "r1"} for slot in found.slots})
+
+    made = World(inference(role("prefill")))
+    made.settle()
+    monkeypatch.setattr(backends, "BACKENDS", (Confining(),))
+    [name] = made.pods
+    made.change(name, spec={"node_selector": own})
+    server = Server(made)
+    await run(made, server)
+    operations = server.ungated[name]
+    assert isinstance(operations, list)
+    assert operations[2:-1] == expected
+    assert operations[-1]["op"] == "remove"

@@ -170,7 +170,11 @@ def test_a_required_level_counts() -> None:
     apart = [make_node(f"n{number}", labels={"rack": f"r{number}"}) for number in range(3)]
     assert Ground(*apart).view().lacks(wanted, minimum) is not None
     near = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(3)]
-    assert Ground(*near).view().lacks(wanted, minimum) is None
+    view = Ground(*near).view()
+    assert view.lacks(wanted, minimum) is None
+    # Whoever binds it is told which, and nothing of pods that may go anywhere.
+    assert view.confined(minimum[0]) == {"rack": "r0"}
+    assert view.confined(minimum[1]) == {}
 
 
 def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:

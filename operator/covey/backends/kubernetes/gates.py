@@ -39,16 +39,16 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
         atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those of
             the surplus are there only while the minimum is bound, and go at once.
     """
-    slots: list[Slot] = []
     waits: dict[int, core.Condition] = {}
     withheld: set[Slot] = set()
+    going: list[ReplicaProgress] = []
     for unit, replicas in sorted(progress.units.items()):
         minimum = [each for each in replicas if each.in_minimum]
         if not all(each.is_let_go for each in minimum):
             wait = _wait(progress, minimum)
             if wait is None:
                 # Who comes first is placed first: the larger a replica, the fewer places there are for it.
-                slots += (slot for each in sorted(minimum, key=_largest) for slot in each.slots)
+                going += sorted(minimum, key=_largest)
             else:
                 waits[unit] = wait
         if atomic and not _is_bound(replicas):
@@ -57,9 +57,20 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
     for replicas in progress.units.values():
         if _is_bound(replicas):
             at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
-            slots += (slot for each in at_once for slot in each.slots if each.is_complete and not each.is_let_go)
-            slots += _surplus(progress, replicas if not at_once else [e for e in replicas if not _is_single_surplus(e)])
-    return Release(tuple(slots), waits, frozenset(withheld))
+            going += (each for each in at_once if each.is_complete and not each.is_let_go)
+            going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
+    return Release(
+        tuple(slot for each in going for slot in each.slots),
+        waits,
+        confined=_confined(progress, going),
+        withheld=frozenset(withheld),
+    )
+
+
+def _confined(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Mapping[Slot, Mapping[str, str]]:
+    """kube-scheduler goes from replica to replica and never back: it is told the domains of a whole that fits."""
+    found = ((each, progress.room.confined(each)) for each in replicas) if progress.room is not None else ()
+    return {slot: labels for each, labels in found if labels for slot in each.slots}
 
 
 def _is_bound(replicas: Sequence[ReplicaProgress]) -> bool:
@@ -92,7 +103,7 @@ def _kept(reason: str, message: str) -> core.Condition:
     return core.Condition(names.ADMITTED, "False", reason, message)
 
 
-def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterator[Slot]:
+def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterator[ReplicaProgress]:
     """The surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
     waiting: dict[str, list[ReplicaProgress]] = {}
     share: dict[str, list[bool]] = {}
@@ -107,7 +118,7 @@ def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterato
         role = min(waiting, key=lambda name: (sum(share[name]) / len(share[name]), name))
         first, *rest = waiting.pop(role)
         if room.lacks(progress.inference, (first,)) is None:
-            yield from first.slots
+            yield first
             share[role][share[role].index(False)] = True
             if rest:
                 waiting[role] = rest
