@@ -13,12 +13,12 @@ import yaml
 from api_manifests import Object
 from localcluster import Cluster, Gates, Nodes, eventually, native_groups
 from localcluster.programs import ROOT
-from matrix.native import RACK, Native, domains, first_bound, namespaced, start_operator, uids, whole
+from matrix.native import BLOCK, RACK, Native, domains, first_bound, namespaced, start_operator, uids, whole
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """A form of the API and the release that has it. ``levels``: of replicas can be said; ``counts``: are changed in place."""
+    """A form of the API and the release that has it. ``levels``: of units are kept; ``counts``: are changed in place."""
 
     name: str
     kubernetes: str
@@ -33,9 +33,9 @@ class Dialect:
 
 _FLAT = Gates({"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True}, ["scheduling.k8s.io/v1beta1"])
 DIALECTS: Final = (
-    Dialect("1.37-flat", "1.37", {"Workload": "v1beta1", "PodGroup": "v1beta1"}, _FLAT, counts=True),
+    Dialect("1.37-flat", "1.37", {"Workload": "v1beta1", "PodGroup": "v1beta1"}, _FLAT, levels=False, counts=True),
     Dialect("1.36-preemption", "1.36", {"Workload": "v1alpha2", "PodGroup": "v1alpha2"}, native_groups("1.36")),
-    Dialect("1.35", "1.35", {"Workload": "v1alpha1"}, native_groups("1.35"), levels=False),
+    Dialect("1.35", "1.35", {"Workload": "v1alpha1"}, native_groups("1.35")),
 )
 
 
@@ -62,13 +62,11 @@ def native(cluster: Cluster, dialect: Dialect) -> Iterator[Native]:
 
 
 def example(dialect: Dialect) -> Object:
-    """The demo's example, without the levels that the dialect refuses."""
+    """The demo's example, without the level that the dialect refuses."""
     body: Object = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
     body["spec"]["backend"] = "Kubernetes"
-    del body["spec"]["topology"]
     if not dialect.levels:
-        for role in body["spec"]["roles"]:
-            del role["topology"]
+        del body["spec"]["topology"]
     return body
 
 
@@ -81,11 +79,11 @@ def test_the_demos_example_ends_bound(native: Native, dialect: Dialect) -> None:
     """16 pods of a node each, the minimum before any surplus."""
     with native.cluster.record(native.pods_path) as pods:
         name = apply(native, example(dialect))
-        native.await_bound(16)
-    if dialect.levels:
-        for role, count in (("prefill", 4), ("decode", 2)):
-            for number in range(count):
-                assert len(domains(native.cluster, native.bound(role=role, replica=number), RACK)) == 1
+        bound = native.await_bound(16)
+    for role, count in (("prefill", 4), ("decode", 2)):
+        for number in range(count):
+            assert len(domains(native.cluster, native.bound(role=role, replica=number), RACK)) == 1
+    assert len(domains(native.cluster, bound, BLOCK)) == 1 or not dialect.levels
     when = first_bound(pods.events)
     minimum = {host for host in when if host.startswith(("0-prefill-0-", "0-decode-0-"))}
     assert len(minimum) == 6
@@ -99,11 +97,11 @@ def test_the_demos_example_ends_bound(native: Native, dialect: Dialect) -> None:
     native.await_nothing()
 
 
-def test_what_the_example_asks_for_beyond_is_refused(native: Native, dialect: Dialect) -> None:
-    name = native.apply_example()
-    message = native.await_condition("BackendSupported", "False", "Unsupported", name=name)
-    assert "spec.topology.required" in message
-    assert ("spec.roles[prefill].topology.required" in message) is not dialect.levels
+def test_what_cannot_be_carried_is_refused(native: Native, dialect: Dialect) -> None:
+    native.create(whole("prefill", size=2), topology={"required": "block", "preferred": "rack"})
+    message = native.await_condition("BackendSupported", "False", "Unsupported")
+    assert "spec.topology.preferred" in message
+    assert ("spec.topology.required" in message) is not dialect.levels
     assert not native.pods()
 
 

@@ -135,8 +135,8 @@ class ClusterRoom:
         """See ``View.lacks``; ``number`` is that of the pass. Where nothing is lacking, what confines the replicas."""
         now = self._clock()
         self.stock.settle(now)
-        first = replicas[0]
-        place = (key, first.slots[0].unit, "" if first.in_minimum else first.role)
+        last = replicas[-1]
+        place = (key, last.slots[0].unit, "" if last.in_minimum else last.role)
         restore = self.stock.withdraw([pod.metadata.uid for each in replicas for pod in each.pods])
         try:
             asked = self._expand(inference, replicas)
@@ -148,14 +148,14 @@ class ClusterRoom:
         if isinstance(answer, Mapping):
             self.stock.promise(answer, asked.pods, now)
             self._leave(place)
-            return asked.confined(answer, self._label)
+            return asked.confined(answer, self._labels)
         restore()
         self._line[place] = _Wait(self._ask_of(asked.gang), number)
         return answer
 
-    def _label(self, node: str, key: str) -> str | None:
+    def _labels(self, node: str) -> Mapping[str, str]:
         state = self.stock.inventory.nodes.get(node)
-        return state.node.metadata.label(key) if state is not None else None
+        return (state.node.metadata.labels or {}) if state is not None else {}
 
     def _expand(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> Asked:
         inventory = self.stock.inventory

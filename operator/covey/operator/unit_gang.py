@@ -37,29 +37,37 @@ class Asked:
     unit: Unit
     gang: Gang
     replicas: tuple[ReplicaProgress, ...]
-    #: By role of several pods: the label key of the level that it requires.
-    keys: Mapping[str, str]
+    #: By role: the narrowest level whose domain all pods of a replica share.
+    levels: Mapping[str, str]
+    topology: Topology
 
     @property
     def pods(self) -> tuple[core.Pod, ...]:
         """All pods that it is about."""
         return tuple(pod for each in self.replicas for pod in each.pods)
 
-    def confined(self, nodes: Mapping[str, str], label: Callable[[str, str], str | None]) -> Confined:
-        """The node label that all pods of a replica share, where its level is required; by the place of its first pod.
+    def confined(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
+        """The labels of the domain that all pods of a replica share, of every level down to the one that is required.
 
         Args:
             nodes: UID → node, of the pods that had none.
-            label: the value of a label of a node.
+            labels: those of a node.
         """
         found: dict[Slot, Mapping[str, str]] = {}
         for each in self.replicas:
-            key = self.keys.get(each.role)
-            places = {nodes.get(pod.metadata.uid) or pod.spec.node_name for pod in each.pods} - {None}
-            values = {label(node, key) for node in places if node} if key else set()
-            if key and len(values) == 1 and (value := values.pop()):
-                found[each.slots[0]] = {key: value}
+            level = self.levels.get(each.role)
+            places = (nodes.get(pod.metadata.uid) or pod.spec.node_name for pod in each.pods)
+            node = next((place for place in places if place), None)
+            if level is not None and node is not None:
+                found[each.slots[0]] = _domain(self.topology, level, labels(node))
         return found
+
+
+def _domain(topology: Topology, level: str, labels: Mapping[str, str]) -> dict[str, str]:
+    """Of each level the first key that the node carries, as everywhere."""
+    wider = topology.levels[: topology.depth(level) + 1]
+    keys = (next((key for key in each.keys if labels.get(key)), None) for each in wider)
+    return {key: labels[key] for key in keys if key is not None}
 
 
 def topology_of(
@@ -103,9 +111,18 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
     placed = {slot: _askable(pod) for each in replicas for pod in each.pods if (slot := slot_of(pod.spec.hostname))}
     (unit,), _ = compiled_units(tree, placed, (role.name for role in spec.roles))
     gang = build_gang(unit, topology, counted_shape, Surroundings())
-    keys = {level.name: level.keys[0] for level in topology.levels}
-    required = {role.name: role.topology.required for role in spec.roles if role.size > 1 and role.topology.required}
-    return Asked(unit, gang, tuple(replicas), {name: keys[level] for name, level in required.items()})
+    return Asked(unit, gang, tuple(replicas), _levels(spec, topology), topology)
+
+
+def _levels(spec: DisaggregatedInferenceSpec, topology: Topology) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for role in spec.roles:
+        unit = spec.topology.required if role.topology.follow_unit else None
+        own = role.topology.required if role.size > 1 else None
+        asked = [level for level in (unit, own) if level is not None]
+        if asked:
+            found[role.name] = max(asked, key=topology.depth)
+    return found
 
 
 def _fitted(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:

@@ -151,7 +151,6 @@ def kept(*backends: Flat | Embedded) -> Cluster:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"topology": {"required": "rack"}}, "spec.topology.required"),
         ({"topology": {"preferred": "rack"}}, "spec.topology.preferred"),
         ({"spread": {"level": "rack"}}, "spec.spread"),
         ({"proximity": [{"roles": ["prefill", "decode"], "level": "rack"}]}, "spec.proximity"),
@@ -178,8 +177,25 @@ def test_a_level_of_a_replica_needs_its_feature_gate() -> None:
     assert backend.refusals(llama().spec, LEVELS, kept(backend)) == ()
     [sentence] = backend.refusals(llama().spec, LEVELS, Cluster())
     assert "TopologyAwareWorkloadScheduling" in sentence
-    [sentence] = Embedded().refusals(llama().spec, LEVELS, kept(Embedded()))
-    assert "spec.roles[prefill].topology.required" in sentence
+    # Groups of 1.35 have no levels: the operator tells each replica its domain as it lets it go.
+    assert Embedded().refusals(llama().spec, LEVELS, Cluster()) == ()
+
+
+def test_a_level_of_a_unit_is_carried_where_everything_is_let_go_by_the_room() -> None:
+    wanted = llama(topology={"required": "block"})
+    refused = {each.dialect: each.refusals(wanted.spec, LEVELS, kept(each)) for each in BOUND_BY_GATES}
+    assert {dialect for dialect, sentences in refused.items() if sentences} == {"1.37-flat"}
+    [sentence] = refused["1.37-flat"]
+    assert "CompositePodGroup" in sentence
+    assert all("there is no ClusterTopology" in text for text in Embedded().refusals(wanted.spec, None, Cluster()))
+
+
+def test_a_domain_needs_a_gang_that_lies_in_it() -> None:
+    wanted = inference(
+        role("router", topology={"followUnit": False}), role("cache", minReplicas=0), topology={"required": "block"}
+    )
+    [sentence] = Embedded().refusals(wanted.spec, LEVELS, Cluster())
+    assert "minReplicas 0" in sentence
 
 
 def test_a_level_of_single_pods_is_refused() -> None:

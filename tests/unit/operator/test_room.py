@@ -10,7 +10,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
@@ -175,6 +175,32 @@ def test_a_required_level_counts() -> None:
     # Whoever binds it is told which, and nothing of pods that may go anywhere.
     assert view.confined(minimum[0]) == {"rack": "r0"}
     assert view.confined(minimum[1]) == {}
+
+
+def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
+    wanted = llama()
+    wanted = wanted.model_copy(
+        update={"spec": wanted.spec.model_copy(update={"topology": UnitTopology(required="rack")})}
+    )
+    pods = pods_of(wanted)
+    minimum = [replica(pods, "prefill"), replica(pods, "decode")]
+    surplus = replica(pods, "decode", 1, minimum=False)
+    nodes = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(4)]
+    ground = Ground(*nodes)
+    view = ground.view()
+    assert view.lacks(wanted, minimum) is None
+    rack = view.confined(minimum[0])
+    assert rack == view.confined(minimum[1]) != {}
+    # Alone it would fit; beside its unit there is no room, until there is.
+    first = Slot(0, "prefill", 0, 0)
+    pods[first] = let_go(pods[first], "n0" if rack == {"rack": "r0"} else "n2")
+    ground.see(pods[first])
+    anchor = replica(pods, "prefill")
+    view = ground.view()
+    assert view.lacks(wanted, [anchor, surplus]) is not None
+    ground.room._on_node("ADDED", make_node("n5", labels=rack), None)
+    assert view.lacks(wanted, [anchor, surplus]) is None
+    assert view.confined(surplus) == rack
 
 
 def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:

@@ -12,7 +12,7 @@ from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSp
 from covey.backends.kubernetes import gates, needs, shared
 from covey.backends.kubernetes.embedded_groups import WORKLOADS, EmbeddedGroups
 from covey.backends.kubernetes.fixed import differs
-from covey.backends.kubernetes.flat import refused_everywhere
+from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.kube.resources import Resource
@@ -46,10 +46,9 @@ class Embedded:
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - neither changes what it carries
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - no gate changes what it carries
         """What these groups cannot say: they have a name and a count."""
-        # No level can be said, so it does not matter which labels it stands for.
-        return (*shared.refused_fields(spec, {}), *_refused(spec))
+        return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
 
     def compile(
         self,
@@ -83,16 +82,13 @@ class Embedded:
         return gates.release(progress)
 
 
-def _refused(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
+def _refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     yield from refused_everywhere(spec)
-    remedy = "remove it, or use backend Extender, or a later Kubernetes"
-    if spec.topology.required is not None:
-        yield f"spec.topology.required cannot be said to Kubernetes 1.35, whose groups have no topology: {remedy}"
+    yield from refused_strays(spec)
     for role in spec.roles:
-        if role.topology.required is not None:
-            yield (
-                f"spec.roles[{role.name}].topology.required cannot be said to Kubernetes 1.35, whose groups have no "
-                f"topology: {remedy}"
-            )
+        yield from shared.refused_single_pods(role, spec, levels)
     if spec.disruption_mode is DisruptionMode.REPLICA:
-        yield f"spec.disruptionMode Replica cannot be said to Kubernetes 1.35, which preempts pod by pod: {remedy}"
+        yield (
+            "spec.disruptionMode Replica cannot be said to Kubernetes 1.35, which preempts pod by pod: remove it, or use "
+            "backend Extender, or a later Kubernetes"
+        )

@@ -29,8 +29,8 @@ _VERSIONS: Final[Mapping[str, Version]] = {
 #: PriorityClasses that every cluster has, beyond 1,000,000,000, which is the most that a PodGroup takes.
 _SYSTEM: Final = ("system-cluster-critical", "system-node-critical")
 _UNIT_LEVEL: Final = (
-    "spec.topology.required asks for one domain for all roles of a unit, but PodGroups of this cluster stand side by side "
-    "and know nothing of each other: remove it, or use backend Extender, or Kubernetes 1.37 with CompositePodGroup"
+    "spec.topology.required asks for one domain for all roles of a unit, which groups of Kubernetes 1.37 say as a tree only: "
+    "turn on the feature gate CompositePodGroup and serve scheduling.k8s.io/v1alpha3, or use backend Extender"
 )
 
 
@@ -90,8 +90,9 @@ class Flat:
 
     def _refused(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> Iterator[str]:
         yield from refused_everywhere(spec)
-        if spec.topology.required is not None:
+        if spec.topology.required is not None and self._version.atomic:
             yield _UNIT_LEVEL
+        yield from refused_strays(spec)
         confined = False
         for role in spec.roles:
             yield from shared.refused_single_pods(role, spec, levels)
@@ -145,6 +146,16 @@ class Flat:
         spec = {"schedulingPolicy": {"gang": {"minCount": 1}}, **body}
         group = shared.object_of(self._version.pod_groups, {"name": "covey-probe"}, spec)
         return Probe(f"kubernetes-{self._release}-{what}", self._version.pod_groups, group, path)
+
+
+def refused_strays(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
+    """The domain of a unit is that of its gang: nothing would tell a role outside where it is."""
+    following = [role for role in spec.roles if role.topology.follow_unit]
+    if spec.topology.required is not None and following and not any(role.min_replicas for role in following):
+        yield (
+            "spec.topology.required confines only roles with minReplicas 0, whose replicas come one by one: set minReplicas of "
+            "one of them, or followUnit false"
+        )
 
 
 def refused_everywhere(spec: DisaggregatedInferenceSpec) -> Iterator[str]:

@@ -111,14 +111,23 @@ def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterato
         share.setdefault(each.role, []).append(each.is_let_go)
         if not each.is_let_go and each.is_complete:
             waiting.setdefault(each.role, []).append(each)
-    room = progress.room
+    room, anchor = progress.room, _anchor(progress, replicas)
     for _ in range(_STEP):
         if room is None or not waiting:
             return
         role = min(waiting, key=lambda name: (sum(share[name]) / len(share[name]), name))
         first, *rest = waiting.pop(role)
-        if room.lacks(progress.inference, (first,)) is None:
+        if room.lacks(progress.inference, (*anchor, first)) is None:
             yield first
             share[role][share[role].index(False)] = True
             if rest:
                 waiting[role] = rest
+
+
+def _anchor(progress: Progress, replicas: Sequence[ReplicaProgress]) -> tuple[ReplicaProgress, ...]:
+    """A bound replica that says in which domain its unit lies, where it has to lie in one."""
+    spec = progress.inference.spec
+    if spec.topology.required is None:
+        return ()
+    following = {role.name for role in spec.roles if role.topology.follow_unit}
+    return tuple(each for each in replicas if each.is_bound and each.role in following)[:1]
