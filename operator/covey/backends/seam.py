@@ -80,8 +80,8 @@ class Room(Protocol):
         What fits counts as taken from then on.
         """
 
-    def confined(self, replica: ReplicaProgress) -> Mapping[str, str]:
-        """Node labels of the domain that was found for a replica whose level is required; none for any other."""
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        """Node labels of the domain that was found for a pod, where a level is required."""
 
 
 @dataclass(frozen=True, slots=True)

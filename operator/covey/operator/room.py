@@ -260,6 +260,6 @@ class View:
         self._confined.update(answer)
         return None
 
-    def confined(self, replica: ReplicaProgress) -> Mapping[str, str]:
-        """Node labels of the domain that was found for a replica whose level is required; none for any other."""
-        return self._confined.get(replica.slots[0], {})
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        """Node labels of the domain that was found for a pod, where a level is required."""
+        return self._confined.get(slot, {})

@@ -24,7 +24,7 @@ from covey.placement.cluster import presets
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang, Topology
 
-#: By the place of a replica's first pod: labels of the nodes that it may go to.
+#: By the place of a pod: labels of the nodes that it may go to.
 Confined = Mapping[Slot, Mapping[str, str]]
 
 _GATE: Final = core.SchedulingGate(names.GATE_GANG)
@@ -37,8 +37,8 @@ class Asked:
     unit: Unit
     gang: Gang
     replicas: tuple[ReplicaProgress, ...]
-    #: By role: the narrowest level whose domain all pods of a replica share.
-    levels: Mapping[str, str]
+    #: The narrowest level that anything of the resource requires.
+    level: str | None
     topology: Topology
 
     @property
@@ -47,19 +47,19 @@ class Asked:
         return tuple(pod for each in self.replicas for pod in each.pods)
 
     def confined(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
-        """The labels of the domain that all pods of a replica share, of every level down to the one that is required.
+        """Where a level is required, the labels of each pod's domain, of every level down to that one.
+
+        Pods that may go anywhere have their domain too: they would take the room of those that may not.
 
         Args:
             nodes: UID → node, of the pods that had none.
             labels: those of a node.
         """
         found: dict[Slot, Mapping[str, str]] = {}
-        for each in self.replicas:
-            level = self.levels.get(each.role)
-            places = (nodes.get(pod.metadata.uid) or pod.spec.node_name for pod in each.pods)
-            node = next((place for place in places if place), None)
-            if level is not None and node is not None:
-                found[each.slots[0]] = _domain(self.topology, level, labels(node))
+        for pod in self.pods if self.level is not None else ():
+            slot, node = slot_of(pod.spec.hostname), nodes.get(pod.metadata.uid)
+            if slot is not None and node is not None and self.level is not None:
+                found[slot] = _domain(self.topology, self.level, labels(node))
         return found
 
 
@@ -111,18 +111,9 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
     placed = {slot: _askable(pod) for each in replicas for pod in each.pods if (slot := slot_of(pod.spec.hostname))}
     (unit,), _ = compiled_units(tree, placed, (role.name for role in spec.roles))
     gang = build_gang(unit, topology, counted_shape, Surroundings())
-    return Asked(unit, gang, tuple(replicas), _levels(spec, topology), topology)
-
-
-def _levels(spec: DisaggregatedInferenceSpec, topology: Topology) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for role in spec.roles:
-        unit = spec.topology.required if role.topology.follow_unit else None
-        own = role.topology.required if role.size > 1 else None
-        asked = [level for level in (unit, own) if level is not None]
-        if asked:
-            found[role.name] = max(asked, key=topology.depth)
-    return found
+    required = [spec.topology.required, *(role.topology.required for role in spec.roles)]
+    level = max(filter(None, required), key=topology.depth, default=None)
+    return Asked(unit, gang, tuple(replicas), level, topology)
 
 
 def _fitted(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:

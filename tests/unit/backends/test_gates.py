@@ -35,8 +35,8 @@ class Places:
         self.free -= len(slots)
         return None
 
-    def confined(self, replica: ReplicaProgress) -> Mapping[str, str]:
-        return {"rack": f"r{replica.slots[0].replica}"} if replica.role == "prefill" else {}
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        return {"rack": f"r{slot.index}"} if slot.role == "prefill" else {}
 
 
 def replica(
@@ -69,7 +69,7 @@ def test_the_minimum_of_all_roles_goes_together_the_largest_replica_first() -> N
 def test_it_goes_where_there_is_room_for_the_whole() -> None:
     """kube-scheduler never goes back: of several domains it might take the one that another replica needs."""
     found = decide(replica("decode"), replica("prefill"))
-    assert found.confined == {Slot(0, "prefill", 0, index): {"rack": "r0"} for index in range(2)}
+    assert found.confined == {Slot(0, "prefill", 0, index): {"rack": f"r{index}"} for index in range(2)}
 
 
 def test_nothing_goes_that_does_not_fit_whole() -> None:

@@ -110,7 +110,9 @@ def test_all_of_a_minimum_or_nothing() -> None:
     assert lacks is not None
     assert "nvidia.com/gpu" in lacks
     large = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
-    assert large.view().lacks(wanted, minimum) is None
+    view = large.view()
+    assert view.lacks(wanted, minimum) is None
+    assert view.confined(minimum[0].slots[0]) == {}, "nothing requires a level"
 
 
 def test_what_was_let_go_counts_until_it_is_bound() -> None:
@@ -172,9 +174,9 @@ def test_a_required_level_counts() -> None:
     near = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(3)]
     view = Ground(*near).view()
     assert view.lacks(wanted, minimum) is None
-    # Whoever binds it is told which, and nothing of pods that may go anywhere.
-    assert view.confined(minimum[0]) == {"rack": "r0"}
-    assert view.confined(minimum[1]) == {}
+    # Whoever binds them is told which rack; also of a pod that may go anywhere, lest it takes the others' room.
+    assert [view.confined(slot) for slot in minimum[0].slots] == [{"rack": "r0"}] * 2
+    assert view.confined(minimum[1].slots[0]) == {"rack": "r1"}
 
 
 def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
@@ -189,8 +191,8 @@ def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
     ground = Ground(*nodes)
     view = ground.view()
     assert view.lacks(wanted, minimum) is None
-    rack = view.confined(minimum[0])
-    assert rack == view.confined(minimum[1]) != {}
+    rack = view.confined(minimum[0].slots[0])
+    assert rack == view.confined(minimum[1].slots[0]) != {}
     # Alone it would fit; beside its unit there is no room, until there is.
     first = Slot(0, "prefill", 0, 0)
     pods[first] = let_go(pods[first], "n0" if rack == {"rack": "r0"} else "n2")
@@ -200,7 +202,7 @@ def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
     assert view.lacks(wanted, [anchor, surplus]) is not None
     ground.room._on_node("ADDED", make_node("n5", labels=rack), None)
     assert view.lacks(wanted, [anchor, surplus]) is None
-    assert view.confined(surplus) == rack
+    assert view.confined(surplus.slots[0]) == rack
 
 
 def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:

@@ -59,18 +59,14 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
             at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
             going += (each for each in at_once if each.is_complete and not each.is_let_go)
             going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
-    return Release(
-        tuple(slot for each in going for slot in each.slots),
-        waits,
-        confined=_confined(progress, going),
-        withheld=frozenset(withheld),
-    )
+    slots = tuple(slot for each in going for slot in each.slots)
+    return Release(slots, waits, confined=_confined(progress, slots), withheld=frozenset(withheld))
 
 
-def _confined(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Mapping[Slot, Mapping[str, str]]:
+def _confined(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
     """kube-scheduler goes from replica to replica and never back: it is told the domains of a whole that fits."""
-    found = ((each, progress.room.confined(each)) for each in replicas) if progress.room is not None else ()
-    return {slot: labels for each, labels in found if labels for slot in each.slots}
+    found = ((slot, progress.room.confined(slot)) for slot in slots) if progress.room is not None else ()
+    return {slot: labels for slot, labels in found if labels}
 
 
 def _is_bound(replicas: Sequence[ReplicaProgress]) -> bool:
