@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
 _CLUSTER: Final = "tests/cluster/"
 _MATRIX: Final = "tests/matrix/"
+_SCENARIOS: Final = f"{_MATRIX}test_matrix.py"
 
 settings.register_profile("covey", deadline=None)
 settings.load_profile("covey")
@@ -31,7 +32,7 @@ settings.load_profile("covey")
 def share(nodeid: str) -> str:
     """The tests with which a test is run in one process, one after the other."""
     path = nodeid.partition("::")[0]
-    if path.startswith(_MATRIX):
+    if path == _SCENARIOS:
         return f"{_MATRIX}{nodeid.partition('[')[2].partition('-')[0]}"
     if not path.startswith(_CLUSTER):
         return path

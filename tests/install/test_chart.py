@@ -87,6 +87,13 @@ def test_rights_on_kubernetes_own_groups_only_where_that_backend_is_enabled(offl
     assert "scheduling.k8s.io" in groups(MATRIX["native"])
 
 
+def test_the_component_for_kubernetes_own_groups_gives_the_rights_that_the_chart_gives(offline: Helm) -> None:
+    text = (ROOT / "manifests" / "components" / "kubernetes" / "rights.yaml").read_text()
+    (role,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole")
+    rendered = find(offline.render({"backends": ["Extender", "Kubernetes"]}), "ClusterRole", "covey-operator")
+    assert [rule for rule in rendered["rules"] if rule["apiGroups"] == ["scheduling.k8s.io"]] == role["rules"]
+
+
 def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for each in objects:
         if each["kind"] == "Deployment":

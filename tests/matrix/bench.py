@@ -156,6 +156,8 @@ class Bench(Serving):
             if is_there and still >= self.column.rest:
                 return
             if not is_there and still >= self.column.patience:
+                if not self.view.bound:
+                    raise DiffersError("nothing is bound")
                 raise DiffersError(f"{_told(now)} bound instead of {_told(goal)}{self._loose(now)}")
             time.sleep(0.05)
 
@@ -185,11 +187,13 @@ class Bench(Serving):
         ]
 
     def groups(self) -> list[tuple[str, Object]]:
-        """The lowest groups of whatever API, with their paths."""
+        """The lowest groups of whatever API, with their paths; where there are none but those in a Workload, that."""
+        paths = _paths(self.cluster, self.namespace)
+        lowest = "podgroups" if self.column.version != "1.35" else "workloads"
         return [
             (f"{path}/{name_of(item)}", item)
-            for plural, path in _paths(self.cluster, self.namespace)
-            if plural == "podgroups"
+            for plural, path in paths
+            if plural == lowest
             for item in self.cluster.api("GET", path)["items"]
         ]
 

@@ -15,9 +15,18 @@ from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
 from matrix.bench import Bench
-from matrix.columns import COLUMNS, KUBERNETES_1_35, KUBERNETES_1_36, KUBERNETES_1_37, Column
+from matrix.columns import (
+    COLUMNS,
+    EXTENDER,
+    EXTENDER_OLDEST,
+    KUBERNETES_1_35,
+    KUBERNETES_1_36,
+    KUBERNETES_1_37,
+    VOLCANO,
+    Column,
+)
 from matrix.outcome import OK, DiffersError, Outcome, differs, refused
-from matrix.upstream import Groups
+from matrix.upstream import CORES, Groups
 
 Play = Callable[[Bench], None]
 
@@ -37,7 +46,11 @@ class Scenario:
 
 
 SCENARIOS: Final[list[Scenario]] = []
-_NATIVE: Final = (KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35)
+#: Of a gang whose replicas each take the fullest rack, one after the other, and go back on none.
+_NOTHING: Final = "nothing is bound"
+_HALF_A_GANG: Final = "one role takes both nodes, the other has none"
+_FLAT: Final = (KUBERNETES_1_36, KUBERNETES_1_35)
+_NATIVE: Final = (KUBERNETES_1_37, *_FLAT)
 #: The finalizer of Kubernetes' own PodGroups goes when their pods are gone.
 _PROTECTED: Final = "no pod is touched, and the deleted group stays until its pods are gone"
 
@@ -57,6 +70,14 @@ def scenario(
 def roles(prefill: int = 2, decode: int = 1, **fields: Any) -> list[Object]:
     """Prefill replicas of two pods, decode replicas of one, the minimum one of each."""
     return [workers("prefill", replicas=prefill, size=2, minReplicas=1, **fields), workers("decode", replicas=decode)]
+
+
+def busy(name: str, size: int) -> Object:
+    """A replica in one rack. Its pods ask for most cores of a node: schedulers that compare racks compare those."""
+    made = workers(name, size=size, topology={"required": "rack"})
+    for container in made["template"]["spec"]["containers"]:
+        container["resources"]["limits"]["cpu"] = CORES
+    return made
 
 
 def is_ending(item: Object) -> bool:
@@ -132,12 +153,17 @@ def minimums_first(bench: Bench) -> None:
     bench.expect_all({("llm", 0): one, ("llm", 1): one})
 
 
-@scenario("a gang that fits in one way only")
+@scenario(
+    "a gang that fits in one way only",
+    {KUBERNETES_1_37: differs(_NOTHING), VOLCANO: differs(_NOTHING)},
+    # Groups that stand side by side are tried in any order, so it may fit by luck.
+    only=(EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, VOLCANO),
+)
 def one_way_only(bench: Bench) -> None:
     """Five replicas of 2, 3, 2, 3 and 2 pods, each in one rack, fill two racks of six as 2 + 2 + 2 and 3 + 3."""
     bench.nodes(6, racks=2)
     sizes = {"a": 2, "b": 3, "c": 2, "d": 3, "e": 2}
-    bench.create(*(workers(name, size=size, topology={"required": "rack"}) for name, size in sizes.items()))
+    bench.create(*(busy(name, size) for name, size in sizes.items()))
     bench.expect(**dict.fromkeys(sizes, 1))
 
 
@@ -257,7 +283,7 @@ def outside_the_gang(bench: Bench) -> None:
     bench.expect(prefill=1, decode=1, router=1)
 
 
-@scenario("`topology.required`: a unit in one block")
+@scenario("`topology.required`: a unit in one block", dict.fromkeys(_FLAT, refused("spec.topology.required")))
 def unit_in_one_block(bench: Bench) -> None:
     """Two blocks have two free nodes each, and three are needed, until a block of four comes."""
     bench.nodes(1, racks=2, blocks=2)
@@ -268,7 +294,10 @@ def unit_in_one_block(bench: Bench) -> None:
     assert len(bench.domains_of(BLOCK)) == 1
 
 
-@scenario("`roles[].topology.required`: each replica in one rack")
+@scenario(
+    "`roles[].topology.required`: each replica in one rack",
+    {KUBERNETES_1_35: refused("spec.roles[prefill].topology.required")},
+)
 def replica_in_one_rack(bench: Bench) -> None:
     bench.nodes(3, racks=3)
     wanted = {"required": "rack"}
@@ -278,7 +307,9 @@ def replica_in_one_rack(bench: Bench) -> None:
         assert len(bench.domains(members, RACK)) == 1
 
 
-@scenario("both: a unit in one block, each replica in one rack")
+@scenario(
+    "both: a unit in one block, each replica in one rack", dict.fromkeys(_FLAT, refused("spec.topology.required"))
+)
 def two_levels(bench: Bench) -> None:
     bench.nodes(2, racks=2, blocks=2)
     wanted = {"required": "rack"}
@@ -292,7 +323,8 @@ def two_levels(bench: Bench) -> None:
 
 
 @scenario(
-    "`topology.preferred`: as close as there is room for", dict.fromkeys(_NATIVE, refused("spec.topology.preferred"))
+    "`topology.preferred`: as close as there is room for",
+    dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.topology.preferred")),
 )
 def preferred_level(bench: Bench) -> None:
     bench.nodes(2, racks=2)
@@ -301,7 +333,7 @@ def preferred_level(bench: Bench) -> None:
     assert len(bench.domains_of(RACK)) == 2
 
 
-@scenario("`proximity`: two of three roles in one rack", dict.fromkeys(_NATIVE, refused("spec.proximity")))
+@scenario("`proximity`: two of three roles in one rack", dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.proximity")))
 def proximity(bench: Bench) -> None:
     bench.nodes(2, racks=2)
     together: dict[str, Any] = {"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}
@@ -311,7 +343,7 @@ def proximity(bench: Bench) -> None:
     assert len(bench.domains(inside, RACK)) == 1
 
 
-@scenario("`spread`: units in different racks", dict.fromkeys(_NATIVE, refused("spec.spread")))
+@scenario("`spread`: units in different racks", dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.spread")))
 def spread(bench: Bench) -> None:
     bench.nodes(2, racks=2)
     bench.create(workers("prefill"), replicas=2, spread={"level": "rack", "mode": "Required"})
@@ -320,7 +352,14 @@ def spread(bench: Bench) -> None:
     assert len(bench.domains_of(RACK)) == 2
 
 
-@scenario("nine roles", dict.fromkeys(_NATIVE, refused("spec.roles: 9 roles")))
+@scenario(
+    "nine roles",
+    {
+        KUBERNETES_1_37: refused("a list of templates in a Workload takes 8"),
+        KUBERNETES_1_36: refused("a Workload takes 8"),
+        KUBERNETES_1_35: refused("a Workload takes 8"),
+    },
+)
 def nine_roles(bench: Bench) -> None:
     names = [f"role-{number}" for number in range(9)]
     bench.nodes(9)
@@ -335,9 +374,9 @@ def nine_roles(bench: Bench) -> None:
 @scenario(
     "*kube-scheduler alone:* surplus leaves room for the other role's minimum",
     {
-        KUBERNETES_1_37: differs("prefill 0, decode 0 bound instead of prefill 1, decode 1"),
-        KUBERNETES_1_36: differs("prefill 2, decode 0 bound instead of prefill 1, decode 1"),
-        KUBERNETES_1_35: differs("prefill 2, decode 0 bound instead of prefill 1, decode 1"),
+        KUBERNETES_1_37: differs(_NOTHING),
+        KUBERNETES_1_36: differs(_HALF_A_GANG),
+        KUBERNETES_1_35: differs(_HALF_A_GANG),
     },
     only=_NATIVE,
 )
@@ -345,12 +384,17 @@ def surplus_steals(bench: Bench) -> None:
     """Four and two pods, the minimum one of each, and two nodes."""
     bench.nodes(2)
     Groups(bench, {"prefill": (4, 1), "decode": (2, 1)}).create()
-    bench.expect(prefill=1, decode=1)
+    try:
+        bench.expect(prefill=1, decode=1)
+    except DiffersError:
+        if sorted(bench.whole().values()) == [0, 2]:
+            raise DiffersError(_HALF_A_GANG) from None
+        raise
 
 
 @scenario(
     "*kube-scheduler alone:* a gang that fits in one way only",
-    {KUBERNETES_1_37: differs("a 0, b 0, c 0, d 0, e 0 bound instead of a 2, b 3, c 2, d 3, e 2")},
+    {KUBERNETES_1_37: differs(_NOTHING)},
     only=(KUBERNETES_1_37,),
 )
 def one_way_only_upstream(bench: Bench) -> None:

@@ -16,6 +16,8 @@ from matrix.history import Need
 
 _API: Final = "/apis/scheduling.k8s.io/{}/namespaces/{}/{}"
 _GANG: Final = "llm"
+#: Most of a node's.
+CORES: Final = "100"
 
 
 class Groups:
@@ -85,7 +87,7 @@ class Groups:
     def _pod(self, group: str, number: int) -> None:
         embedded = {"workloadRef": {"name": _GANG, "podGroup": group}}
         reference = {"schedulingGroup": {"podGroupName": group}}
-        limits = {"nvidia.com/gpu": "8", "cpu": "100m"}
+        limits = {"nvidia.com/gpu": "8", "cpu": CORES}
         container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": limits}}
         spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
         marks = {"inference": _GANG, "unit": "0", "role": group, "replica": str(number), "index": "0"}

@@ -56,6 +56,7 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
     ("spec.spread", llama(spread={"level": "rack"})),
     ("spec.gang.timeoutSeconds is 60", llama(gang={"timeoutSeconds": 60})),
     ("spec.queue", llama(queue="q")),
+    ("spec.priorityClassName system-node-critical", llama(priorityClassName="system-node-critical")),
     (
         "spec.roles[a].topology.followUnit is false",
         inference(role("a", topology={"followUnit": False}), role("b"), topology={"required": "rack"}),

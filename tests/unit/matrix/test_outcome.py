@@ -49,3 +49,8 @@ def test_of_a_refusal_some_words_are_declared_and_of_a_difference_all() -> None:
 def test_the_scenarios_of_a_backend_share_a_process(column: str) -> None:
     ids = [f"tests/matrix/test_matrix.py::test_it[{column}-{name}]" for name in ("one", "two")]
     assert {share(each) for each in ids} == {f"tests/matrix/{column}"}
+
+
+def test_what_is_special_to_a_backend_stays_together() -> None:
+    ids = [f"tests/matrix/test_volcano.py::test_it[{number}]" for number in range(2)]
+    assert {share(each) for each in ids} == {"tests/matrix/test_volcano.py"}

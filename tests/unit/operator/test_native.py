@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from covey.api import core
 from covey.backends import Cluster, Identity
@@ -28,10 +31,14 @@ class Native(World):
         self.cluster = Cluster(kept=frozenset(probe.name for probe in Hierarchical().probes()))
 
     def act(self) -> None:
-        """One pass; what terminates goes, groups only when nothing keeps them."""
+        """One pass, and what terminates goes."""
         for step in self.steps(self.plan().actions):
             step()
             self.check()
+        self.finish_all()
+
+    def finish_all(self) -> None:
+        """What terminates goes; a group only when nothing keeps it."""
         self.finish()
         for identity, owned in list(self.objects.items()):
             if owned.metadata.deletion_timestamp and identity[1] not in self.members():
@@ -40,6 +47,7 @@ class Native(World):
     def rest(self) -> None:
         """Passes until nothing is to be done."""
         for _ in range(20):
+            self.finish_all()
             if not self.plan().actions:
                 return
             self.act()
@@ -227,3 +235,55 @@ def test_a_change_of_min_group_count_remakes_one_unit_after_another() -> None:
 
 def uids(world: Native, unit: int) -> set[str]:
     return {pod.metadata.uid for pod in world.pods.values() if pod.metadata.label("covey.dev/unit") == str(unit)}
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["crash", "act", "place", "fail", "vanish", "end", "lose", "forget"]), st.integers(0, 99)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(EVENTS)
+def test_whatever_happens_ends_whole(events: list[tuple[str, int]]) -> None:
+    """Crashes between two writes, losses, and people who delete groups: in the end everything is there and bound."""
+    world = Native(
+        role("prefill", replicas=2, size=2), role("decode", replicas=3, minReplicas=2), role("router", minReplicas=0)
+    )
+    for event, number in events:
+        happen(world, event, number)
+    for _ in range(8):
+        world.rest()
+        world.place()
+    world.rest()
+    assert world.members(bound=True) == ALL
+    # A group that pods with nodes keep is the only one that may still be going.
+    for (kind, name), owned in world.objects.items():
+        assert owned.metadata.deletion_timestamp is None or (kind == GROUP and name in ALL)
+
+
+def happen(world: Native, event: str, number: int) -> None:
+    pods, groups = sorted(world.pods), sorted(name for kind, name in world.objects if kind == GROUP)
+    match event:
+        case "crash":
+            for step in itertools.islice(world.steps(world.plan().actions), number % 7):
+                step()
+        case "act":
+            world.act()
+        case "place":
+            world.place()
+        case "fail" if pods:
+            world.fail(pods[number % len(pods)])
+        case "vanish" if pods:
+            world.vanish(pods[number % len(pods)])
+        case "end" if groups:
+            world.end(groups[number % len(groups)])
+        case "lose":
+            for identity in [each for each in world.objects if each[0] == PARENT][: number % 3]:
+                del world.objects[identity]
+        case "forget":
+            world.forget()
+        case _:
+            pass

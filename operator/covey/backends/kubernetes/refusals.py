@@ -10,11 +10,18 @@ from covey.backends.kubernetes import shared
 from covey.compile import Levels
 
 _EXTENDER = "or use backend Extender"
+#: Their priorities are above 1e9, which groups do not take.
+_SYSTEM = ("system-cluster-critical", "system-node-critical")
 
 
 def refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
     """All that is refused of a spec. The tree is three levels deep, of the four that a Workload may have."""
     yield from shared.refused_fields(spec, levels)
+    if spec.priority_class_name in _SYSTEM:
+        yield (
+            f"spec.priorityClassName {spec.priority_class_name} has a priority above 1000000000, which Kubernetes' groups "
+            f"do not take: use a PriorityClass of your own, {_EXTENDER}"
+        )
     gang = [role for role in spec.roles if role.min_replicas]
     yield from _too_many("of several pods", [role for role in gang if role.size > 1])
     yield from _too_many("of single pods", [role for role in gang if role.size == 1])
