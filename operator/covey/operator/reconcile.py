@@ -124,6 +124,8 @@ class Reconciler:
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
         # 6. Come back where time alone can help.
+        if planned.release.again is not None:
+            self._caches.look_again(key, planned.release.again)
         self._come_back(owner.uid, problem)
 
     async def _observe(self, owner: Owner) -> Observed:
