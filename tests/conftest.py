@@ -11,6 +11,7 @@ pytest 9.2.) The scenarios of ``tests/matrix`` are one share for each backend.
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 _SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
 _CLUSTER: Final = "tests/cluster/"
 _MATRIX: Final = "tests/matrix/"
-_SCENARIOS: Final = f"{_MATRIX}test_matrix.py"
+#: Tests whose first parameter is a backend and its version run on the one cluster of that backend.
+_COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
 
 settings.register_profile("covey", deadline=None)
 settings.load_profile("covey")
@@ -32,8 +34,8 @@ settings.load_profile("covey")
 def share(nodeid: str) -> str:
     """The tests with which a test is run in one process, one after the other."""
     path = nodeid.partition("::")[0]
-    if path == _SCENARIOS:
-        return f"{_MATRIX}{nodeid.partition('[')[2].partition('-')[0]}"
+    if path.startswith(_MATRIX) and (column := _COLUMN.match(nodeid)):
+        return f"{_MATRIX}{column[1]}"
     if not path.startswith(_CLUSTER):
         return path
     smaller = path.removeprefix(_CLUSTER).startswith(_SMALLER)

@@ -167,6 +167,11 @@ def kube_scheduler(binaries: Binaries, files: Files, port: int, gates: Gates, co
     ]
 
 
+def scheduler_health(kubernetes: str) -> str:
+    """Where kube-scheduler says that it works; before 1.31 it does not say that it is ready."""
+    return "/healthz" if kubernetes == "1.30" else "/readyz"
+
+
 def scheduler_config(text: str, kubeconfig: Path) -> str:
     """Complete a KubeSchedulerConfiguration with what only the cluster knows."""
     given: dict[str, Any] = yaml.safe_load(text) or {}

@@ -254,7 +254,8 @@ class ControlPlane:
             port = free_port()
             url = f"https://{address(port)}"
             command = components.kube_scheduler(self._binaries, self.files, port, self._gates, file)
-            return self._process(name, command, url, lambda: answers(f"{url}/readyz"))
+            path = components.scheduler_health(self._kubernetes)
+            return self._process(name, command, url, lambda: answers(f"{url}{path}"))
 
         return build
 

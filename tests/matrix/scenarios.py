@@ -10,10 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import yaml
+
 from api_manifests import Object
 from cluster.serving import BLOCK, RACK, replicas, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
+from localcluster.programs import ROOT
 from matrix.bench import Bench
 from matrix.columns import (
     COLUMNS,
@@ -368,6 +371,20 @@ def nine_roles(bench: Bench) -> None:
     assert {label(pod, "role") for pod in bench.pods()} == set(names)
 
 
+@scenario(
+    "the example of the README, `examples/disaggregated.yaml`", dict.fromkeys(_FLAT, refused("spec.topology.required"))
+)
+def example(bench: Bench) -> None:
+    """Four and two replicas in one of two blocks, each in one of its three racks."""
+    bench.nodes(6, racks=3, blocks=2)
+    manifest = yaml.safe_load((ROOT / "examples" / "disaggregated.yaml").read_text())
+    bench.create(*manifest["spec"].pop("roles"), **manifest["spec"])
+    bench.expect(prefill=4, decode=2)
+    assert len(bench.domains_of(BLOCK)) == 1
+    for members in replicas(bench.pods()).values():
+        assert len(bench.domains(members, RACK)) == 1
+
+
 # What Kubernetes' own gangs do without Covey's operator, from the same pods
 
 
@@ -376,9 +393,9 @@ def nine_roles(bench: Bench) -> None:
     {
         KUBERNETES_1_37: differs(_NOTHING),
         KUBERNETES_1_36: differs(_HALF_A_GANG),
-        KUBERNETES_1_35: differs(_HALF_A_GANG),
     },
-    only=_NATIVE,
+    # 1.35 takes pod after pod, of whichever role comes first.
+    only=(KUBERNETES_1_37, KUBERNETES_1_36),
 )
 def surplus_steals(bench: Bench) -> None:
     """Four and two pods, the minimum one of each, and two nodes."""

@@ -37,7 +37,7 @@ class Groups:
         scheduler.stop()
         try:
             self._own()
-            {"1.37": self._tree, "1.36": self._flat, "1.35": self._embedded}[bench.column.version]()
+            {"1.37": self._tree, "1.36": self._flat}[bench.column.version]()
             self._pods()
         finally:
             scheduler.start()
@@ -67,12 +67,6 @@ class Groups:
             reference = {"workload": {"workloadName": _GANG, "podGroupTemplateName": name}}
             self._post("v1alpha2", "podgroups", name, each | {"podGroupTemplateRef": reference})
 
-    def _embedded(self) -> None:
-        groups = [
-            {"name": name, "policy": {"gang": {"minCount": minimum}}} for name, (_, minimum) in self._groups.items()
-        ]
-        self._post("v1alpha1", "workloads", _GANG, {"podGroups": groups})
-
     def _templates(self) -> list[dict[str, Any]]:
         return [
             {"name": name, "schedulingPolicy": {"gang": {"minCount": minimum}}, **self._topology}
@@ -85,19 +79,20 @@ class Groups:
                 self._pod(name, number)
 
     def _pod(self, group: str, number: int) -> None:
-        embedded = {"workloadRef": {"name": _GANG, "podGroup": group}}
-        reference = {"schedulingGroup": {"podGroupName": group}}
         limits = {"nvidia.com/gpu": "8", "cpu": CORES}
         container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": limits}}
-        spec = {"containers": [container], "terminationGracePeriodSeconds": 0}
+        spec = {
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+            "schedulingGroup": {"podGroupName": group},
+        }
         marks = {"inference": _GANG, "unit": "0", "role": group, "replica": str(number), "index": "0"}
         metadata = {
             "name": f"{group}-{number}",
             "labels": {f"covey.dev/{key}": value for key, value in marks.items()},
             "ownerReferences": [self._owner],
         }
-        joined = spec | (embedded if self._bench.column.version == "1.35" else reference)
-        self._bench.cluster.api("POST", self._bench.path("Pod"), {"metadata": metadata, "spec": joined})
+        self._bench.cluster.api("POST", self._bench.path("Pod"), {"metadata": metadata, "spec": spec})
 
     def _post(self, version: str, plural: str, name: str, spec: Object) -> None:
         path = _API.format(version, self._bench.namespace, plural)

@@ -40,3 +40,7 @@ def test_volcano_is_told_of_topology_and_of_one_plugin_once() -> None:
         "network-topology-aware",
     }
     assert len(plugins) == 7
+
+
+def test_the_oldest_scheduler_is_asked_for_what_it_serves() -> None:
+    assert [components.scheduler_health(release) for release in ("1.37", "1.30")] == ["/readyz", "/healthz"]

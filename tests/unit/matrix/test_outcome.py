@@ -46,11 +46,15 @@ def test_of_a_refusal_some_words_are_declared_and_of_a_difference_all() -> None:
 
 
 @pytest.mark.parametrize("column", ["Extender 1.37", "Volcano 1.14"])
-def test_the_scenarios_of_a_backend_share_a_process(column: str) -> None:
-    ids = [f"tests/matrix/test_matrix.py::test_it[{column}-{name}]" for name in ("one", "two")]
+def test_the_tests_of_a_backend_share_a_process(column: str) -> None:
+    ids = [
+        f"tests/matrix/test_matrix.py::test_it[{column}-one]",
+        f"tests/matrix/test_matrix.py::test_it[{column}-two-2]",
+        f"tests/matrix/test_volcano.py::test_special[{column}]",
+    ]
     assert {share(each) for each in ids} == {f"tests/matrix/{column}"}
 
 
-def test_what_is_special_to_a_backend_stays_together() -> None:
-    ids = [f"tests/matrix/test_volcano.py::test_it[{number}]" for number in range(2)]
-    assert {share(each) for each in ids} == {"tests/matrix/test_volcano.py"}
+@pytest.mark.parametrize("name", ["test_it", "test_it[1.36-preemption]", "test_it[one]"])
+def test_what_has_its_own_cluster_stays_together(name: str) -> None:
+    assert share(f"tests/matrix/test_gates.py::{name}") == "tests/matrix/test_gates.py"
