@@ -63,9 +63,10 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Lift Covey's gate of this pod: its backend's scheduler may have it, on nodes with these labels too."""
+    """Lift a gate of Covey's from this pod, which may go to nodes with these labels only."""
 
     pod: core.Pod
+    gate: str
     confined: Mapping[str, str] = field(default_factory=dict)
 
 

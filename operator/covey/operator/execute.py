@@ -136,10 +136,10 @@ class Executor:
     async def _ungate(self, action: Ungate) -> None:
         metadata = action.pod.metadata
         gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
-        at = f"/spec/schedulingGates/{gates.index(names.GATE_GANG)}"
+        at = f"/spec/schedulingGates/{gates.index(action.gate)}"
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
-            {"op": "test", "path": f"{at}/name", "value": names.GATE_GANG},
+            {"op": "test", "path": f"{at}/name", "value": action.gate},
             *_confining(action),
             {"op": "remove", "path": at},
         ]
@@ -151,18 +151,18 @@ class Executor:
             _log.debug("pod has gone", pod=metadata.name)
         except Invalid as error:
             # A test that fails has no code of its own: an earlier pass may have let it go.
-            if await self._is_held(metadata):
+            if await self._is_held(metadata, action.gate):
                 self._deny("release", metadata, error)
         except ApiError as error:
             self._deny("release", metadata, error)
 
-    async def _is_held(self, metadata: core.Meta) -> bool:
-        """This very pod still has Covey's gate."""
+    async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
+        """This very pod still has a gate."""
         try:
             found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
         except NotFound:
             return False
-        return found.metadata.uid == metadata.uid and not podstate.is_let_go(found)
+        return found.metadata.uid == metadata.uid and gate in core.gates(found)
 
     async def _delete_pod(self, action: DeletePod) -> None:
         metadata = action.pod.metadata
