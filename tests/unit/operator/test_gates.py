@@ -42,7 +42,7 @@ class Gated(World):
         self.nodes = [f"n{number}" for number in range(nodes)]
         self.ground = Ground(*map(make_node, self.nodes))
         self.shown: dict[str, core.Pod] = {}
-        self.allowed: set[str] = set()
+        self.going: set[Any] = set()
 
     def observe(self) -> Observed:
         """The room sees what the operator does."""
@@ -55,20 +55,18 @@ class Gated(World):
         return replace(super().observe(), room=self.ground.view())
 
     def steps(self, actions: Actions) -> Iterator[Step]:
+        self.going = {slot_of(each.pod.spec.hostname) for each in actions.ungate}
         yield from super().steps(actions)
-        for item in actions.ungate:
-            yield lambda item=item: self._ungate(item, actions)
 
-    def _ungate(self, item: Ungate, actions: Actions) -> None:
-        name = item.pod.metadata.name
+    def _ungate(self, action: Ungate) -> None:
+        name = action.pod.metadata.name
         if self.pods.get(name) is None:
             return
-        slot = slot_of(item.pod.spec.hostname)
+        slot = slot_of(action.pod.spec.hostname)
         assert slot is not None
-        goes = {slot_of(each.pod.spec.hostname) for each in actions.ungate}
         minimum = self.inference.spec.roles
         for each in minimum:
-            mine = self.complete(slot.unit, each.name, lambda pod: podstate.is_let_go(pod) or is_going(pod, goes))
+            mine = self.complete(slot.unit, each.name, lambda pod: podstate.is_let_go(pod) or is_going(pod, self.going))
             assert mine >= each.min_replicas, f"{slot} goes, but not the minimum of {each.name}"
         self.change(name, spec={"scheduling_gates": None})
 
