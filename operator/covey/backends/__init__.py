@@ -7,7 +7,7 @@ from typing import Final
 from covey.api.inference import Backend as BackendName
 from covey.backends.extender import Extender
 from covey.backends.hypernodes import HyperNodes
-from covey.backends.kubernetes import Hierarchical
+from covey.backends.kubernetes import Embedded, Flat, Hierarchical
 from covey.backends.seam import (
     Backend,
     Cluster,
@@ -42,7 +42,13 @@ __all__ = [
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical(), Volcano())
+BACKENDS: Final[tuple[Backend, ...]] = (
+    Extender(),
+    Hierarchical(),
+    *map(Flat, Flat.dialects),
+    Embedded(),
+    Volcano(),
+)
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:

@@ -84,7 +84,13 @@ class Room(Protocol):
     """The free room of the cluster, as one snapshot of its nodes and pods."""
 
     def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
-        """Why these replicas of one unit do not fit together now, in a sentence; None when they do."""
+        """Why these replicas of one unit do not fit together now, in a sentence; None when they do.
+
+        What fits counts as taken from then on.
+        """
+
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        """Node labels of the domain that was found for a pod, where a level is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +132,15 @@ class ReplicaProgress:
 class Release:
     """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
 
-    ``withheld``: places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its
-    pods is cannot have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
-    ``Degraded``). ``again``: seconds after which time alone can change the answer.
+    ``confined``: node labels that pods select from then on, so that they go where there is room for all. ``withheld``:
+    places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its pods is cannot
+    have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition ``Degraded``).
+    ``again``: seconds after which time alone can change the answer.
     """
 
     slots: tuple[Slot, ...] = ()
     waits: Mapping[int, core.Condition] = field(default_factory=dict)
+    confined: Mapping[Slot, Mapping[str, str]] = field(default_factory=dict)
     withheld: frozenset[Slot] = frozenset()
     faults: Mapping[int, core.Condition] = field(default_factory=dict)
     again: float | None = None

@@ -36,6 +36,7 @@ from covey.operator.observe import (
     read_revisions,
 )
 from covey.operator.probing import Probing
+from covey.operator.room import ClusterRoom
 from covey.operator.status import differ
 from covey.operator.topologies import Topologies
 from covey.operator.watched import Key, Watched, owner_key, shows
@@ -82,6 +83,7 @@ class Caches:
         self.topologies = Topologies(client, self._look_at_all)
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
+        self.room = ClusterRoom(client, self.topologies, enqueue, clock=clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -97,6 +99,7 @@ class Caches:
                 group.create_task(reflector.run())
             group.create_task(self.topologies.run())
             group.create_task(self.probing.run())
+            group.create_task(self.room.run())
 
     async def synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -125,7 +128,8 @@ class Caches:
 
     def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """Every watch has been heard of lately."""
-        return all(clock() - reflector.last_contact < _SILENCE for reflector in self._reflectors())
+        watches = (*self._reflectors(), *self.room.reflectors)
+        return all(clock() - reflector.last_contact < _SILENCE for reflector in watches)
 
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
@@ -171,6 +175,7 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
+        self.room.forget(key)
         self.ledger.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)

@@ -100,6 +100,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         ),
         notes=(
             *(remake.notes if surplus else ()),
+            *remake.shared_notes,
             *_scaled_down(surplus, remake.unit),
             *_created(observed, replicas, not_yet),
             *_replaced(replicas, not_yet),

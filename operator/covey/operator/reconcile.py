@@ -113,6 +113,8 @@ class Reconciler:
         if verdict is None:
             return
         # 4. Plan and execute.
+        if verdict.backend is not None and verdict.backend.needs_room:
+            observed = replace(observed, room=self._caches.room.view(key))
         planned = plan(verdict, observed)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.

@@ -31,7 +31,7 @@ def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
     for slot in release.slots:
         pod = current(observed.pods.get(slot, ()))
         if pod is not None and not podstate.is_let_go(pod):
-            yield Ungate(pod, names.GATE_GANG)
+            yield Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
 
 
 def taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:

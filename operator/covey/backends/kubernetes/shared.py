@@ -154,3 +154,11 @@ def pod_probe(name: str, membership: Mapping[str, Any], path: tuple[str | int, .
     }
     metadata = {"name": "covey-probe"}
     return Probe(name, resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, path)
+
+
+#: That a pod may name its group, from Kubernetes 1.36 on.
+MEMBER: Final = pod_probe(
+    "kubernetes-pod-scheduling-group",
+    {"schedulingGroup": {"podGroupName": "covey-probe"}},
+    ("spec", "schedulingGroup", "podGroupName"),
+)
