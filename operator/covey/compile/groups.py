@@ -14,7 +14,7 @@ whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from covey.api import constants as names
@@ -102,9 +102,11 @@ class GroupCompiler:
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
                 if role.name in roles:
-                    yield from self._pod_groups(unit, role, roles[role.name])
+                    yield from self._pod_groups(unit, role, roles[role.name], layout.together)
 
-    def _pod_groups(self, unit: int, role: Role, replicas: Replicas) -> Iterator[Object]:
+    def _pod_groups(
+        self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], str]
+    ) -> Iterator[Object]:
         if not self._is_composite(role):
             spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
             yield _object("PodGroup", self._metadata(unit, role.name), spec)
@@ -112,7 +114,10 @@ class GroupCompiler:
         for replica, revision in replicas.items():
             spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
             spec |= self._common
-            yield _object("PodGroup", self._metadata(unit, role.name, replica), spec)
+            metadata = self._metadata(unit, role.name, replica)
+            if mark := together.get((unit, role.name, replica)):
+                metadata["labels"][names.LABEL_TOGETHER] = mark
+            yield _object("PodGroup", metadata, spec)
 
     def _is_composite(self, role: Role) -> bool:
         return self._sizes[role.name] > 1
