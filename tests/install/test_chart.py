@@ -107,7 +107,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": 0}, "at '/replicas'"),
-        ({"backends": ["Volcano"]}, "value must be 'Extender'"),
+        ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),

@@ -80,6 +80,16 @@ REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"
+#: Those of a gang that has no place, and will not have one by itself.
+REFUSALS: Final = (
+    REASON_INFEASIBLE,
+    REASON_UNKNOWN,
+    REASON_INVALID_TOPOLOGY,
+    REASON_INVALID,
+    REASON_UNSUPPORTED,
+    REASON_FAILED,
+    REASON_DENIED,
+)
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)
 RELEASE_TIMEOUT: Final = "Timeout"

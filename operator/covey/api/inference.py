@@ -168,7 +168,7 @@ class DisaggregatedInferenceSpec(Model):
     """True: no pods; the place in the queue is given up. Default: false."""
     replicas: Annotated[int, LIVE, Field(ge=0, le=999)] = 1
     """Serving units. Each is one whole gang of all roles and is admitted on its own. 0 to 999. Default: 1."""
-    backend: Annotated[Backend, IMMUTABLE, NotYet("Auto, Extender")] = Backend.AUTO
+    backend: Annotated[Backend, IMMUTABLE] = Backend.AUTO
     """Who places the pods: Extender (Covey), Kubernetes or Volcano; Auto means Extender. Default: Auto."""
     scheduler_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The scheduler that binds the pods. Default: covey-scheduler for Extender, default-scheduler for

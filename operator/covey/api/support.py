@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import InPlace, Role, ScalingMode, Startup, Subdomain
 
 
@@ -18,8 +18,6 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
 
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
-    if spec.backend not in (Backend.AUTO, Backend.EXTENDER):
-        yield f"spec.backend {spec.backend}", "use Extender or Auto"
     if spec.queue is not None:
         yield "spec.queue", "remove it"
     if spec.disruption_mode is not None:

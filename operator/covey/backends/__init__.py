@@ -1,16 +1,23 @@
-"""Who places the pods, and which objects that scheduler needs: one module for each backend behind one seam.
-
-Today there is one, ``extender``; a spec that asks for another is refused before it gets here (``covey.api.support``).
-"""
+"""Who places the pods, and which objects that scheduler needs: one module for each backend behind one seam."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from covey.api.inference import Backend as BackendName
-from covey.api.inference import DisaggregatedInference
 from covey.backends.extender import Extender
-from covey.backends.seam import Backend, Cluster, Identity, Owned, ReplicaProgress, UnitReport
+from covey.backends.seam import (
+    Backend,
+    Cluster,
+    Identity,
+    Owned,
+    Probe,
+    Progress,
+    Release,
+    ReplicaProgress,
+    Room,
+    UnitReport,
+)
 
 __all__ = [
     "BACKENDS",
@@ -18,24 +25,31 @@ __all__ = [
     "Cluster",
     "Identity",
     "Owned",
+    "Probe",
+    "Progress",
+    "Release",
     "ReplicaProgress",
+    "Room",
     "UnitReport",
-    "backend_of",
-    "is_supported",
+    "choose",
+    "find",
+    "newest",
 ]
 
-BACKENDS: Final[dict[BackendName, Backend]] = {backend.name: backend for backend in (Extender(),)}
+#: Of several dialects of one name the newest first.
+BACKENDS: Final[tuple[Backend, ...]] = (Extender(),)
 
 
-def is_supported(inference: DisaggregatedInference) -> bool:
-    """Whether this release has the resource's backend."""
-    return inference.spec.effective_backend in BACKENDS
+def find(name: BackendName, dialect: str) -> Backend | None:
+    """The backend that was recorded; None when this release has none such."""
+    return next((each for each in BACKENDS if (each.name, each.dialect) == (name, dialect)), None)
 
 
-def backend_of(inference: DisaggregatedInference) -> Backend:
-    """The backend of a resource.
+def choose(name: BackendName, cluster: Cluster) -> Backend | None:
+    """The newest dialect that a cluster can do; None when it can do none, of which ``newest`` says why."""
+    return next((each for each in BACKENDS if each.name is name and each.absent(cluster) is None), None)
 
-    Raises:
-        KeyError: when this release has none of that name.
-    """
-    return BACKENDS[inference.spec.effective_backend]
+
+def newest(name: BackendName) -> Backend | None:
+    """The newest dialect of a backend; None when this release has none."""
+    return next((each for each in BACKENDS if each.name is name), None)

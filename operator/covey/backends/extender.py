@@ -6,39 +6,57 @@ scheduler lifts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.backends.seam import Cluster, Identity, Owned, ReplicaProgress, UnitReport
-from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
 from covey.compile.identity import group_name
 from covey.kube import resources
 from covey.kube.resources import Resource
 
 _KINDS: Final = (resources.WORKLOADS, resources.COMPOSITE_POD_GROUPS, resources.POD_GROUPS)
-_COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.kind
-_LEAF: Final = resources.POD_GROUPS.kind
+_COMPOSITE: Final = resources.COMPOSITE_POD_GROUPS.type
+_LEAF: Final = resources.POD_GROUPS.type
 
 
 class Extender:
     """The backend ``Extender``, which ``Auto`` means."""
 
     name: ClassVar[BackendName] = BackendName.EXTENDER
+    dialect: ClassVar[str] = ""
+    silence: ClassVar[str] = (
+        "the scheduler process has not looked at it yet; if this stays, see whether covey scheduler runs"
+    )
+    needs_room: ClassVar[bool] = False
 
     def kinds(self) -> tuple[Resource, ...]:
         """Covey's own groups."""
         return _KINDS
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - it carries every spec
+    def probes(self) -> tuple[Probe, ...]:
+        """Covey's own kinds keep every field."""
+        return ()
+
+    def absent(self, cluster: Cluster) -> str | None:
         """It only needs its kinds."""
         missing = ", ".join(kind.plural for kind in _KINDS if kind in cluster.unserved)
         if not missing:
-            return ()
-        return (f"the cluster does not serve {missing} of {names.SCHEDULING_API}: install Covey's CRDs",)
+            return None
+        return f"the cluster does not serve {missing} of {names.SCHEDULING_API}: install Covey's CRDs"
+
+    def refusals(
+        self,
+        spec: DisaggregatedInferenceSpec,  # noqa: ARG002 - it carries every spec
+        levels: Levels | None,  # noqa: ARG002 - the same
+        cluster: Cluster,  # noqa: ARG002 - the same
+    ) -> tuple[str, ...]:
+        """Nothing: it carries every spec."""
+        return ()
 
     def compile(
         self,
@@ -46,7 +64,7 @@ class Extender:
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The tree as ``compile`` gives it."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels)
@@ -71,6 +89,10 @@ class Extender:
         parents = {(_COMPOSITE, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()}
         return frozenset(leaves | parents)
 
-    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:  # noqa: ARG002 - whatever they are
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:  # noqa: ARG002 - whatever they are
+        """Never: all that differs can be applied."""
+        return False
+
+    def release(self, progress: Progress) -> Release:  # noqa: ARG002 - whatever it is
         """Nobody: the scheduler process lifts its gate itself, with the pin."""
-        return ()
+        return Release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -11,10 +11,10 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import Layout, Revision, Slot, Tree
+from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
-#: Kind and name of an object of one resource.
+#: Type (``compile.type_of``) and name of an object of one resource.
 Identity = tuple[str, str]
 
 
@@ -40,10 +40,42 @@ class Owned(core.Read, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """What is sent to the API server as a dry run, to see whether it keeps a field: a gated one is dropped silently.
+
+    ``body`` is created without its namespace, which the operator knows; ``path`` leads to what must come back.
+    """
+
+    name: str
+    resource: Resource
+    body: Mapping[str, Any]
+    path: tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the cluster has. ``unserved``: kinds that the API server does not know."""
+    """What the cluster has.
+
+    ``unserved``: kinds that the API server does not know. ``kept``: names of the probes whose field came back.
+    ``unprobed``: by name, why a probe has no answer; what it asks for counts as missing.
+    """
 
     unserved: frozenset[Resource] = frozenset()
+    kept: frozenset[str] = frozenset()
+    unprobed: Mapping[str, str] = field(default_factory=dict)
+    #: Backends that the operator was started with.
+    enabled: frozenset[BackendName] = frozenset(BackendName)
+
+    def serves(self, *kinds: Resource) -> bool:
+        """The API server knows all of these."""
+        return self.unserved.isdisjoint(kinds)
+
+
+class Room(Protocol):
+    """The free room of the cluster, as one snapshot of its nodes and pods."""
+
+    def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
+        """Why these replicas of one unit do not fit together now, in a sentence; None when they do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +100,78 @@ class ReplicaProgress:
     slots: tuple[Slot, ...]
     in_minimum: bool
     is_complete: bool
+    is_let_go: bool
     is_bound: bool
+
+    @property
+    def role(self) -> str:
+        """Its role."""
+        return self.slots[0].role
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``)."""
+
+    slots: tuple[Slot, ...] = ()
+    waits: Mapping[int, core.Condition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """All that a backend decides from whom to let go.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        units: the replicas of each unit.
+        objects: what there is of its groups.
+        room: the free room, where the backend asks for it.
+        now: seconds since the epoch.
+    """
+
+    inference: DisaggregatedInference
+    units: Mapping[int, Sequence[ReplicaProgress]]
+    objects: Mapping[Identity, Owned]
+    room: Room | None = None
+    now: float = 0.0
 
 
 class Backend(Protocol):
-    """A scheduler, and the objects that it needs."""
+    """A scheduler, and the objects that it needs, in one form of its API."""
 
     @property
     def name(self) -> BackendName:
         """Its name in ``spec.backend``."""
 
+    @property
+    def dialect(self) -> str:
+        """Which form of its API this is, among several of one name; recorded, and empty where there is one only."""
+
+    @property
+    def silence(self) -> str:
+        """What to tell of a unit of which the scheduler has said nothing yet: a sentence that says where to look."""
+
+    @property
+    def needs_room(self) -> bool:
+        """It lets pods go by the free room of the cluster, so that the operator has to watch nodes and pods."""
+
     def kinds(self) -> tuple[Resource, ...]:
         """Kinds of its groups, in the order in which they are created; one cluster need not serve them all."""
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, cluster: Cluster) -> tuple[str, ...]:
-        """What it cannot carry of a spec, or not in this cluster: one sentence each, which says what to do."""
+    def probes(self) -> tuple[Probe, ...]:
+        """What has to be asked before ``absent`` and ``refusals`` can answer."""
+
+    def absent(self, cluster: Cluster) -> str | None:
+        """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
+
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
+        """What it cannot carry of a spec: one sentence each, which names the field and says what to do.
+
+        Args:
+            spec: what is wanted; the levels that it names exist.
+            levels: those of the topology in use; None where none was chosen.
+            cluster: what the cluster has.
+        """
 
     def compile(
         self,
@@ -90,7 +179,7 @@ class Backend(Protocol):
         *,
         layout: Layout | None = None,
         revision: Revision | None = None,
-        levels: Sequence[str] | None = None,
+        levels: Levels | None = None,
     ) -> Tree:
         """The objects of a resource, in creation order; arguments as of ``compile_inference``.
 
@@ -103,5 +192,8 @@ class Backend(Protocol):
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
         """Groups that some pod or group refers to: they stay while it does, wanted or not."""
 
-    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:
-        """Places whose pods the operator lets go now, of the replicas of each unit; none where the scheduler does."""
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
+        """The API server would refuse to change the one into the other: it has to be deleted and made anew."""
+
+    def release(self, progress: Progress) -> Release:
+        """Whom the operator lets go now; nobody where the scheduler does that itself."""

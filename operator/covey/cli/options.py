@@ -71,7 +71,7 @@ def no_color(command: F) -> F:
 
 def topology(command: F) -> F:
     """``--topology``, where no node tells the levels."""
-    text = "A ClusterTopology, for the levels of node labels; when left out, those of the shipped presets."
+    text = "A ClusterTopology, for the levels of node labels; `convert` takes those of the shipped presets without it."
     return _paths("--topology", "topologies", help=text)(command)
 
 

@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic.alias_generators import to_camel
 
 from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
+from covey.api.inference import Backend
 from covey.cli.documents import read_plain
 from covey.cli.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
@@ -59,7 +60,7 @@ def _names(value: object) -> object:
     return [part for part in value.split(",") if part] if isinstance(value, str) else value
 
 
-def _profiles(value: object) -> object:
+def _listed(value: object) -> object:
     """Names with commas, in a list or not, each of them once."""
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
@@ -70,7 +71,12 @@ def _profiles(value: object) -> object:
 Address = Annotated[str, AfterValidator(_address)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Profiles = Annotated[tuple[str, ...], BeforeValidator(_profiles), Field(min_length=1)]
+Profiles = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+Backends = Annotated[
+    tuple[Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO], ...],
+    BeforeValidator(_listed),
+    Field(min_length=1),
+]
 
 
 class Common(BaseModel):
@@ -97,10 +103,13 @@ class OperatorConfig(Common):
     """``covey operator``."""
 
     metrics_workload_limit: int = Field(500, ge=0)
+    backends: Backends = (Backend.EXTENDER,)
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
-        return OperatorSettings(**self.shared(), metrics_workload_limit=self.metrics_workload_limit)
+        return OperatorSettings(
+            **self.shared(), metrics_workload_limit=self.metrics_workload_limit, backends=self.backends
+        )
 
 
 class SchedulerConfig(Common):

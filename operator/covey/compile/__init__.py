@@ -7,7 +7,7 @@ number: the same resource always gives the same objects, so the command line can
 
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout, Scale
-from covey.compile.membership import Groups, Membership
+from covey.compile.membership import Groups, Levels, Membership, type_of
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision, RoleRevision
 from covey.compile.tree import Tree, compile_inference
@@ -15,6 +15,7 @@ from covey.compile.tree import Tree, compile_inference
 __all__ = [
     "Groups",
     "Layout",
+    "Levels",
     "Membership",
     "Owner",
     "PodFactory",
@@ -24,4 +25,5 @@ __all__ = [
     "Slot",
     "Tree",
     "compile_inference",
+    "type_of",
 ]

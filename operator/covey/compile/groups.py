@@ -15,7 +15,7 @@ whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
@@ -29,6 +29,7 @@ from covey.compile.revision import Revision, RoleRevision
 
 #: Template of a unit's root.
 UNIT_TEMPLATE = "unit"
+_POD_GROUP: Final = f"PodGroup.{names.VERSION}.{names.SCHEDULING_GROUP}"
 
 
 def role_template(role: str) -> str:
@@ -68,7 +69,7 @@ class GroupCompiler:
     def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
         """The PodGroup: the replica's, or the role's where replicas are single pods."""
         replica = slot.replica if revision.size > 1 else None
-        return "PodGroup", identity.group_name(self._owner.name, slot.unit, slot.role, replica)
+        return _POD_GROUP, identity.group_name(self._owner.name, slot.unit, slot.role, replica)
 
     def workload(self) -> Object:
         """The Workload; its templates describe one unit as it is meant to be when it is new."""

@@ -11,8 +11,16 @@ from covey.compile.layout import Layout
 from covey.compile.revision import RoleRevision
 
 Object = dict[str, Any]
-#: Kind and name of an object.
+#: The levels of a topology, from broad to narrow, and the keys of the node labels that each may stand in.
+Levels = Mapping[str, tuple[str, ...]]
+#: Type (``type_of``) and name of an object.
 Anchor = tuple[str, str]
+
+
+def type_of(body: Mapping[str, Any]) -> str:
+    """``PodGroup.v1alpha1.scheduling.covey.dev``: kind, version and group of an object, as kubectl takes them."""
+    group, _, version = body["apiVersion"].rpartition("/")
+    return ".".join(part for part in (body["kind"], version, group) if part)
 
 
 @dataclass(frozen=True, slots=True)

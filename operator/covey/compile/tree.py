@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, levels_named
 from covey.compile.identity import Owner, Slot, hostname
 from covey.compile.layout import Layout, Scale
-from covey.compile.membership import Groups, Level, Object
+from covey.compile.membership import Groups, Level, Levels, Object
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
 
@@ -45,7 +45,7 @@ def compile_inference(
     *,
     layout: Layout | None = None,
     revision: Revision | None = None,
-    levels: Sequence[str] | None = None,
+    levels: Levels | None = None,
     groups: Callable[[Owner, DisaggregatedInferenceSpec, Revision], Groups] = GroupCompiler,
 ) -> Tree:
     """Expand a resource.

@@ -22,6 +22,11 @@ class Resource:
         """``apiVersion`` of its objects: ``v1``, or ``group/version``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def type(self) -> str:
+        """``PodGroup.v1alpha1.scheduling.covey.dev``: kind, version and group, as kubectl takes them."""
+        return ".".join(part for part in (self.kind, self.version, self.group) if part)
+
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
         """The absolute path of an object, or of a collection without ``name``; no namespace means all of them.
 

@@ -3,8 +3,8 @@
 ==========  ===========================================================================================================
 ``format``  2. Without it the data are of format 1: ``hash``, ``lws`` and the rolled fields of each role, no spec.
 ``spec``    the spec as the user stored it. While a change of rolled fields is held, these fields are the ones that run.
-resolved    ``backend``, ``schedulerName``, ``topology`` (``name`` and ``levels``; null where none was chosen): what the
-            spec was resolved to. It does not change by itself.
+resolved    ``backend``, ``dialect`` (left out where it has one only), ``schedulerName``, ``topology`` (``name``, ``levels`` and the
+            label ``keys`` of each; null where none was chosen): what the spec was resolved to. It does not change by itself.
 ``hashes``  ``revision`` and, by role, the values of the label ``covey.dev/revision`` that pods carry.
 ==========  ===========================================================================================================
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -25,6 +25,7 @@ from pydantic import ValidationError
 from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
+from covey.compile.membership import Levels
 from covey.compile.revision import Revision, RoleRevision
 
 FORMAT: Final = 2
@@ -47,7 +48,15 @@ class Resolved:
     backend: Backend
     scheduler_name: str
     topology: str | None = None
-    levels: tuple[str, ...] | None = None
+    levels: Levels | None = None
+    dialect: str = ""
+
+    def is_same(self, other: Resolved) -> bool:
+        """They say the same, as far as both know: a record of a former release has no keys."""
+        known = all(each.levels and any(each.levels.values()) for each in (self, other))
+        if known or self.levels is None or other.levels is None:
+            return self == other
+        return replace(self, levels=None) == replace(other, levels=None) and list(self.levels) == list(other.levels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +77,25 @@ class Accepted:
 
     def is_same(self, other: Accepted) -> bool:
         """They say the same to this release."""
-        return self.spec == other.spec and self.resolved == other.resolved and self.revision.hash == other.revision.hash
+        return (
+            self.spec == other.spec
+            and self.resolved.is_same(other.resolved)
+            and self.revision.hash == other.revision.hash
+        )
 
     def as_data(self) -> dict[str, Any]:
         """Plain JSON, for ``ControllerRevision.data``."""
-        topology = None
+        topology: dict[str, Any] | None = None
         if self.resolved.topology is not None:
-            topology = {"name": self.resolved.topology, "levels": list(self.resolved.levels or ())}
+            levels = self.resolved.levels or {}
+            topology = {"name": self.resolved.topology, "levels": list(levels)}
+            if any(levels.values()):
+                topology["keys"] = [list(keys) for keys in levels.values()]
         return {
             "format": FORMAT,
             "spec": self.content,
             "backend": self.resolved.backend.value,
+            **({"dialect": self.resolved.dialect} if self.resolved.dialect else {}),
             "schedulerName": self.resolved.scheduler_name,
             "topology": topology,
             "hashes": {
@@ -122,8 +139,13 @@ def _read_first(data: Mapping[str, Any]) -> Revision:
 def _read_second(data: Mapping[str, Any]) -> Record:
     spec = read_leniently(data["spec"])
     topology = data["topology"] or {}
-    levels = tuple(topology["levels"]) if topology else None
-    resolved = Resolved(Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels)
+    levels = None
+    if topology:
+        keys = topology.get("keys", [()] * len(topology["levels"]))
+        levels = {name: tuple(each) for name, each in zip(topology["levels"], keys, strict=True)}
+    resolved = Resolved(
+        Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
+    )
     hashes = data["hashes"]
     revision = Revision.of(spec).named(hashes["roles"], hashes["revision"])
     return Record(revision, Accepted(spec, data["spec"], resolved, revision))

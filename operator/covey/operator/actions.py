@@ -31,9 +31,9 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class DeleteObject:
-    """Delete this incarnation of a Workload, group, Service or ControllerRevision."""
+    """Delete this incarnation of a Workload, group, Service or ControllerRevision; ``type`` is as of ``type_of``."""
 
-    kind: str
+    type: str
     name: str
     uid: str
 

@@ -8,29 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import Backend
 from covey.backends import Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
+from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.accepted import Record, read_record
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
-from covey.operator.objects import CONTROLLER_REVISIONS, GROUPS, ControllerRevision, Inference
+from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
 from covey.operator.observe import (
     Observed,
     is_ours,
     place_pods,
     read_revisions,
 )
+from covey.operator.probing import Probing
 from covey.operator.status import differ
 from covey.operator.topologies import Topologies
 from covey.operator.watched import Key, Watched, owner_key, shows
@@ -49,6 +52,7 @@ class Caches:
         namespaces: where to look; empty means everywhere.
         enqueue: called with the key of a resource that has to be looked at.
         enqueue_after: likewise, so many seconds later.
+        backends: those whose kinds are watched.
         clock: monotonic, seconds.
     """
 
@@ -59,6 +63,7 @@ class Caches:
         enqueue: Callable[[Key], None],
         enqueue_after: Callable[[Key, float], None],
         *,
+        backends: Collection[Backend] = tuple(Backend),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -66,12 +71,14 @@ class Caches:
         self._enqueue_after = enqueue_after
         self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
+        self._kinds = group_kinds(backends)
         self.objects = {
-            resource.kind: Watched(client, resource, Owned, namespaces, labels=ours)
-            for resource in (*GROUPS, resources.SERVICES)
+            resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
+            for resource in (*self._kinds, resources.SERVICES)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)
+        self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -86,6 +93,7 @@ class Caches:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())
             group.create_task(self.topologies.run())
+            group.create_task(self.probing.run())
 
     async def synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -98,14 +106,18 @@ class Caches:
         return all(event.is_set() for event in self._known())
 
     @property
-    def cluster(self) -> Cluster:
-        """What the cluster has, as far as this process has been told."""
-        unserved = (
+    def unserved(self) -> frozenset[Resource]:
+        """Kinds that the API server does not know."""
+        return frozenset(
             watched.resource
             for watched in self.objects.values()
             if not all(reflector.served for reflector in watched.reflectors)
         )
-        return Cluster(frozenset(unserved))
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the cluster has, as far as this process has been told."""
+        return self.probing.cluster(self.unserved)
 
     def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """Every watch has been heard of lately."""
@@ -172,14 +184,16 @@ class Caches:
 
     def _known(self) -> list[asyncio.Event]:
         """Set when it is known what there is. Only a backend's kinds may be missing in a cluster."""
-        groups = {reflector for kind in GROUPS for reflector in self.objects[kind.kind].reflectors}
-        return [each.settled if each in groups else each.synced for each in self._reflectors()]
+        groups = {reflector for kind in self._kinds for reflector in self.objects[kind.type].reflectors}
+        listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
+        return [*listed, self.probing.asked]
 
     def _subscribe(self) -> None:
         self.inferences.subscribe(self._on_inference)
         self.pods.subscribe(self._on_pod)
         for kind, watched in self.objects.items():
             for reflector in watched.reflectors:
+                reflector.on_served(self.probing.stale)
                 reflector.on_served(self._look_at_all)
             watched.subscribe(partial(self._on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))

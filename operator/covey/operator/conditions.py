@@ -88,7 +88,9 @@ def _supported(situation: Situation) -> Finding:
     problem = situation.verdict.problem
     if problem is not None and problem.reason == names.REASON_UNSUPPORTED:
         return "False", problem.reason, _held_back(situation, problem)
-    return "True", "Supported", f"backend {situation.inference.spec.effective_backend}"
+    backend = situation.verdict.backend
+    assert backend is not None, "without one there is a problem"
+    return "True", "Supported", f"backend {backend.name} {backend.dialect}".rstrip()
 
 
 def _admitted(situation: Situation) -> Finding:

@@ -15,6 +15,7 @@ from covey.compile import Owner
 from covey.compile.identity import short_hash
 from covey.operator.accepted import Accepted
 from covey.operator.actions import DeleteObject, Hold, Object
+from covey.operator.objects import CONTROLLER_REVISIONS
 from covey.operator.observe import Observed
 
 #: Revisions that are kept for people to look at (``spec.rollout.historyLimit`` is not built yet).
@@ -61,5 +62,5 @@ def expired(observed: Observed) -> Iterator[DeleteObject]:
         tells = told & {(name, role.hash) for name, role in revision.roles.items()}
         told -= tells
         if revision.hash in seen or (len(seen) >= _HISTORY and not tells):
-            yield DeleteObject("ControllerRevision", stored.name, stored.uid)
+            yield DeleteObject(CONTROLLER_REVISIONS.type, stored.name, stored.uid)
         seen.add(revision.hash)

@@ -10,6 +10,7 @@ is in order                                               the new spec
 changes rolled fields of what runs                        the new spec with the rolled fields that run (``held``)
 cannot be read, asks for what is not supported, names     the last accepted one, where anything of it is there; else
 levels that do not exist, has a refused template          nothing is created, replaced or deleted
+has a backend that the cluster cannot do any more         nothing is created, replaced or deleted
 says ``suspend: true``, whatever else                     nothing: what runs is given up
 ========================================================  ============================================================
 """
@@ -25,13 +26,15 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.meta import ObjectMeta
-from covey.backends import Cluster, is_supported
+from covey.backends import Backend, Cluster, find
+from covey.compile.membership import Levels
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.accepted import Accepted, Content, Resolved, with_rolled
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
 from covey.operator.problem import Problem
+from covey.operator.resolve import find_refused, resolve_backend
 from covey.operator.validate import find_unsupported, resolve_topology
 
 
@@ -43,6 +46,9 @@ class Case:
     inference: DisaggregatedInference | None
     problem: Problem | None
     resolved: Resolved | None = None
+    backend: Backend | None = None
+    #: The backend cannot be had: its objects cannot even be seen.
+    is_blind: bool = False
 
     @property
     def is_suspended(self) -> bool:
@@ -54,7 +60,8 @@ class Case:
 class Verdict:
     """What is kept up, and what has to be told of the rest.
 
-    ``inference`` has the spec that is kept up. ``accepted`` is None where there is none: then nothing is done.
+    ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None where
+    there is none: then nothing is done.
     ``wanted`` is what the newest readable spec asks for, and ``held`` that its rolled fields have to wait.
     ``problem`` is the new spec's, ``template_problem`` that of a revision which is held anyway. ``unproven``: the API
     server has not been asked about the templates yet.
@@ -63,6 +70,7 @@ class Verdict:
     inference: DisaggregatedInference
     accepted: Accepted | None
     wanted: Revision
+    backend: Backend | None = None
     held: bool = False
     problem: Problem | None = None
     template_problem: Problem | None = None
@@ -74,7 +82,7 @@ class Verdict:
         return self.accepted is not None
 
     @property
-    def levels(self) -> tuple[str, ...] | None:
+    def levels(self) -> Levels | None:
         """Levels of the topology in use; None when it is not known."""
         return self.accepted.resolved.levels if self.accepted is not None else None
 
@@ -90,13 +98,18 @@ def read_case(
     spec, last = inference.spec, _last(observed)
     recorded = last.resolved if last is not None else None
     topology, levels, bad_levels = resolve_topology(spec, topologies, recorded.topology if recorded else None)
+    backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
+    if backend is None:
+        return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)
     resolved = Resolved(
-        recorded.backend if recorded else spec.effective_backend,
+        backend.name,
         recorded.scheduler_name if recorded else spec.effective_scheduler_name,
         topology,
         levels,
+        backend.dialect,
     )
-    return Case(stored, inference, find_unsupported(inference, cluster) or bad_levels, resolved)
+    problem = find_unsupported(spec) or missing or bad_levels or find_refused(backend, spec, levels, cluster)
+    return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None)
 
 
 def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:
@@ -108,9 +121,8 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
         bad_template: what the API server has against the new spec's pods, once it was asked.
     """
     inference, last = case.inference, _last(observed)
-    given_up = case.is_suspended and inference is not None and is_supported(inference)
-    if inference is not None and case.resolved is not None and (case.problem is None or given_up):
-        verdict = _accept(inference, case.stored.spec, case.resolved, observed)
+    if inference is not None and case.resolved is not None and (case.problem is None or case.is_suspended):
+        verdict = replace(_accept(inference, case.stored.spec, case.resolved, observed), backend=case.backend)
         if case.problem is not None:
             return replace(verdict, problem=case.problem, unproven=False)
         if bad_template is None:
@@ -121,11 +133,13 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
     if last is not None and (case.is_suspended or _is_there(observed)):
         spec = last.effective.model_copy(update={"suspend": case.is_suspended})
         kept = DisaggregatedInference(metadata=_metadata(case.stored), spec=spec)
-        return Verdict(kept, last, _wanted(inference, observed) or last.revision, problem=problem)
+        backend = find(last.resolved.backend, last.resolved.dialect)
+        newest = _wanted(inference, observed) or last.revision
+        return Verdict(kept, None if case.is_blind else last, newest, backend, problem=problem)
     wanted = _wanted(inference, observed)
     if inference is None or wanted is None:
         return None
-    return Verdict(inference, None, wanted, problem=problem)
+    return Verdict(inference, None, wanted, case.backend, problem=problem)
 
 
 def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
 
 from covey.api import core
+from covey.api.inference import Backend
 from covey.backends import BACKENDS
 from covey.backends.seam import OwnedMeta
 from covey.kube import resources
@@ -14,9 +16,17 @@ from covey.kube.resources import Resource
 
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
-#: Kinds of every backend's groups. A cluster need not serve those that nobody there uses.
-GROUPS: Final = tuple(dict.fromkeys(kind for backend in BACKENDS.values() for kind in backend.kinds()))
-BY_KIND: Final = {resource.kind: resource for resource in (*GROUPS, resources.SERVICES, CONTROLLER_REVISIONS)}
+
+def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
+    """Kinds of the groups of these backends. A cluster need not serve those that nobody there uses."""
+    names = frozenset(enabled)
+    return tuple(dict.fromkeys(kind for backend in BACKENDS if backend.name in names for kind in backend.kinds()))
+
+
+#: Every kind that the operator writes besides pods, by its type.
+BY_TYPE: Final = {
+    resource.type: resource for resource in (*group_kinds(Backend), resources.SERVICES, CONTROLLER_REVISIONS)
+}
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
 #: of the wanted fields alone would miss.

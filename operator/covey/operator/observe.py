@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from covey.api import core
-from covey.backends import Owned
+from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
@@ -62,18 +62,20 @@ class Observed:
     """A snapshot, taken at ``now``.
 
     ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
-    and Services by (kind, name).
+    and Services by type and name.
     """
 
     pods: Mapping[Slot, tuple[core.Pod, ...]] = field(default_factory=dict)
     strays: tuple[core.Pod, ...] = ()
-    objects: Mapping[tuple[str, str], Owned] = field(default_factory=dict)
+    objects: Mapping[Identity, Owned] = field(default_factory=dict)
     revisions: tuple[StoredRevision, ...] = ()
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
+    #: The free room of the cluster, where the resource's backend asks for it.
+    room: Room | None = None
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.backends import Backend, backend_of
+from covey.backends import Backend, Identity, Release
 from covey.compile import Layout, Scale, Tree
 from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
+from covey.kube.resources import SERVICES
 from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.history import expired, to_hold, to_store
 from covey.operator.judge import Verdict
 from covey.operator.observe import Observed, number
-from covey.operator.release import released
+from covey.operator.release import let_go, progress_of
+from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
 
@@ -35,6 +37,8 @@ class Plan:
     actions: Actions
     layout: Layout
     states: States
+    #: Who is let go by the operator, and why others are kept.
+    release: Release = field(default_factory=Release)
 
 
 def plan(verdict: Verdict, observed: Observed) -> Plan:
@@ -44,9 +48,9 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         verdict: what is kept up.
         observed: the snapshot; its time is the only clock.
     """
-    inference, accepted = verdict.inference, verdict.accepted
+    inference, accepted, backend = verdict.inference, verdict.accepted, verdict.backend
     # 1. Nothing has been accepted yet: what runs stays as it is.
-    if accepted is None:
+    if accepted is None or backend is None:
         return _stand_still(verdict, observed)
     suspended = inference.spec.suspend
     # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
@@ -54,19 +58,28 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     states = replica_states(observed.pods, accepted.revision, running)
     scale = Scale.of(inference.spec)
     layout = choose_layout(scale, accepted.revision, observed, states)
-    backend = backend_of(inference)
     tree = backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
-    # 3. Pods that no longer have a place go; replicas are completed and replaced.
+    # 3. What the API server would not change is made anew.
+    remake = find_remake(backend, tree, observed, scale, states)
+    if remake.unit is not None:
+        rest = remake.rest(layout)
+        tree = backend.compile(inference, layout=rest, revision=accepted.revision, levels=verdict.levels)
+    # 4. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed, "suspended" if suspended else "scaled down"))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
-    ungated = released(backend, scale, layout, states, observed)
-    # 4. Objects that are missing or were edited are applied; those without a use are deleted.
-    apply = tuple(_applied(tree, observed))
+    # 5. Objects that are missing or were edited are applied; those without a use are deleted.
+    apply = tuple(_applied(tree, observed, remake.fixed))
+    # 6. Pods are let go, where the backend's scheduler does not do that.
+    release = backend.release(progress_of(inference, layout, states, observed))
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
-        delete_objects=(*_unused(backend, tree, observed), *expired(observed)),
+        delete_objects=(
+            *remake.objects,
+            *_unused(backend, tree, observed),
+            *expired(observed),
+        ),
         # What is stored has been accepted by the API server, which is not asked about what is suspended.
         store=None if suspended else to_store(tree.owner, accepted, observed),
         # Whether a change is held says a spec that is in order, and nobody while another is kept up.
@@ -74,10 +87,15 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         apply=apply,
         create=tuple(item for part in replicas for item in part.create),
         factory=tree.pods,
-        ungate=tuple(item for item in ungated if item.pod.metadata.uid not in going),
-        notes=(*_scaled_down(surplus), *_created(observed, replicas), *_replaced(replicas)),
+        ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
+        notes=(
+            *(remake.notes if surplus else ()),
+            *_scaled_down(surplus, remake.unit),
+            *_created(observed, replicas),
+            *_replaced(replicas),
+        ),
     )
-    return Plan(actions, layout, states)
+    return Plan(actions, layout, states, release)
 
 
 def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
@@ -120,10 +138,10 @@ def _relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Itera
             yield Relabel(pod, wrong)
 
 
-def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
+def _applied(tree: Tree, observed: Observed, fixed: Collection[Identity]) -> Iterator[tuple[Object, ...]]:
     for level in tree.levels:
-        wanted = [stamped(body) for body in level.objects]
-        found = [observed.objects.get((body["kind"], body["metadata"]["name"])) for body in wanted]
+        wanted = [stamped(body) for body in level.objects if identity_of(body) not in fixed]
+        found = [observed.objects.get(identity_of(body)) for body in wanted]
         yield tuple(
             body for body, owned in zip(wanted, found, strict=True) if owned is None or has_drifted(body, owned)
         )
@@ -131,17 +149,18 @@ def _applied(tree: Tree, observed: Observed) -> Iterator[tuple[Object, ...]]:
 
 def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
-    wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
+    wanted = {identity_of(body) for level in tree.levels for body in level.objects}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
-    used = {("Service", service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used = {(SERVICES.type, service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
     used |= backend.in_use(observed.objects, pods)
-    for (kind, name), owned in observed.objects.items():
-        if (kind, name) not in wanted and (kind, name) not in used:
-            yield DeleteObject(kind, name, owned.metadata.uid)
+    for identity, owned in observed.objects.items():
+        if identity not in wanted and identity not in used:
+            yield DeleteObject(*identity, owned.metadata.uid)
 
 
-def _scaled_down(surplus: tuple[DeletePod, ...]) -> Iterator[Note]:
+def _scaled_down(gone: tuple[DeletePod, ...], remade: int | None) -> Iterator[Note]:
+    surplus = tuple(item for item in gone if _unit(item) != str(remade))
     replicas = {(_unit(item), _label(item, names.LABEL_ROLE), _label(item, names.LABEL_REPLICA)) for item in surplus}
     counts = sorted(Counter(role for _, role, _ in replicas).items())
     if counts:

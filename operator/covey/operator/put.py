@@ -8,13 +8,13 @@ from typing import Final, TypeVar
 from covey.api import constants as names
 from covey.backends import Owned
 from covey.backends.seam import FieldManager
-from covey.compile import Owner
+from covey.compile import Owner, type_of
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.actions import DeleteObject, Hold, Object
 from covey.operator.drift import has_drifted
-from covey.operator.objects import ANNOTATION_HELD, BY_KIND, CONTROLLER_REVISIONS, ControllerRevision
+from covey.operator.objects import ANNOTATION_HELD, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem
 
@@ -34,7 +34,7 @@ class ObjectWriter:
         client: to the API server.
         owner: the resource.
         observed: the snapshot that the plan was made from.
-        stored: told of every object that was created, by kind.
+        stored: told of every object that was created, by type.
     """
 
     def __init__(self, client: Client, owner: Owner, observed: Observed, stored: Callable[[str, Stored], None]) -> None:
@@ -45,7 +45,7 @@ class ObjectWriter:
         self._revisions = {stored.name: stored.uid for stored in observed.revisions}
 
     def uid_of(self, anchor: tuple[str, str]) -> str:
-        """The UID of an object that is there, by kind and name."""
+        """The UID of an object that is there, by type and name."""
         return self._objects[anchor].metadata.uid
 
     async def store(self, body: Object) -> None:
@@ -53,18 +53,18 @@ class ObjectWriter:
 
         Its data cannot be changed, nor be sent again: the API server compares them byte by byte.
         """
-        kind, name = body["kind"], body["metadata"]["name"]
+        kind, name = type_of(body), body["metadata"]["name"]
         uid = self._revisions.get(name)
         if uid is None:
             try:
-                created = await self._client.create(BY_KIND[kind], body, type=ControllerRevision)
+                created = await self._client.create(BY_TYPE[kind], body, type=ControllerRevision)
             except AlreadyExists:
                 uid = (await self._claim(kind, name, ControllerRevision)).metadata.uid
             else:
                 self._stored(kind, created)
                 return
         patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
-        await self._client.merge_patch(BY_KIND[kind], name, self._owner.namespace, patch, type=Ignored)
+        await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
 
     async def hold(self, action: Hold) -> None:
         """Mark a ControllerRevision, or take its mark away."""
@@ -79,11 +79,11 @@ class ObjectWriter:
 
     async def put(self, body: Object) -> None:
         """Make an object what it should be: created where there is none, which costs half of what applying does."""
-        kind, name = body["kind"], body["metadata"]["name"]
+        kind, name = type_of(body), body["metadata"]["name"]
         found = self._objects.get((kind, name))
         if found is None:
             try:
-                created = await self._client.create(BY_KIND[kind], body, type=Owned)
+                created = await self._client.create(BY_TYPE[kind], body, type=Owned)
             except AlreadyExists:
                 found = await self._claim(kind, name, Owned)
             else:
@@ -100,7 +100,7 @@ class ObjectWriter:
         except Invalid:
             # It has changed since it was seen.
             await self._take_over(kind, await self._claim(kind, name, Owned))
-        applied = await self._client.apply(BY_KIND[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
+        applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
         self._objects[kind, name] = applied
 
     async def _take_over(self, kind: str, found: Owned) -> None:
@@ -121,31 +121,32 @@ class ObjectWriter:
         ]
         name = found.metadata.name
         try:
-            await self._client.json_patch(BY_KIND[kind], name, self._owner.namespace, operations, type=Ignored)
+            await self._client.json_patch(BY_TYPE[kind], name, self._owner.namespace, operations, type=Ignored)
         except NotFound:
-            raise Retryable(_BEHIND, f"{kind} {name} has gone") from None
+            raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
     async def _claim(self, kind: str, name: str, projection: type[S]) -> S:
         """The object that has a name already. Nothing is adopted: it must be ours."""
+        resource = BY_TYPE[kind]
         try:
-            found = await self._client.get(BY_KIND[kind], name, self._owner.namespace, type=projection)
+            found = await self._client.get(resource, name, self._owner.namespace, type=projection)
         except NotFound:
-            raise Retryable(_BEHIND, f"{kind} {name} is on its way out") from None
+            raise Retryable(_BEHIND, f"{resource.kind} {name} is on its way out") from None
         if is_ours(found.metadata, self._owner):
             return found
         owner = found.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
-            waits = f"waits until {kind} {name} of the former resource of this name is deleted"
+            waits = f"waits until {resource.kind} {name} of the former resource of this name is deleted"
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         remedy = "is not Covey's: delete it, or give this resource another name"
         if owner is not None and owner.kind == "DisaggregatedInference":
             remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
-        raise Blocked(Problem(REASON_NAME_TAKEN, f"{kind} {name} exists and {remedy}", retry=True))
+        raise Blocked(Problem(REASON_NAME_TAKEN, f"{resource.kind} {name} exists and {remedy}", retry=True))
 
     async def delete(self, action: DeleteObject) -> None:
         """Delete one incarnation."""
         try:
-            await self._client.delete(BY_KIND[action.kind], action.name, self._owner.namespace, uid=action.uid)
+            await self._client.delete(BY_TYPE[action.type], action.name, self._owner.namespace, uid=action.uid)
         except (NotFound, Conflict):
             return
-        _log.info("object deleted", kind=action.kind, object=action.name)
+        _log.info("object deleted", kind=action.type, object=action.name)

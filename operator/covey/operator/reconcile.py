@@ -11,7 +11,6 @@ import structlog
 
 from covey.api import constants as names
 from covey.api.times import rfc3339
-from covey.backends import backend_of
 from covey.compile import Owner, Scale
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
@@ -116,7 +115,7 @@ class Reconciler:
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
         now, before = rfc3339(self._clock()), self._current(stored)
-        units = tuple(describe_units(verdict.inference, observed, planned))
+        units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
         after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
         self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
         self._tell(stored, () if failure else planned.actions.notes)
@@ -145,9 +144,9 @@ class Reconciler:
         if verdict is None:
             await self._report_invalid(stored, case.problem)
             return None
-        if not verdict.unproven:
+        if not verdict.unproven or verdict.backend is None:
             return verdict
-        tree = backend_of(verdict.inference).compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
+        tree = verdict.backend.compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
         bad_template = await self._templates.find_problem(tree)
         return judge(case, observed, bad_template) if bad_template else verdict
 

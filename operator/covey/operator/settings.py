@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from covey.api.constants import DEFAULT_NAMESPACE
+from covey.api.inference import Backend
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,7 @@ class Settings:
     ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
     and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
     the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
-    most so many resources the metrics show each one's state.
+    most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
     """
 
     kubeconfig: str | None = None
@@ -28,3 +29,4 @@ class Settings:
     workers: int = 8
     connections: int = 64
     metrics_workload_limit: int = 500
+    backends: tuple[Backend, ...] = (Backend.EXTENDER,)

@@ -9,9 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference
 from covey.api.status import DisaggregatedInferenceStatus
-from covey.backends import backend_of, is_supported
 from covey.compile import Scale, Slot
 from covey.operator import podstate
 from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
@@ -58,7 +56,7 @@ def compute(
     return {
         "observedGeneration": inference.metadata.generation,
         "conditions": with_times(found, before, inference.metadata.generation, now),
-        "units": _existing(inference, observed),
+        "units": _existing(verdict, observed),
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         "unitStatuses": _listed(units, served),
@@ -96,11 +94,11 @@ def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def _existing(inference: DisaggregatedInference, observed: Observed) -> int:
+def _existing(verdict: Verdict, observed: Observed) -> int:
     """Units that have a root, also those that are on their way out."""
-    if not is_supported(inference):
+    backend, name = verdict.backend, verdict.inference.metadata.name
+    if backend is None:
         return 0
-    backend, name = backend_of(inference), inference.metadata.name
     numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
     return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
 

@@ -10,7 +10,7 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.backends import UnitReport, backend_of, is_supported
+from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.layout import RoleCount
 from covey.operator.observe import Observed
@@ -19,7 +19,6 @@ from covey.operator.scale import ReplicaState
 
 #: Reason of a unit whose minimum serves and that wants more.
 REASON_SURPLUS: Final = "SurplusWaiting"
-_UNSEEN: Final = "the scheduler process has not looked at it yet; if this stays, see whether covey scheduler runs"
 
 
 class Phase(StrEnum):
@@ -66,21 +65,24 @@ class Unit:
         return self.phase in {Phase.PARTIAL, Phase.READY}
 
 
-def describe_units(inference: DisaggregatedInference, observed: Observed, plan: Plan) -> Iterator[Unit]:
-    """Every unit that there shall be, in order."""
+def describe_units(
+    inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
+) -> Iterator[Unit]:
+    """Every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
     scale = Scale.of(inference.spec)
-    backend = backend_of(inference) if is_supported(inference) else None
     for number in plan.layout.units:
         report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
-        admitted = report.admitted if report else None
-        phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted)
+        # Whom the operator keeps, the scheduler has not been asked about.
+        admitted = plan.release.waits.get(number) or (report.admitted if report else None)
+        silence = backend.silence if backend else ""
+        phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted, silence)
         yield Unit(
             number, phase, reason, message, report.path if report else (), report.topology if report else None, report
         )
 
 
 def _progress(
-    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], admitted: core.Condition | None
+    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], admitted: core.Condition | None, silence: str
 ) -> tuple[Phase, str, str]:
     roles = scale.roles
     bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
@@ -88,7 +90,7 @@ def _progress(
         # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
         let_go = {name: sum(state.is_admitted for state in states.get(name, {}).values()) for name in roles}
         if admitted is None and _short(roles, let_go):
-            return Phase.PENDING, names.REASON_WAITING, _UNSEEN
+            return Phase.PENDING, names.REASON_WAITING, silence
         if admitted is not None and admitted.status != "True":
             return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"

@@ -6,29 +6,25 @@ from collections.abc import Sequence
 
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
+from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
-from covey.backends import Cluster, backend_of
 from covey.compile.groups import levels_named
+from covey.compile.membership import Levels
 from covey.operator.problem import Problem
 from covey.placement.cluster import presets
 
 
-def find_unsupported(inference: DisaggregatedInference, cluster: Cluster) -> Problem | None:
-    """Fields that this version does not honour, and what the backend cannot carry, in this cluster or at all."""
-    spec = inference.spec
-    if found := unsupported(spec):
-        return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
-    # What the cluster does not serve may be installed later, which is noticed.
-    refused = backend_of(inference).refusals(spec, cluster)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
+def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
+    """Fields that this version does not honour."""
+    found = unsupported(spec)
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(found)) if found else None
 
 
 def resolve_topology(
     spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology], recorded: str | None = None
-) -> tuple[str | None, tuple[str, ...] | None, Problem | None]:
-    """The topology in use, its levels from broad to narrow, and what is wrong with the spec's own.
+) -> tuple[str | None, Levels | None, Problem | None]:
+    """The topology in use, its levels with their keys, and what is wrong with the spec's own.
 
     None for both when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
     labels of the nodes, and any level that some preset knows is let pass here.
@@ -53,8 +49,9 @@ def resolve_topology(
         )
     except LookupError as error:
         return None, None, Problem(names.REASON_INVALID_TOPOLOGY, str(error), retry=True)
-    levels = tuple(level.name for level in chosen.levels)
-    return chosen.name, levels, _unknown(spec, levels, f"topology {chosen.name}") or _inverted(spec, levels)
+    known = tuple(level.name for level in chosen.levels)
+    levels = {level.name: tuple(level.keys) for level in chosen.levels}
+    return chosen.name, levels, _unknown(spec, known, f"topology {chosen.name}") or _inverted(spec, known)
 
 
 def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str) -> Problem | None:

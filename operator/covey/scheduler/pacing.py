@@ -18,16 +18,7 @@ from typing import Any, Final
 from covey.admission.status import observed
 from covey.admission.tree import Key
 from covey.api import core
-from covey.api.constants import (
-    ADMITTED,
-    REASON_DENIED,
-    REASON_FAILED,
-    REASON_INFEASIBLE,
-    REASON_INVALID,
-    REASON_INVALID_TOPOLOGY,
-    REASON_UNKNOWN,
-    REASON_UNSUPPORTED,
-)
+from covey.api.constants import ADMITTED, REFUSALS
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 
@@ -37,18 +28,6 @@ log = get_logger(__name__)
 RATE: Final = 20.0
 #: Seconds that changed numbers must last.
 LASTING: Final = 30.0
-#: Why a gang has no place and will not have one by itself.
-REFUSALS: Final = frozenset(
-    {
-        REASON_DENIED,
-        REASON_FAILED,
-        REASON_INFEASIBLE,
-        REASON_INVALID,
-        REASON_INVALID_TOPOLOGY,
-        REASON_UNKNOWN,
-        REASON_UNSUPPORTED,
-    }
-)
 
 
 class Lane(StrEnum):

@@ -8,30 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 from covey.admission.tree import Key
-from covey.api.constants import (
-    REASON_DENIED,
-    REASON_FAILED,
-    REASON_INFEASIBLE,
-    REASON_INVALID,
-    REASON_INVALID_TOPOLOGY,
-    REASON_UNKNOWN,
-    REASON_UNSUPPORTED,
-    REASON_WAITING,
-)
+from covey.api.constants import REASON_WAITING, REFUSALS
 from covey.observability import metrics
 
 #: All that the label ``reason`` can be.
-REASONS: Final = (
-    REASON_WAITING,
-    REASON_INFEASIBLE,
-    REASON_UNKNOWN,
-    REASON_INVALID_TOPOLOGY,
-    REASON_INVALID,
-    REASON_UNSUPPORTED,
-    REASON_FAILED,
-    REASON_DENIED,
-    OTHER := "Other",
-)
+REASONS: Final = (REASON_WAITING, *REFUSALS, OTHER := "Other")
 #: Entries of the heap that may be out of date before it is made anew.
 _STALE: Final = 64
 

@@ -11,8 +11,6 @@ from covey.api.support import unsupported
 PREFILL = "spec.roles[prefill]"
 #: An edit, and the one sentence that refuses it.
 REFUSED: list[tuple[str, Any, str]] = [
-    ("spec.backend", "Kubernetes", "spec.backend Kubernetes is not supported yet: use Extender or Auto"),
-    ("spec.backend", "Volcano", "spec.backend Volcano is not supported yet: use Extender or Auto"),
     ("spec.queue", "here", "spec.queue is not supported yet: remove it"),
     ("spec.disruptionMode", "Unit", "spec.disruptionMode is not supported yet: remove it"),
     (

@@ -96,7 +96,9 @@ def test_without_lws_only_covey_speaks() -> None:
 
 
 def test_covey_environment() -> None:
-    tree = compile_inference(inference(prefill(replicas=2), role("kv-router", replicas=3), replicas=2), levels=["rack"])
+    tree = compile_inference(
+        inference(prefill(replicas=2), role("kv-router", replicas=3), replicas=2), levels={"rack": ("x/rack",)}
+    )
     (container,) = tree.pods.build(Slot(1, "prefill", 1, 1), "uid")["spec"]["containers"]
     assert {key: value for key, value in values_of(container).items() if key.startswith("COVEY_")} == {
         "COVEY_UNIT": "1",
@@ -120,7 +122,9 @@ def test_covey_environment() -> None:
 
 def test_levels_that_the_spec_names_are_told_too() -> None:
     resource = inference(prefill(topology={"required": "cage"}), topology={"required": "hall"})
-    (container,) = compile_inference(resource, levels=["rack"]).pods.build(FIRST, "uid")["spec"]["containers"]
+    (container,) = compile_inference(resource, levels={"rack": ("x/rack",)}).pods.build(FIRST, "uid")["spec"][
+        "containers"
+    ]
     assert env_of(container)[-3:] == ["COVEY_DOMAIN_RACK", "COVEY_DOMAIN_HALL", "COVEY_DOMAIN_CAGE"]
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api.inference import DisaggregatedInference
-from covey.compile import compile_inference
+from covey.compile import compile_inference, type_of
 from covey.operator import podstate
 from covey.operator.scale import current
 from unit.compile.inferences import inferences
@@ -176,7 +176,7 @@ def assert_is_wanted(world: World) -> None:
         assert current(pods) is pods[0]
         assert podstate.is_addressed(pods[0])
         assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
-    wanted = {(body["kind"], body["metadata"]["name"]) for level in tree.levels for body in level.objects}
+    wanted = {(type_of(body), body["metadata"]["name"]) for level in tree.levels for body in level.objects}
     assert set(observed.objects) == wanted
     spec = world.inference.spec
     for roles in planned.layout.units.values():

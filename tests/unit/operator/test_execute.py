@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import msgspec
 import pytest
 
+from covey import backends
 from covey.api import constants as names
 from covey.api import core
-from covey.api.inference import Backend
-from covey.backends import BACKENDS, ReplicaProgress
+from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
@@ -163,19 +163,19 @@ async def test_a_pod_that_has_lost_its_label_is_still_in_its_place(world: World,
 class Gatekeeper(Extender):
     """A backend whose scheduler lifts no gate: the operator does, complete minimums first."""
 
-    def release(self, units: Mapping[int, Sequence[ReplicaProgress]]) -> tuple[Slot, ...]:
-        replicas = [replica for each in units.values() for replica in each]
+    def release(self, progress: Progress) -> Release:
+        replicas = [replica for each in progress.units.values() for replica in each]
         minimum = [replica for replica in replicas if replica.in_minimum]
         bound = all(replica.is_bound for replica in minimum)
         chosen = replicas if bound else minimum
-        return tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots)
+        return Release(tuple(slot for replica in chosen if replica.is_complete for slot in replica.slots))
 
 
 async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
     made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
     made.settle()
     assert not made.plan().actions
-    monkeypatch.setitem(BACKENDS, Backend.EXTENDER, Gatekeeper())
+    monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
     server = Server(made)
     denied = pod_of(made, "0-decode-0-0")
     server.denied["patch", denied] = DENIED

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from covey.api import core
+from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.observability import metrics
 from covey.operator import status
 from covey.operator.lives import Lives
@@ -51,7 +52,7 @@ class Story:
         """One pass of the operator, as far as it is about this."""
         world = self.world
         observed, plan = world.observe(), world.plan()
-        units = tuple(describe_units(world.inference, observed, plan))
+        units = tuple(describe_units(world.inference, world.judge().backend, observed, plan))
         after = status.compute(world.judge(), observed, plan, units, self.status, NOW)
         self.lives.written("uid", world.inference, observed, units, self.status)
         self.status = after
@@ -82,7 +83,7 @@ class Story:
 def story() -> Story:
     made = Story()
     for key, root in made.world.objects.items():
-        if key[0] == "CompositePodGroup":
+        if key[0] == COMPOSITE_POD_GROUPS.type:
             made.world.objects[key] = admitted(root)
     return made
 

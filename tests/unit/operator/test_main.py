@@ -31,7 +31,9 @@ class Parts:
     def run(self) -> int:
         return asyncio.run(self.process.run())
 
-    def _caches(self, _client: object, _namespaces: object, enqueue: Callable[[Any], None], _: object) -> object:
+    def _caches(
+        self, _client: object, _namespaces: object, enqueue: Callable[[Any], None], _: object, **_flags: object
+    ) -> object:
         parts = self
 
         class Caches:

@@ -8,7 +8,7 @@ import pytest
 
 from covey.api import constants as names
 from covey.api import core
-from covey.backends import Cluster, Owned
+from covey.backends import Owned
 from covey.compile import compile_inference
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
 from covey.operator.drift import has_drifted, stamped
@@ -128,8 +128,16 @@ def topology(name: str, *levels: str, default: bool = False) -> core.ClusterTopo
 
 def test_levels_of_the_topology_in_use() -> None:
     plain = inference(role("r")).spec
-    assert resolve_topology(plain, [topology("one", "hall", "rack")]) == ("one", ("hall", "rack"), None)
-    assert resolve_topology(plain, [topology("one", "a"), topology("two", "b", default=True)]) == ("two", ("b",), None)
+    assert resolve_topology(plain, [topology("one", "hall", "rack")]) == (
+        "one",
+        {"hall": ("x/hall",), "rack": ("x/rack",)},
+        None,
+    )
+    assert resolve_topology(plain, [topology("one", "a"), topology("two", "b", default=True)]) == (
+        "two",
+        {"b": ("x/b",)},
+        None,
+    )
     assert resolve_topology(plain, []) == (None, None, None)
 
 
@@ -159,7 +167,7 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
 
 
 def test_unsupported_fields_are_all_named() -> None:
-    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit"), Cluster())
+    problem = find_unsupported(inference(role("r", update={"maxSurge": 1}), disruptionMode="Unit").spec)
     assert problem is not None
     assert "spec.disruptionMode" in problem.message
     assert "spec.roles[r].update" in problem.message

@@ -7,6 +7,7 @@ import pytest
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Slot
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, SERVICES, WORKLOADS
 from covey.operator import podstate
 from covey.operator.scale import current
 from unit.compile.inferences import inference, role, template
@@ -89,7 +90,7 @@ def test_scale_down_takes_the_highest_when_all_are_equal(world: World) -> None:
     )
     assert {note.reason for note in actions.notes} == {"ScaledDown"}
     world.settle()
-    assert ("PodGroup", "llama-0-prefill-1") not in world.objects
+    assert (POD_GROUPS.type, "llama-0-prefill-1") not in world.objects
 
 
 @pytest.mark.parametrize("state", ["gated", "pinned", "bound"])
@@ -226,8 +227,8 @@ def test_edited_labels_of_a_replica_with_a_high_number_are_put_right(
 
 
 def test_a_group_that_was_deleted_or_edited_is_applied_again(world: World) -> None:
-    del world.objects["PodGroup", "llama-0-prefill-0"]
-    edited = world.objects["CompositePodGroup", "llama-0"]
+    del world.objects[POD_GROUPS.type, "llama-0-prefill-0"]
+    edited = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
     edited.spec["desiredGroupCount"] = 9
     actions = world.plan().actions
     applied = [body["metadata"]["name"] for level in actions.apply for body in level]
@@ -281,7 +282,7 @@ def test_waiting_pods_take_a_change_of_a_rolled_field_at_once(size: int) -> None
     assert not {name for name in old if "prefill" in name} & set(world.pods)
     assert len(world.revisions) == 2
     kinds = {kind for kind, name in world.objects if name == "llama-0-prefill"}
-    assert kinds == ({"PodGroup"} if size == 1 else {"CompositePodGroup"})
+    assert kinds == {(POD_GROUPS if size == 1 else COMPOSITE_POD_GROUPS).type}
 
 
 def test_going_back_to_an_earlier_revision_makes_it_the_newest() -> None:
@@ -337,7 +338,7 @@ def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
     for _ in range(2):
         for step in list(world.steps(world.plan().actions)):
             step()
-    assert {name for kind, name in world.objects if kind == "Service"} == {"llama-prefill", "llama-decode"}
+    assert {name for kind, name in world.objects if kind == SERVICES.type} == {"llama-prefill", "llama-decode"}
     world.finish()
     world.settle()
     assert not world.objects
@@ -380,7 +381,7 @@ def test_surplus_units_go_whole(world: World) -> None:
     world.inference = llama(replicas=1)
     world.settle()
     assert {slot.unit for slot in world.observe().pods} == {0}
-    assert ("CompositePodGroup", "llama-1") not in world.objects
+    assert (COMPOSITE_POD_GROUPS.type, "llama-1") not in world.objects
 
 
 def test_the_unit_that_serves_stays_even_if_its_number_is_higher(world: World) -> None:
@@ -412,18 +413,18 @@ def test_of_two_units_that_serve_the_one_with_more_surplus_stays() -> None:
 
 
 def test_scale_to_zero_is_no_suspension_and_keeps_the_place_in_the_queue(world: World) -> None:
-    workload = world.objects["Workload", "llama"]
+    workload = world.objects[WORKLOADS.type, "llama"]
     world.inference = llama(replicas=0)
     assert {note.reason for note in world.plan().actions.notes} == {"ScaledDown"}
     assert {item.why for item in world.plan().actions.delete_pods} == {"scaled down"}
     world.settle()
     assert not world.pods
-    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
+    assert world.objects[WORKLOADS.type, "llama"].metadata.uid == workload.metadata.uid
     assert not [kind for kind, _ in world.objects if "Group" in kind]
     world.inference = llama()
     world.settle()
     assert len(world.pods) == 7
-    assert world.objects["Workload", "llama"].metadata.uid == workload.metadata.uid
+    assert world.objects[WORKLOADS.type, "llama"].metadata.uid == workload.metadata.uid
 
 
 def msgspec_gate() -> Any:

@@ -8,6 +8,7 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator import status
 from covey.operator.plan import plan
 from covey.operator.problem import Problem
@@ -40,7 +41,7 @@ def compute(
 ) -> dict[str, Any]:
     observed, verdict = world.observe(), world.judge(bad_template)
     planned = plan(verdict, observed)
-    units = tuple(describe_units(verdict.inference, observed, planned))
+    units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     return status.compute(verdict, observed, planned, units, before or {}, now, failure=failure)
 
 
@@ -54,7 +55,7 @@ def message(computed: dict[str, Any], kind: str) -> str:
 
 def decide(world: World, unit: int = 0, value: str = "True", reason: str = "Admitted", text: str = "") -> None:
     """What the scheduler process writes on a root."""
-    key = ("CompositePodGroup", f"llama-{unit}")
+    key = (COMPOSITE_POD_GROUPS.type, f"llama-{unit}")
     path = core.GroupPlacement("rack", ("z1", "b1", "r1"))
     group_status = core.GroupStatus(
         conditions=(core.Condition("Admitted", value, reason, text),),
@@ -131,7 +132,7 @@ def test_a_root_that_was_deleted_by_hand_takes_nothing_down(world: World) -> Non
     decide(world)
     serve(world)
     served = compute(world)
-    del world.objects["CompositePodGroup", "llama-0"]
+    del world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
     for _ in range(2):
         without = compute(world, served)
         assert conditions(without)["Available"] == ("True", "Available")
@@ -338,9 +339,9 @@ def test_no_units_wanted() -> None:
 
 
 def test_preferred_levels_are_told_where_there_are_any(world: World) -> None:
-    root = world.objects["CompositePodGroup", "llama-0"]
+    root = world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"]
     condition = core.Condition("TopologySatisfied", "False", "Coarser", "rack was wanted, block was reached")
-    world.objects["CompositePodGroup", "llama-0"] = msgspec.structs.replace(
+    world.objects[COMPOSITE_POD_GROUPS.type, "llama-0"] = msgspec.structs.replace(
         root, status=core.GroupStatus(conditions=(condition,))
     )
     computed = compute(world)

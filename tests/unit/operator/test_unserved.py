@@ -22,8 +22,8 @@ def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
             reflector._serve(served=True)
             reflector.synced.set()
     assert not caches.is_synced
-    for kind in ("PodGroup", "CompositePodGroup"):
-        for reflector in caches.objects[kind].reflectors:
+    for kind in (POD_GROUPS, COMPOSITE_POD_GROUPS):
+        for reflector in caches.objects[kind.type].reflectors:
             reflector._lose()
     assert caches.is_synced
     assert caches.cluster.unserved == {POD_GROUPS, COMPOSITE_POD_GROUPS}

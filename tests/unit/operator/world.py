@@ -18,13 +18,13 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Cluster, Owned
-from covey.compile import Slot
+from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import read_record
 from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel
 from covey.operator.judge import Verdict, judge, read_case
-from covey.operator.objects import Inference
+from covey.operator.objects import CONTROLLER_REVISIONS, Inference
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
 from covey.operator.problem import Problem
@@ -180,10 +180,10 @@ class World:
         ]
 
     def _remove(self, action: DeleteObject) -> None:
-        if action.kind == "ControllerRevision":
+        if action.type == CONTROLLER_REVISIONS.type:
             self.revisions = [stored for stored in self.revisions if stored.name != action.name]
         else:
-            del self.objects[action.kind, action.name]
+            del self.objects[action.type, action.name]
 
     def _relabel(self, action: Relabel) -> None:
         found = self.pods.get(action.pod.metadata.name)
@@ -191,7 +191,7 @@ class World:
             self.label(action.pod.metadata.name, action.labels)
 
     def _apply(self, body: Mapping[str, Any]) -> None:
-        key = (body["kind"], body["metadata"]["name"])
+        key = (type_of(body), body["metadata"]["name"])
         uid = self.objects[key].metadata.uid if key in self.objects else f"uid-{next(self._uids)}"
         self.objects[key] = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": uid}}, Owned)
 

@@ -9,12 +9,15 @@ import click
 
 from covey.api.constants import INFERENCE_GROUP
 from covey.api.inference import Backend, DisaggregatedInference
-from covey.backends import backend_of
+from covey.backends import BACKENDS, Cluster
+from covey.backends import Backend as BackendModule
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
 from covey.cli.documents import read_documents
 from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
+from covey.cli.planning.facts import Facts, read_facts
+from covey.operator.validate import resolve_topology
 
 Object = dict[str, Any]
 
@@ -23,6 +26,10 @@ Object = dict[str, Any]
 @options.files()
 @options.recursive
 @click.option("--backend", type=click.Choice([each.value for each in Backend]), help="Instead of the spec's own.")
+@click.option(
+    "--dialect", metavar="VERSION", help="A form of the backend's API, such as v1alpha2. Default: the newest."
+)
+@options.topology
 @click.option("-n", "--namespace", metavar="NS", default="default", help="Of resources that name none.")
 @options.output(("yaml", "json", "name", "tree"), "yaml")
 @options.no_color
@@ -30,15 +37,18 @@ def compile_command(
     files: tuple[str, ...],
     recursive: bool,  # noqa: FBT001 - a flag
     backend: str | None,
+    dialect: str | None,
+    topologies: tuple[str, ...],
     namespace: str,
     form: str,
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
     """The objects that a DisaggregatedInference expands to, in creation order."""
+    facts = read_facts((), (), topologies)
     objects = [
         body
         for inference in _inferences(files, namespace, recursive=recursive)
-        for body in _expanded(inference, backend)
+        for body in _expanded(inference, backend, dialect, facts)
     ]
     if form == "json":
         echo_json({"apiVersion": "v1", "kind": "List", "items": objects})
@@ -68,13 +78,34 @@ def _inferences(files: tuple[str, ...], namespace: str, *, recursive: bool) -> l
     return found
 
 
-def _expanded(inference: DisaggregatedInference, backend: str | None) -> Iterable[Object]:
+def _expanded(
+    inference: DisaggregatedInference, backend: str | None, dialect: str | None, facts: Facts
+) -> Iterable[Object]:
     if backend is not None:
         spec = inference.spec.model_copy(update={"backend": Backend(backend)})
         inference = inference.model_copy(update={"spec": spec})
-    try:
-        chosen = backend_of(inference)
-    except KeyError:
-        name = inference.spec.effective_backend
-        raise InputError("--backend", f"{name} is not supported yet", "use Extender or Auto") from None
-    return chosen.compile(inference).objects()
+    chosen = _backend(inference.spec.effective_backend, dialect)
+    levels = None
+    if facts.topologies:
+        _, levels, problem = resolve_topology(inference.spec, facts.topologies)
+        if problem is not None:
+            raise InputError(inference.metadata.name, problem.message, "give another ClusterTopology with --topology")
+    # What a cluster serves and keeps is not known here: one that does everything is assumed.
+    able = Cluster(kept=frozenset(probe.name for probe in chosen.probes()))
+    refused = chosen.refusals(inference.spec, levels, able)
+    if refused:
+        raise InputError(inference.metadata.name, "; ".join(refused), "or choose another --backend")
+    return chosen.compile(inference, levels=levels).objects()
+
+
+def _backend(name: Backend, dialect: str | None) -> BackendModule:
+    known = [each for each in BACKENDS if each.name is name]
+    if not known:
+        raise InputError("--backend", f"{name} is not supported yet", "use Extender or Auto")
+    found = next((each for each in known if dialect in (None, each.dialect)), None)
+    if found is None:
+        choices = ", ".join(each.dialect for each in known if each.dialect)
+        raise InputError(
+            "--dialect", f"{name} has no {dialect}", f"use one of {choices}" if choices else "leave it out"
+        )
+    return found

@@ -48,6 +48,12 @@ def _common(command: F) -> F:
 @click.command()
 @_common
 @click.option("--metrics-workload-limit", metavar="N", help="Resources with gauges of their own. Default: 500.")
+@click.option(
+    "--backends",
+    metavar="NAME",
+    multiple=True,
+    help="Extender, Kubernetes, Volcano: what resources may ask for; repeatable, or with commas. Default: Extender.",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)

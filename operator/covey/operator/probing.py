@@ -1,0 +1,109 @@
+"""What the API server keeps of the fields that backends need: asked by dry runs, since a gated field is dropped silently."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+from covey.api.inference import Backend as BackendName
+from covey.backends import BACKENDS, Cluster, Probe
+from covey.kube.client import Client
+from covey.kube.errors import KubeError, NotFound
+from covey.kube.resources import Resource
+from covey.observability.logging import get_logger
+
+_log = get_logger(__name__)
+
+#: Seconds after which everything is asked again: an API server may come back with other feature gates.
+_AGAIN: Final = 300.0
+#: Seconds after which what could not be asked is.
+_SOON: Final = 10.0
+#: Where probes are created, in a dry run, when Covey looks after all namespaces.
+_NAMESPACE: Final = "default"
+
+
+class Probing:
+    """The answers to the probes of all enabled backends.
+
+    Args:
+        client: to the API server.
+        namespaces: where Covey may create; empty means everywhere.
+        backends: those that are enabled.
+        unserved: kinds that the API server does not know now; what is asked of those has no answer.
+        on_change: called when answers have changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        backends: Collection[BackendName],
+        unserved: Callable[[], frozenset[Resource]],
+        on_change: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._namespace = namespaces[0] if namespaces else _NAMESPACE
+        self._enabled = frozenset(backends)
+        self._unserved = unserved
+        self._on_change = on_change
+        asked = (probe for each in BACKENDS if each.name in self._enabled for probe in each.probes())
+        self._probes = tuple({probe.name: probe for probe in asked}.values())
+        self._stale = asyncio.Event()
+        self._kept: frozenset[str] = frozenset()
+        self._unprobed: dict[str, str] = {}
+        #: Set once all that is served has been asked about.
+        self.asked = asyncio.Event()
+        if not self._probes:
+            self.asked.set()
+
+    def cluster(self, unserved: frozenset[Resource]) -> Cluster:
+        """What the cluster has, with what it does not serve."""
+        return Cluster(unserved, self._kept, self._unprobed, self._enabled)
+
+    def stale(self) -> None:
+        """The API server serves something more, or less."""
+        self._stale.set()
+
+    async def run(self) -> None:
+        """Ask at once, when something has changed, and now and then, until cancelled."""
+        while self._probes:
+            self._stale.clear()
+            await self._ask_all()
+            self.asked.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stale.wait(), _SOON if self._unprobed else _AGAIN)
+
+    async def _ask_all(self) -> None:
+        unserved = self._unserved()
+        probes = [probe for probe in self._probes if probe.resource not in unserved]
+        answers = await asyncio.gather(*map(self._ask, probes))
+        kept = frozenset(probe.name for probe, answer in zip(probes, answers, strict=True) if answer is True)
+        unprobed = {probe.name: said for probe, said in zip(probes, answers, strict=True) if isinstance(said, str)}
+        changed = (kept, unprobed) != (self._kept, self._unprobed)
+        self._kept, self._unprobed = kept, unprobed
+        if changed:
+            _log.info("probed", kept=sorted(kept), unprobed=unprobed)
+            self._on_change()
+
+    async def _ask(self, probe: Probe) -> bool | str:
+        """Whether the field is kept, or why that is not known."""
+        metadata = {**probe.body["metadata"], "namespace": self._namespace}
+        body = {**probe.body, "metadata": metadata}
+        try:
+            answer: Mapping[str, Any] = await self._client.create(probe.resource, body, dry_run=True)
+        except NotFound:
+            return False
+        except KubeError as error:
+            return str(error)
+        return _holds(answer, probe.path)
+
+
+def _holds(answer: object, path: Sequence[str | int]) -> bool:
+    for step in path:
+        try:
+            answer = answer[step]  # type: ignore[index] # whatever it is, it has no such step then
+        except (LookupError, TypeError):
+            return False
+    return True

@@ -1,0 +1,112 @@
+"""What is asked of the API server before a backend is chosen, and what becomes of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, cast
+
+import pytest
+
+from covey import backends
+from covey.api.inference import Backend as BackendName
+from covey.backends import Cluster, Probe
+from covey.backends.extender import Extender
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, NotFound
+from covey.kube.resources import Resource
+from covey.operator import probing
+from covey.operator.probing import Probing
+
+GANGS = Resource("example.com", "v1", "gangs", "Gang")
+BODY = {"metadata": {"name": "covey-probe"}, "spec": {"parts": [{"size": 1}]}}
+
+
+class Scheduler(Extender):
+    """A backend that asks for one field."""
+
+    name: ClassVar[BackendName] = BackendName.VOLCANO
+
+    def probes(self) -> tuple[Probe, ...]:
+        return (Probe("size", GANGS, BODY, ("spec", "parts", 0, "size")),)
+
+
+class Server:
+    """Answers dry runs; ``answer`` may be an error."""
+
+    def __init__(self, answer: Mapping[str, Any] | Exception) -> None:
+        self.answer = answer
+        self.asked: list[Mapping[str, Any]] = []
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], *, dry_run: bool) -> Mapping[str, Any]:
+        assert (resource, dry_run) == (GANGS, True)
+        self.asked.append(body)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BACKENDS", (Extender(), Scheduler()))
+    monkeypatch.setattr(probing, "BACKENDS", (Extender(), Scheduler()))
+
+
+def made(server: Server, changed: Callable[[], None], *, enabled: BackendName = BackendName.VOLCANO) -> Probing:
+    return Probing(cast("Client", server), (), (enabled,), frozenset, changed)
+
+
+async def once(asking: Probing) -> Cluster:
+    """Let it ask until it has an answer."""
+    task = asyncio.create_task(asking.run())
+    try:
+        await asyncio.wait_for(asking.asked.wait(), 5)
+    finally:
+        task.cancel()
+    return asking.cluster(frozenset())
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept", "unprobed"),
+    [
+        (BODY, {"size"}, set()),
+        ({"spec": {"parts": [{}]}}, set(), set()),
+        ({"spec": {"parts": None}}, set(), set()),
+        (NotFound(404, "NotFound", "the server could not find the requested resource"), set(), set()),
+        (Forbidden(403, "Forbidden", "no"), set(), {"size"}),
+    ],
+    ids=["kept", "dropped", "pruned", "unserved", "denied"],
+)
+async def test_a_field_counts_when_it_comes_back(answer: Any, kept: set[str], unprobed: set[str]) -> None:
+    changes: list[None] = []
+    server = Server(answer)
+    cluster = await once(made(server, lambda: changes.append(None)))
+    assert cluster.kept == kept
+    assert set(cluster.unprobed) == unprobed
+    assert cluster.enabled == {BackendName.VOLCANO}
+    assert server.asked[0]["metadata"] == {"name": "covey-probe", "namespace": "default"}
+    assert len(changes) == bool(kept or unprobed)
+
+
+async def test_a_changed_answer_is_noticed() -> None:
+    changes: asyncio.Queue[None] = asyncio.Queue()
+    server = Server(BODY)
+    asking = made(server, lambda: changes.put_nowait(None))
+    task = asyncio.create_task(asking.run())
+    try:
+        await asyncio.wait_for(asking.asked.wait(), 5)
+        server.answer = {}
+        asking.stale()
+        for _ in range(2):
+            await asyncio.wait_for(changes.get(), 5)
+    finally:
+        task.cancel()
+    assert not asking.cluster(frozenset()).kept
+
+
+async def test_who_is_not_enabled_asks_nothing() -> None:
+    server = Server(BODY)
+    asking = made(server, lambda: None, enabled=BackendName.EXTENDER)
+    await asyncio.wait_for(asking.run(), 5)
+    assert asking.asked.is_set()
+    assert not server.asked

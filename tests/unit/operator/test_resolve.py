@@ -1,0 +1,170 @@
+"""Which backend a resource gets: the newest that the cluster can do, and the same one ever after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from covey import backends
+from covey.api.inference import Backend as BackendName
+from covey.backends import Cluster, Owned, Probe
+from covey.backends.extender import Extender
+from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
+from covey.operator.observe import Observed
+from covey.operator.resolve import resolve_backend
+from unit.compile.inferences import inference, role
+from unit.operator.test_judge import conditions
+from unit.operator.world import World
+
+OLD = Resource("example.com", "v1", "gangs", "Gang")
+NEW = Resource("example.com", "v2", "gangs", "Gang")
+
+
+class Scheduler(Extender):
+    """A backend of two dialects; each needs one kind that nobody else has."""
+
+    name: ClassVar[BackendName] = BackendName.VOLCANO
+    dialect: ClassVar[str] = "v1"
+    kind: ClassVar[Resource] = OLD
+
+    def absent(self, cluster: Cluster) -> str | None:
+        return None if cluster.serves(self.kind) else f"the cluster does not serve {self.kind.api_version}"
+
+
+class Newer(Scheduler):
+    dialect: ClassVar[str] = "v2"
+    kind: ClassVar[Resource] = NEW
+
+    def probes(self) -> tuple[Probe, ...]:
+        return (
+            Probe("v2 keeps spec.size", NEW, {"metadata": {"name": "probe"}, "spec": {"size": 1}}, ("spec", "size")),
+        )
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(backends, "BACKENDS", (Extender(), Newer(), Scheduler()))
+    return World(inference(role("prefill", size=2), role("decode", replicas=2), backend="Volcano"))
+
+
+def recorded(world: World) -> tuple[str, str]:
+    newest = world.observe().in_force
+    assert newest is not None
+    assert newest.record is not None
+    assert newest.record.accepted is not None
+    resolved = newest.record.accepted.resolved
+    return resolved.backend, resolved.dialect
+
+
+def test_the_newest_dialect_that_the_cluster_can_do(world: World) -> None:
+    world.cluster = Cluster(frozenset({NEW}))
+    world.settle()
+    assert recorded(world) == ("Volcano", "v1")
+    assert conditions(world)["BackendSupported"] == ("True", "Supported", "backend Volcano v1")
+
+
+def test_an_upgraded_cluster_changes_nothing_for_what_is_there(world: World) -> None:
+    world.cluster = Cluster(frozenset({NEW}))
+    world.settle()
+    world.cluster = Cluster()
+    world.settle()
+    assert recorded(world) == ("Volcano", "v1")
+    world.edits = {"suspend": True}
+    world.settle()
+    world.edits = {}
+    world.settle()
+    # Its record says v1, which can still be had.
+    assert recorded(world) == ("Volcano", "v1")
+
+
+def test_what_runs_is_left_alone_when_its_dialect_is_gone(world: World) -> None:
+    world.cluster = Cluster(frozenset({NEW}))
+    world.settle()
+    world.cluster = Cluster(frozenset({OLD}))
+    world.fail(next(iter(world.pods)))
+    assert not world.plan().actions
+    status, reason, message = conditions(world)["BackendSupported"]
+    assert (status, reason) == ("False", "Unsupported")
+    assert "the cluster does not serve example.com/v1; what runs is left alone; set spec.suspend to true" in message
+    # As the sentence says: given up and taken up again, it is made anew.
+    world.edits = {"suspend": True}
+    world.settle()
+    assert not world.pods
+    world.edits = {}
+    world.settle()
+    assert recorded(world) == ("Volcano", "v2")
+    assert len(world.pods) == 4
+
+
+def test_a_backend_that_nobody_can_do_is_refused_before_anything_is_created(world: World) -> None:
+    world.cluster = Cluster(frozenset({NEW, OLD}))
+    assert not world.plan().actions
+    assert "the cluster does not serve example.com/v2" in conditions(world)["BackendSupported"][2]
+
+
+def test_a_backend_that_is_not_enabled_is_refused(world: World) -> None:
+    world.cluster = Cluster(enabled=frozenset({BackendName.EXTENDER}))
+    assert not world.plan().actions
+    message = conditions(world)["BackendSupported"][2]
+    assert "the operator runs without backend Volcano: add it to its --backends" in message
+
+
+def test_a_backend_of_another_release_is_left_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.settle()
+    monkeypatch.setattr(backends, "BACKENDS", (Extender(),))
+    world.fail(next(iter(world.pods)))
+    assert not world.plan().actions
+    assert "this release of Covey has no backend Volcano v2" in conditions(world)["BackendSupported"][2]
+
+
+def test_without_a_record_the_spec_decides() -> None:
+    spec = inference(role("decode")).spec
+    backend, problem = resolve_backend(spec, None, Cluster(), is_there=bool(Observed().pods))
+    assert isinstance(backend, Extender)
+    assert problem is None
+
+
+class Rigid(Extender):
+    """A scheduler whose API refuses to change the minimum of a group, and the Workload."""
+
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:  # noqa: ARG002 - whatever they are
+        return True
+
+
+def bind_all(world: World) -> None:
+    for name in world.pods:
+        world.bind(name)
+        world.ready(name)
+
+
+def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "BACKENDS", (Rigid(),))
+    world = World(inference(role("prefill", size=2), role("decode", replicas=2), replicas=2))
+    world.settle()
+    bind_all(world)
+    before = {key: owned.metadata.uid for key, owned in world.objects.items()}
+    world.inference = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
+    planned = world.plan()
+    assert {item.pod.metadata.label("covey.dev/unit") for item in planned.actions.delete_pods} == {"0"}
+    assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}
+    seen = set()
+    for _ in range(20):
+        planned = world.plan()
+        for step in world.steps(planned.actions):
+            step()
+        world.finish()
+        going = {
+            unit
+            for unit in ("0", "1")
+            if not any(p.metadata.label("covey.dev/unit") == unit for p in world.pods.values())
+        }
+        assert len(going) < 2
+        seen |= going
+        bind_all(world)
+    assert seen == {"0", "1"}
+    after = {key: owned.metadata.uid for key, owned in world.objects.items()}
+    assert after[POD_GROUPS.type, "llama-0-decode"] != before[POD_GROUPS.type, "llama-0-decode"]
+    assert after[WORKLOADS.type, "llama"] != before[WORKLOADS.type, "llama"]
+    assert not world.plan().actions
