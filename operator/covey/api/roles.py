@@ -122,6 +122,11 @@ class Update(Model):
     in_place: Annotated[InPlace | None, LIVE, NotYet("Never")] = None
     """IfPossible: a change of images only is made in the running pod. Default: Never."""
 
+    @property
+    def moves_nothing(self) -> bool:
+        """Neither more nor fewer replicas are allowed, in so many words."""
+        return all(each in {0, "0%"} for each in (self.max_surge, self.max_unavailable))
+
 
 class Scaling(Model):
     """Who sets the number of replicas."""

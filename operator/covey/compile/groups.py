@@ -10,6 +10,9 @@
 A role with ``minReplicas: 0`` hangs under the root with ``basic`` policy. The Workload's templates describe one unit;
 every unit refers to it. Template names have a prefix for their kind, so that they are unique in the whole tree
 whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloads).
+
+While a role is rolled from single pods to replicas of several, or back, it has a group of each kind. Only one of them
+counts for the gang: that of the former revision until the new one has a minimum of its own.
 """
 
 from __future__ import annotations
@@ -94,8 +97,8 @@ class GroupCompiler:
         """The CompositePodGroup of each role of more than one pod a replica."""
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
-                if role.name in roles and self._is_composite(role):
-                    spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
+                if role.name in roles and (body := self._side(role, roles[role.name], composite=True)):
+                    spec = {**self._child(role_template(role.name), unit), **body}
                     yield _object("CompositePodGroup", self._metadata(unit, role.name), spec)
 
     def pod_groups(self, layout: Layout) -> Iterator[Object]:
@@ -108,17 +111,33 @@ class GroupCompiler:
     def _pod_groups(
         self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], str]
     ) -> Iterator[Object]:
-        if not self._is_composite(role):
-            spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
+        if body := self._side(role, replicas, composite=False):
+            spec = {**self._child(role_template(role.name), unit), **body}
             yield _object("PodGroup", self._metadata(unit, role.name), spec)
-            return
         for replica, revision in replicas.items():
+            if revision.size == 1:
+                continue
             spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
             spec |= self._common
             metadata = self._metadata(unit, role.name, replica)
             if mark := together.get((unit, role.name, replica)):
                 metadata["labels"][names.LABEL_TOGETHER] = mark
             yield _object("PodGroup", metadata, spec)
+
+    def _side(self, role: Role, replicas: Replicas, *, composite: bool) -> Object | None:
+        """The role's group of one kind; None where it needs none."""
+        mine = sum((revision.size > 1) == composite for revision in replicas.values())
+        others = len(replicas) - mine
+        wanted = self._is_composite(role) == composite
+        if not mine and (others or not wanted):
+            return None
+        count = self._scale.roles[role.name]
+        coming = mine if wanted else others
+        carries = not others or wanted == (coming >= max(count.minimum, 1))
+        least = count.minimum if carries else 0
+        # Beside the other side it means no more than it has; with a surge, no less.
+        desired = mine if others else max(count.replicas, mine)
+        return self._role_body(role, composite=composite, least=least, desired=desired)
 
     def _is_composite(self, role: Role) -> bool:
         return self._sizes[role.name] > 1
@@ -135,8 +154,10 @@ class GroupCompiler:
         return {"parentCompositePodGroupName": parent, **self._reference(template)}
 
     def _role_template(self, role: Role) -> Object:
-        template = {"name": role_template(role.name), **self._role_body(role)}
-        if self._is_composite(role):
+        count, composite = self._scale.roles[role.name], self._is_composite(role)
+        body = self._role_body(role, composite=composite, least=count.minimum, desired=count.replicas)
+        template = {"name": role_template(role.name), **body}
+        if composite:
             replica = {"name": replica_template(role.name), **_replica_body(role, self._sizes[role.name])}
             template["podGroupTemplates"] = [replica | self._common]
         return template
@@ -151,14 +172,13 @@ class GroupCompiler:
             **self._common,
         }
 
-    def _role_body(self, role: Role) -> Object:
-        composite, count = self._is_composite(role), self._scale.roles[role.name]
+    def _role_body(self, role: Role, *, composite: bool, least: int, desired: int) -> Object:
         constraints = _follow(role)
         if not composite:
             constraints |= _present("topology", _topology(role.topology.required, role.topology.preferred, "Pod"))
         return {
-            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", count.minimum),
-            "desiredGroupCount" if composite else "desiredCount": count.replicas,
+            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", least),
+            "desiredGroupCount" if composite else "desiredCount": desired,
             **_present("schedulingConstraints", constraints),
             **self._common,
         }

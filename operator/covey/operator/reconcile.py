@@ -111,10 +111,11 @@ class Reconciler:
         if verdict is None:
             return
         # 4. Plan and execute.
-        planned = plan(verdict, observed)
+        before = self._current(stored)
+        planned = plan(verdict, observed, before)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
-        now, before = rfc3339(self._clock()), self._current(stored)
+        now = rfc3339(self._clock())
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
         after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
         self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
@@ -124,6 +125,8 @@ class Reconciler:
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
         # 6. Come back where time alone can help.
+        if planned.rolling is not None and planned.rolling.again is not None:
+            self._caches.look_again(key, planned.rolling.again)
         self._come_back(owner.uid, problem)
 
     async def _observe(self, owner: Owner) -> Observed:
@@ -175,6 +178,7 @@ class Reconciler:
             observed,
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
+            spared=partial(self._caches.ledger.spare, key),
             width=self._width,
         )
         try:

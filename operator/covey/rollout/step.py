@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import count
+from itertools import chain, count, islice
 
 from covey.compile.revision import RoleRevision
 from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
@@ -117,22 +117,21 @@ def _halves(changing: Mapping[str, RoleState], ages: Mapping[tuple[str, str], in
 
 def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
     """The replicas that are worth most; of equal ones those of lower number."""
-    return sorted(replicas, key=lambda n: ([-replicas[n].stage, *(-share for share in replicas[n].standing)], n))[:number]
+    return sorted(replicas, key=lambda n: ([-replicas[n].stage, *(-share for share in replicas[n].standing)], n))[
+        :number
+    ]
 
 
 def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
-    """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest."""
+    """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest.
+
+    The number of a replica that is going is not free before its pods are gone.
+    """
     found = list(kept)
     taken = {*found, *state.replicas}
-    # What a replica leaves that does not stay may be taken again, once its pods are gone.
-    free = (n for n in (*sorted(state.spare), *_numbers(taken, state.spare)) if n not in taken)
-    while len(found) < number:
-        found.append(next(free))
-    return found
-
-
-def _numbers(taken: Collection[int], spare: Collection[int]) -> Iterable[int]:
-    return (n for n in count() if n not in taken and n not in spare)
+    spare = [n for n in sorted(state.spare) if n not in taken]
+    free = chain(spare, (n for n in count() if n not in taken and n not in spare))
+    return [*found, *islice(free, max(0, number - len(found)))]
 
 
 def _prevailing(state: RoleState) -> RoleRevision:
@@ -144,7 +143,9 @@ def _prevailing(state: RoleState) -> RoleRevision:
         serve[each.revision.hash] += each.stage is Stage.SERVING
     if not there:
         return state.target
-    chosen = max(there, key=lambda revision: (serve[revision], there[revision], revision == state.target.hash, revision))
+    chosen = max(
+        there, key=lambda revision: (serve[revision], there[revision], revision == state.target.hash, revision)
+    )
     return next(each.revision for each in alive if each.revision.hash == chosen)
 
 

@@ -126,8 +126,12 @@ def tell(
     better = last is None or ready > last.ready or outdated < last.outdated
     since = now if last is None or better else last.since
     wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
-    gates = [found for number, (unit, step) in units.items() for found in _gates(number, unit, step, several=len(units) > 1)]
-    progress = Progress(target, wave, ready, outdated, since, done=bool(gates) and all(g is Gate.PARTITION for g, _ in gates))
+    gates = [
+        found for number, (unit, step) in units.items() for found in _gates(number, unit, step, several=len(units) > 1)
+    ]
+    progress = Progress(
+        target, wave, ready, outdated, since, done=bool(gates) and all(g is Gate.PARTITION for g, _ in gates)
+    )
     if progress.is_late(settings, now):
         gates = [(Gate.FAILED, f"no progress for {settings.deadline:.0f} s; {gates[0][1]}" if gates else "no progress")]
     if settings.paused:

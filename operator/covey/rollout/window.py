@@ -107,7 +107,7 @@ def windows(roles: Mapping[str, RoleState], *, starved: bool) -> Mapping[str, Wi
         return {name: Window(0, role.most) for name, role in counted.items()}
     of = max((role.state.wanted for role in active), default=0)
     pace = min((role.pace(of) for role in active), default=0)
-    return {name: _window(role, pace, of) for name, role in counted.items()}
+    return {name: _window(role, pace, of, starved=starved) for name, role in counted.items()}
 
 
 def floor(state: RoleState, *, starved: bool = False) -> int:
@@ -148,10 +148,10 @@ def _count(state: RoleState, starved: bool, partitioned: bool, proven: bool) -> 
     )
 
 
-def _window(role: _Role, pace: int, of: int) -> Window:
+def _window(role: _Role, pace: int, of: int, *, starved: bool) -> Window:
     if not role.state.wanted:
         return Window(0, 0)
     new = max(min(role.new, role.most), min(role.share(pace, of), role.room))
-    # The surge is given back when there is nothing more to bring.
-    old = role.keep if role.ready >= role.most else max(role.keep, role.ceiling - new)
+    # The surge is given back when there is nothing more to bring, or no room for it.
+    old = role.keep if starved or role.ready >= role.most else max(role.keep, role.ceiling - new)
     return Window(min(role.old, old), new)

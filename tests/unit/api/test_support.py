@@ -18,7 +18,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         60,
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
-    ("spec.rollout", {"paused": True}, "spec.rollout is not supported yet: remove it"),
     (
         "spec.roles.0.dependsOn",
         [{"role": "decode", "condition": "Ready"}],
@@ -41,7 +40,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
     ("spec.roles.0.restart.backoff", 10, f"{PREFILL}.restart.backoff is not supported yet: remove it"),
     ("spec.roles.0.restart.maxRestarts", 3, f"{PREFILL}.restart.maxRestarts is not supported yet: remove it"),
-    ("spec.roles.0.update", {"maxSurge": 1}, f"{PREFILL}.update is not supported yet: remove it"),
+    (
+        "spec.roles.0.update",
+        {"inPlace": "IfPossible"},
+        f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
+    ),
     (
         "spec.roles.0.scaling.mode",
         "External",
@@ -99,13 +102,13 @@ def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any
 
 
 def test_every_field_is_named_at_once() -> None:
-    edits = {"spec.queue": "q", "spec.rollout": {}, "spec.roles.0.update": {}, "spec.roles.1.update": {}}
+    changes = {"inPlace": "IfPossible"}
+    edits = {"spec.queue": "q", "spec.roles.0.update": changes, "spec.roles.1.update": changes}
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
         "spec.queue",
-        "spec.rollout",
-        f"{PREFILL}.update",
-        "spec.roles[decode].update",
+        f"{PREFILL}.update.inPlace IfPossible",
+        "spec.roles[decode].update.inPlace IfPossible",
     ]
 
 

@@ -114,8 +114,11 @@ class Unit:
     def shape(self) -> dict[str, dict[str, int]]:
         """How many replicas of each revision there are that are not going."""
         return {
-            name: {each: role.count(each) for each in sorted({r.revision.hash for r in role.replicas.values()})
-                   if role.count(each)}
+            name: {
+                each: role.count(each)
+                for each in sorted({r.revision.hash for r in role.replicas.values()})
+                if role.count(each)
+            }
             for name, role in self.roles.items()
         }
 

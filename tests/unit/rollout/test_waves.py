@@ -57,7 +57,7 @@ def test_waves_are_close_to_the_bound() -> None:
         assert count <= 2 * lowest + 1, (unit, count, lowest)
         needed += count
         least_needed += lowest
-    print(f"{needed} waves, at least {least_needed}: {needed / least_needed - 1:.1%} more")  # noqa: T201 - a figure
+    print(f"{needed} waves, at least {least_needed}: {needed / least_needed - 1:.1%} more")
     assert needed <= 1.1 * least_needed
 
 
