@@ -19,8 +19,8 @@ A role whose ceiling is one replica cannot have two revisions: it has its old on
 What does not serve counts as if it did until the new side has shown that it can serve: otherwise a new revision that
 never gets ready would take the place of every old replica that is lost. After that it goes first.
 
-**Without room for a surge** (``starved``) there is none, and where ``maxUnavailable`` is not given a role gives up as
-many serving replicas as it has new ones waiting, down to its minimum.
+**Without room for a surge** (``starved``) a role whose new replicas wait has none, and where ``maxUnavailable`` is not
+given it gives up as many serving replicas as wait, down to its minimum.
 
 Lower bound of waves (a wave: all that was created gets Ready): whatever the other roles do, ``w`` new replicas serving
 allow at most ``n + s - max(1, n - u - w)`` of them, one being kept until ``w`` is at the floor; so a role alone needs as
@@ -59,6 +59,8 @@ class _Role:
     floor: int
     #: Old replicas that are to stay for good.
     kept: int
+    #: New ones wait for room.
+    short: bool
 
     @property
     def most(self) -> int:
@@ -107,22 +109,24 @@ def windows(roles: Mapping[str, RoleState], *, starved: bool) -> Mapping[str, Wi
         return {name: Window(0, role.most) for name, role in counted.items()}
     of = max((role.state.wanted for role in active), default=0)
     pace = min((role.pace(of) for role in active), default=0)
-    return {name: _window(role, pace, of, starved=starved) for name, role in counted.items()}
+    return {name: _window(role, pace, of) for name, role in counted.items()}
 
 
 def floor(state: RoleState, *, starved: bool = False) -> int:
     """Serving replicas of a role that no deletion may go below."""
     wanted, least, budget = state.wanted, state.minimum, state.budget
-    surge = 0 if starved else budget.surge
-    missing = budget.unavailable or 0
-    if starved and budget.unavailable is None:
-        alive = state.alive
-        waiting = sum(each.stage is Stage.WAITING for each in state.new.values())
-        return min(wanted, max(least, serving(alive) - waiting))
-    found = max(0, wanted - missing)
+    short = _short(state) if starved else 0
+    if short and budget.unavailable is None:
+        return min(wanted, max(least, serving(state.alive) - short))
+    found = max(0, wanted - (budget.unavailable or 0))
     if least < wanted:
         found = max(found, least)
-    return max(found, 1) if least and wanted + surge > 1 else found
+    return max(found, 1) if least and wanted + (0 if short else budget.surge) > 1 else found
+
+
+def _short(state: RoleState) -> int:
+    """New replicas that wait for room."""
+    return sum(each.stage is Stage.WAITING for each in state.new.values())
 
 
 def _counted(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
@@ -136,22 +140,24 @@ def _count(state: RoleState, starved: bool, partitioned: bool, proven: bool) -> 
     hopeful = [each for each in old.values() if not proven or each.stage >= Stage.DOUBTFUL]
     kept = max(state.budget.partition, 1 if partitioned else 0)
     kept = min(kept, len(old), state.wanted)
+    short = _short(state) if starved else 0
     return _Role(
         state,
         old=len(old),
         new=len(state.new),
         ready=min(serving(state.new), state.wanted - kept),
         hopeful=len(hopeful),
-        ceiling=state.wanted + (0 if starved else state.budget.surge),
+        ceiling=state.wanted + (0 if short else state.budget.surge),
         floor=floor(state, starved=starved),
         kept=kept,
+        short=bool(short),
     )
 
 
-def _window(role: _Role, pace: int, of: int, *, starved: bool) -> Window:
+def _window(role: _Role, pace: int, of: int) -> Window:
     if not role.state.wanted:
         return Window(0, 0)
     new = max(min(role.new, role.most), min(role.share(pace, of), role.room))
     # The surge is given back when there is nothing more to bring, or no room for it.
-    old = role.keep if starved or role.ready >= role.most else max(role.keep, role.ceiling - new)
+    old = role.keep if role.short or role.ready >= role.most else max(role.keep, role.ceiling - new)
     return Window(min(role.old, old), new)

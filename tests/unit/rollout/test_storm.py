@@ -108,14 +108,18 @@ def plan(unit: Unit) -> None:
     alive = {name: role.state.alive for name, role in unit.roles.items()}
     serving = {name: role.ready for name, role in unit.roles.items()}
     changing = [name for name, role in unit.roles.items() if role.state.old]
+    short = {
+        name: unit.starved and any(each.stage is Stage.WAITING for each in role.state.new.values())
+        for name, role in unit.roles.items()
+    }
     fresh = all(each.fresh for found in alive.values() for each in found.values())
     state = unit.state
     planned = unit.step()
     for name, role in unit.roles.items():
         layout = planned.roles[name]
         # 1. No more is given up than may be missing, and never the last one of the gang that could stay.
-        assert role.ready >= min(serving[name], least(role, starved=unit.starved)), name
-        if role.minimum and role.wanted + role.budget.surge > 1 and not unit.starved:
+        assert role.ready >= min(serving[name], least(role, starved=short[name])), name
+        if role.minimum and role.wanted + role.budget.surge > 1 and not short[name]:
             assert role.ready >= min(serving[name], 1)
         # 2. No more than the ceiling is made.
         assert len(layout) <= max(role.wanted + role.budget.surge, len(alive[name]))
@@ -131,7 +135,7 @@ def plan(unit: Unit) -> None:
     # 6. No half revisions.
     moving = [name for name in changing if unit.roles[name].wanted]
     pairs = [
-        name for name in moving if unit.roles[name].wanted + (0 if unit.starved else unit.roles[name].budget.surge) > 1
+        name for name in moving if unit.roles[name].wanted + (0 if short[name] else unit.roles[name].budget.surge) > 1
     ]
     if pairs == moving and not unit.stays and not fresh:
         old = {any(each.hash != unit.roles[name].target for each in planned.roles[name].values()) for name in moving}
