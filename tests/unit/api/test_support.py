@@ -41,8 +41,8 @@ REFUSED: list[tuple[str, Any, str]] = [
     ("spec.roles.0.restart.backoff", 10, f"{PREFILL}.restart.backoff is not supported yet: remove it"),
     ("spec.roles.0.restart.maxRestarts", 3, f"{PREFILL}.restart.maxRestarts is not supported yet: remove it"),
     (
-        "spec.roles.0.update",
-        {"inPlace": "IfPossible"},
+        "spec.roles.0.update.inPlace",
+        "IfPossible",
         f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
     ),
     (
