@@ -103,8 +103,8 @@ class Update(Model):
 
     RULES: ClassVar = (
         Rule(
-            "!has(self.maxSurge) || !has(self.maxUnavailable) || "
-            "!(self.maxSurge in [0, '0%']) || !(self.maxUnavailable in [0, '0%'])",
+            "!has(self.maxSurge) || !has(self.maxUnavailable) || !(self.maxSurge == 0 || self.maxSurge == '0%') || "
+            "!(self.maxUnavailable == 0 || self.maxUnavailable == '0%')",
             "maxSurge and maxUnavailable are both 0, so nothing could be replaced: raise one of them",
             at=".maxUnavailable",
         ),
