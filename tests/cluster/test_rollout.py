@@ -105,6 +105,7 @@ def test_roles_arrive_together_and_a_reversal_takes_them_back(serving: Serving, 
     assert len(serving.owned("ControllerRevision")) == 2
 
 
+@pytest.mark.slow
 def test_where_there_is_no_room_old_replicas_make_it(serving: Serving, nodes: AddNodes) -> None:
     """A full cluster: after a while one replica of each role goes, in whose place the first new ones come."""
     nodes(blocks=1, racks=1, nodes=7)
@@ -113,7 +114,11 @@ def test_where_there_is_no_room_old_replicas_make_it(serving: Serving, nodes: Ad
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.change({"roles": pair(prefill="2", decode="2")})
         eventually(
-            lambda: serving.get("DisaggregatedInference", "llm")["status"]["rollout"]["hold"]["gate"] == "Room", 30
+            lambda: (
+                serving.get("DisaggregatedInference", "llm")["status"].get("rollout", {}).get("hold", {}).get("gate")
+                == "Room"
+            ),
+            30,
         )
         await_rolled(serving, 7, {("prefill", "2"), ("decode", "2")})
         history = recording.events

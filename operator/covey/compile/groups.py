@@ -109,7 +109,7 @@ class GroupCompiler:
                     yield from self._pod_groups(unit, role, roles[role.name], layout.together)
 
     def _pod_groups(
-        self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], str]
+        self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], Mapping[str, str]]
     ) -> Iterator[Object]:
         if body := self._side(role, replicas, composite=False):
             spec = {**self._child(role_template(role.name), unit), **body}
@@ -120,8 +120,7 @@ class GroupCompiler:
             spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
             spec |= self._common
             metadata = self._metadata(unit, role.name, replica)
-            if mark := together.get((unit, role.name, replica)):
-                metadata["labels"][names.LABEL_TOGETHER] = mark
+            metadata["labels"] |= together.get((unit, role.name, replica), {})
             yield _object("PodGroup", metadata, spec)
 
     def _side(self, role: Role, replicas: Replicas, *, composite: bool) -> Object | None:

@@ -46,11 +46,11 @@ class Scale:
 class Layout:
     """The units of a resource, ascending, each with its replicas by role.
 
-    ``together``: a mark on replicas (unit, role, number) that are placed all or none.
+    ``together``: labels of replicas (unit, role, number) that are placed all or none.
     """
 
     units: Mapping[int, Unit]
-    together: Mapping[tuple[int, str, int], str] = field(default_factory=dict)
+    together: Mapping[tuple[int, str, int], Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, numbers: Mapping[int, Mapping[str, Iterable[int]]], revision: Revision) -> Layout:

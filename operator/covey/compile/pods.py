@@ -83,12 +83,8 @@ class PodFactory:
             **identity.group_labels(slot.unit, slot.role, slot.replica),
             names.LABEL_INDEX: str(slot.index),
             **self.membership(slot).labels,
-            **self._together(slot),
+            **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
-
-    def _together(self, slot: Slot) -> dict[str, str]:
-        mark = self._layout.together.get((slot.unit, slot.role, slot.replica))
-        return {} if mark is None else {names.LABEL_TOGETHER: mark}
 
     def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
         """The pod of a slot, gated.

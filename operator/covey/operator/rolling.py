@@ -87,7 +87,11 @@ def roll(
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str) -> Layout:
-    together = {(unit, *member): mark for unit, (_, step) in steps.items() for member in step.together}
+    together = {
+        (unit, *member): {names.LABEL_TOGETHER: mark, names.LABEL_TOGETHER_COUNT: str(len(step.together))}
+        for unit, (_, step) in steps.items()
+        for member in step.together
+    }
     return Layout({unit: step.roles for unit, (_, step) in steps.items()}, together)
 
 
