@@ -139,8 +139,8 @@ def _lacking(unit: Unit) -> frozenset[str]:
     for replica in (replica for role in unit.roles for replica in role.replicas if replica.together is not None):
         mark = replica.together or ""
         there[mark] += replica.whole
-        labelled = (each.metadata.label(LABEL_TOGETHER_COUNT) for each in (replica.group, *replica.pods))
-        stated[mark] = max(stated.get(mark, 0), *(number(each, 0) for each in labelled))
+        metadata = [replica.group.metadata, *(pod.metadata for pod in replica.pods)]
+        stated[mark] = max(stated.get(mark, 0), *(number(each.label(LABEL_TOGETHER_COUNT)) for each in metadata))
     return frozenset(mark for mark, count in stated.items() if there[mark] < count)
 
 
