@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import cli_inputs
 from api_manifests import Object
 from cluster.serving import AddNodes, Event, Serving, serving, workers
 from cluster.workbench import is_ready, label, uid_of
@@ -103,6 +104,34 @@ def test_roles_arrive_together_and_a_reversal_takes_them_back(serving: Serving, 
     for role, size, count in (("prefill", 2, 2), ("decode", 1, 3)):
         assert fewest(before, history, role, size) == count
     assert len(serving.owned("ControllerRevision")) == 2
+
+
+def test_the_command_line_pauses_resumes_and_takes_back(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=2, nodes=5)
+
+    def covey(*arguments: str, exit_code: int = 0) -> str:
+        done = cli_inputs.covey(
+            "rollout", *arguments, "-n", serving.namespace, "--kubeconfig", serving.cluster.kubeconfig
+        )
+        assert done.exit_code == exit_code, done.output
+        return str(done.output)
+
+    serving.create(*pair())
+    await_ready(serving, 7)
+    assert covey("pause", "llm") == "llm paused\n"
+    serving.change({"roles": pair(decode="2")})
+    serving.await_condition("Progressing", "Unknown", "RolloutPaused")
+    assert images(serving.pods()) == {("prefill", "1"), ("decode", "1")}
+    assert "spec.rollout.paused is true" in covey("status", "llm")
+    covey("resume", "llm")
+    assert "everything that is wanted runs" in covey("status", "llm", "--watch")
+    await_rolled(serving, 7, {("prefill", "1"), ("decode", "2")})
+    table = covey("history", "llm").splitlines()
+    assert [line.split()[0] for line in table] == ["REVISION", *(line.split()[0] for line in table[1:])]
+    assert "decode=registry.test/engine:2" in table[-1]
+    assert "goes back to revision" in covey("undo", "llm")
+    await_rolled(serving, 7, {("prefill", "1"), ("decode", "1")})
+    assert "there is no revision 99" in covey("undo", "llm", "--to-revision", "99", exit_code=1)
 
 
 @pytest.mark.slow

@@ -125,12 +125,13 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
 def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
     """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest.
 
-    The number of a replica that is going is not free before its pods are gone.
+    The number of a replica that is going is not free before its pods are gone; in a rollout not before its objects are,
+    since they are of the other revision.
     """
     found = list(kept)
     taken = {*found, *state.replicas}
     spare = [n for n in sorted(state.spare) if n not in taken]
-    free = chain(spare, (n for n in count() if n not in taken and n not in spare))
+    free = chain(() if state.old else spare, (n for n in count() if n not in taken and n not in spare))
     return [*found, *islice(free, max(0, number - len(found)))]
 
 

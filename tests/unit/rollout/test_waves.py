@@ -51,7 +51,7 @@ def cases(count: int) -> list[Unit]:
 
 def test_waves_are_close_to_the_bound() -> None:
     needed = least_needed = 0
-    for unit in cases(3000):
+    for unit in cases(1000):
         lowest = bound(unit)
         count = waves(unit)
         assert count <= 2 * lowest + 1, (unit, count, lowest)
