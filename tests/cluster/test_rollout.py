@@ -106,6 +106,24 @@ def test_roles_arrive_together_and_a_reversal_takes_them_back(serving: Serving, 
     assert len(serving.owned("ControllerRevision")) == 2
 
 
+def test_a_change_of_size_is_rolled(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=2, nodes=8)
+
+    def roles(size: int) -> list[Object]:
+        return [workers("prefill", replicas=2, size=2), workers("decode", replicas=3, size=size)]
+
+    serving.create(*roles(2))
+    before = await_ready(serving, 10)
+    prefill = {uid_of(pod) for pod in before if label(pod, "role") == "prefill"}
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": roles(3)})
+        eventually(lambda: len(serving.bound(role="decode")) == 9 and len(serving.pods()) == 13, 120)
+        serving.await_condition("Progressing", "True", "Complete")
+        history = recording.events
+    assert {uid_of(pod) for pod in serving.pods(role="prefill")} == prefill
+    assert fewest(before, history, "decode", 2) == 3
+
+
 def test_the_command_line_pauses_resumes_and_takes_back(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=2, nodes=5)
 

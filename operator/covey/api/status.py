@@ -51,7 +51,7 @@ class RolloutHold(Model):
     """What a rollout waits for."""
 
     gate: Word = ""
-    """What is waited for: Failed, Paused, Room, Readiness, Partition or Budget."""
+    """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
     reason: Sentence = ""
     """Why."""
     since: Timestamp | None = None

@@ -10,9 +10,6 @@
 A role with ``minReplicas: 0`` hangs under the root with ``basic`` policy. The Workload's templates describe one unit;
 every unit refers to it. Template names have a prefix for their kind, so that they are unique in the whole tree
 whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloads).
-
-While a role is rolled from single pods to replicas of several, or back, it has a group of each kind. Only one of them
-counts for the gang: that of the former revision until the new one has a minimum of its own.
 """
 
 from __future__ import annotations
@@ -124,19 +121,14 @@ class GroupCompiler:
             yield _object("PodGroup", metadata, spec)
 
     def _side(self, role: Role, replicas: Replicas, *, composite: bool) -> Object | None:
-        """The role's group of one kind; None where it needs none."""
+        """The role's group of one kind; None where it has none of it. What runs counts, not what is to come."""
         mine = sum((revision.size > 1) == composite for revision in replicas.values())
-        others = len(replicas) - mine
-        wanted = self._is_composite(role) == composite
-        if not mine and (others or not wanted):
+        if not mine and (replicas or self._is_composite(role) != composite):
             return None
         count = self._scale.roles[role.name]
-        coming = mine if wanted else others
-        carries = not others or wanted == (coming >= max(count.minimum, 1))
-        least = count.minimum if carries else 0
-        # Beside the other side it means no more than it has; with a surge, no less.
-        desired = mine if others else max(count.replicas, mine)
-        return self._role_body(role, composite=composite, least=least, desired=desired)
+        # With a surge there are more than the spec says.
+        desired = max(count.replicas, mine)
+        return self._role_body(role, composite=composite, least=count.minimum, desired=desired)
 
     def _is_composite(self, role: Role) -> bool:
         return self._sizes[role.name] > 1

@@ -184,6 +184,8 @@ def _rolling(situation: Situation) -> Finding | None:
         return "True", REASON_ROLLING_OUT, done
     if hold.gate is Gate.FAILED:
         return "False", REASON_DEADLINE, f"{done}; {hold.reason}"
+    if hold.gate is Gate.UNSUPPORTED:
+        return "False", names.REASON_UNSUPPORTED, hold.reason
     if hold.gate is Gate.PAUSED:
         return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
     if hold.gate is Gate.PARTITION:

@@ -6,7 +6,7 @@ What is remembered of a rollout stands in ``status.rollout`` and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -76,7 +76,7 @@ def roll(
     stays = settings.paused or (last is not None and last.is_late(settings, now))
     seen = _Seen(spec, in_force, observed, states, running)
     units = {unit: seen.unit(unit, stays=stays) for unit in choose_units(scale, observed, states)}
-    if lacking is not None and last is not None and last.starves(now):
+    if lacking is not None and last is not None and last.starves(units.values(), now):
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
         units = {unit: _starved(unit, state, lacks) for unit, state in units.items()}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
@@ -109,7 +109,7 @@ def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> Uni
     ]
     going = any(each.stage is Stage.GOING for role in state.roles.values() for each in role.replicas.values())
     starved = bool(waiting) and not going and all(map(lacks, waiting))
-    return UnitState(state.roles, state.stays, starved, state.ranks)
+    return replace(state, starved=starved)
 
 
 @dataclass
@@ -165,7 +165,7 @@ class _Seen:
             roles[role.name] = RoleState(
                 target, role.replicas, role.min_replicas, Budget.of(role), replicas, frozenset(spare)
             )
-        return UnitState(roles, stays, ranks=self._ages)
+        return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
 
     def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
         unit, role, replica = place
@@ -195,6 +195,21 @@ class _Seen:
 
     def _goes(self, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned
+
+
+def _blocked(roles: Mapping[str, RoleState]) -> str:
+    """Single pods and replicas of several hang under groups of different kinds, of which a role has one."""
+    crossing = [
+        name
+        for name, state in roles.items()
+        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.old.values())
+    ]
+    if not crossing:
+        return ""
+    return (
+        f"size of {', '.join(crossing)} changes between 1 and more, which cannot be rolled yet: suspend the resource until "
+        "its pods are gone and resume it, or take the change back"
+    )
 
 
 def _changed(pod: core.Pod) -> float:

@@ -72,6 +72,7 @@ class UnitState:
     Args:
         roles: by name.
         stays: nothing is replaced now (paused, or given up).
+        blocked: why nothing of it that has run can be replaced at all; empty where it can.
         starved: new replicas have found no room for a while, and nothing is going that would leave any.
         ranks: age of each role's revisions by (role, hash), a greater number being newer; of what is not there nothing
             is known.
@@ -79,6 +80,7 @@ class UnitState:
 
     roles: Mapping[str, RoleState]
     stays: bool = False
+    blocked: str = ""
     starved: bool = False
     ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 

@@ -22,10 +22,10 @@ Rank = Callable[[str], tuple[bool, int]]
 def next_step(unit: UnitState) -> UnitStep:
     """The next layout of a unit; the same again when nothing is to change."""
     # 1. Nothing of it has ever run: there is nothing to go easy on.
-    if not unit.stays and _is_fresh(unit):
+    if not unit.stays and is_fresh(unit):
         return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
     changing = {name: state for name, state in unit.roles.items() if state.old}
-    found = None if unit.stays else windows(changing, starved=unit.starved)
+    found = None if unit.stays or unit.blocked else windows(changing, starved=unit.starved)
     # 2. Nothing is to be replaced, or may be: sizes alone.
     if not found:
         return UnitStep({name: _stay(state) for name, state in unit.roles.items()})
@@ -39,7 +39,8 @@ def next_step(unit: UnitState) -> UnitStep:
     return UnitStep({name: steps[name] for name in unit.roles}, _together(changing, steps))
 
 
-def _is_fresh(unit: UnitState) -> bool:
+def is_fresh(unit: UnitState) -> bool:
+    """No replica of it has ever had its nodes."""
     return all(each.fresh for state in unit.roles.values() for each in state.alive.values())
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
+from covey.rollout.step import is_fresh
 
 #: Seconds that new replicas wait for room before old ones make some.
 PATIENCE: Final = 30.0
@@ -22,6 +23,8 @@ class Gate(StrEnum):
     #: Nothing has got any further for ``progressDeadlineSeconds``.
     FAILED = "Failed"
     PAUSED = "Paused"
+    #: What is asked for cannot be brought in beside what runs.
+    UNSUPPORTED = "Unsupported"
     #: New replicas have no nodes.
     ROOM = "Room"
     #: New replicas are not Ready.
@@ -74,9 +77,16 @@ class Progress:
         """It has not got any further for too long."""
         return self.hold is not None and self.hold.gate is Gate.FAILED
 
-    def starves(self, now: float) -> bool:
-        """New replicas have waited for room long enough."""
+    def starves(self, units: Iterable[UnitState], now: float) -> bool:
+        """New replicas have waited for room long enough, and nothing has changed since it was last looked."""
+        states = [state for unit in units for state in unit.roles.values()]
+        if self.is_behind(*_counts(states)):
+            return False
         return self.hold is not None and self.hold.gate is Gate.ROOM and now - self.hold.since >= PATIENCE
+
+    def is_behind(self, ready: int, outdated: int) -> bool:
+        """It is further now."""
+        return ready > self.ready or outdated < self.outdated
 
     def is_late(self, settings: Settings, now: float) -> bool:
         """The deadline has passed."""
@@ -119,11 +129,11 @@ def tell(
         now: seconds since the epoch.
     """
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
-    ready, outdated = sum(serving(state.new) for state in states), sum(len(state.old) for state in states)
+    ready, outdated = _counts(states)
     lacking = any(serving(state.new) < state.wanted for state in states)
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):
         return None
-    better = last is None or ready > last.ready or outdated < last.outdated
+    better = last is None or last.is_behind(ready, outdated)
     since = now if last is None or better else last.since
     wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
     gates = [
@@ -144,6 +154,12 @@ def tell(
     return Progress(target, wave, ready, outdated, since, held, progress.done)
 
 
+def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
+    """New replicas that serve, and old ones."""
+    found = tuple(states)
+    return sum(serving(state.new) for state in found), sum(len(state.old) for state in found)
+
+
 def _wave(state: RoleState, step: Mapping[int, object]) -> int:
     new = sum(getattr(revision, "hash", None) == state.target.hash for revision in step.values())
     width = max(1, state.budget.surge + (state.budget.unavailable or 0))
@@ -160,6 +176,9 @@ def _gates(number: int, unit: UnitState, step: UnitStep, *, several: bool) -> It
 def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
     roles = unit.roles
     new = {name: state.new for name, state in roles.items()}
+    if unit.blocked and any(state.old for state in roles.values()) and not is_fresh(unit):
+        yield Gate.UNSUPPORTED, unit.blocked
+        return
     waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
     if any(waiting.values()):
         yield Gate.ROOM, f"{_listed(waiting)} of the new revision without room"

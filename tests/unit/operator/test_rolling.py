@@ -126,7 +126,7 @@ def test_two_roles_come_together(world: World) -> None:
     assert names.LABEL_TOGETHER not in (world.objects[POD_GROUPS.type, "llama-0-prefill-2"].metadata.labels or {})
 
 
-@pytest.mark.parametrize("change", [{"size": 3}, {"leaderTemplate": NEW}, {"size": 1}])
+@pytest.mark.parametrize("change", [{"size": 3}, {"leaderTemplate": NEW}])
 def test_size_and_leader_roll_like_any_template(world: World, change: dict[str, Any]) -> None:
     decode = {name for name in world.pods if "decode" in name}
     world.inference = llama(change)
@@ -135,19 +135,24 @@ def test_size_and_leader_roll_like_any_template(world: World, change: dict[str, 
     assert sum("prefill" in name for name in world.pods) == 2 * change.get("size", 2)
 
 
-def test_from_single_pods_to_several_one_group_counts_at_a_time(world: World) -> None:
-    world.inference = llama(decode={"size": 2})
-    for _ in range(12):
+def test_a_change_between_one_pod_and_several_is_held_and_named(world: World) -> None:
+    before = dict(world.pods)
+    world.inference = llama(decode={"size": 2, "replicas": 4})
+    for _ in range(3):
         act(world)
-        gangs = [
-            (kind, name)
-            for (kind, name), owned in world.objects.items()
-            if name == "llama-0-decode" and "gang" in owned.spec["schedulingPolicy"]
-        ]
-        assert len(gangs) == 1
         serve(world)
-    assert gangs == [(COMPOSITE_POD_GROUPS.type, "llama-0-decode")]
-    assert (POD_GROUPS.type, "llama-0-decode") not in world.objects
+    assert before.keys() <= world.pods.keys()
+    assert {slot.index for slot in world.observe().pods if slot.role == "decode"} == {0}
+    assert sum("decode" in name for name in world.pods) == 4
+    assert world.status["rollout"]["hold"]["gate"] == "Unsupported"
+    status, reason, message = condition(world, "Progressing")
+    assert (status, reason) == ("False", "Unsupported")
+    assert "size of decode changes between 1 and more" in message
+    world.inference = llama(decode={"size": 2}, suspend=True)
+    world.settle()
+    world.inference = llama(decode={"size": 2})
+    world.settle()
+    assert (COMPOSITE_POD_GROUPS.type, "llama-0-decode") in world.objects
     assert sum("decode" in name for name in world.pods) == 6
 
 
@@ -299,6 +304,22 @@ def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
         act(world)
         serve(world)
     assert len(told(world)["decode"]) == 1
+
+
+def test_only_one_goes_for_each_wait_although_the_status_is_of_the_pass_before(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    act(world)
+    refuse(world, "llama-0-decode", 3)
+    world.now += 31
+    before = dict(world.status)
+    act(world)
+    assert ready(world, "decode") == 2
+    # What is written is what was seen before the deletion.
+    world.status = before
+    refuse(world, "llama-0-decode", 2)
+    act(world)
+    assert ready(world, "decode") == 2
 
 
 def test_a_scheduler_that_says_nothing_makes_nobody_go(world: World) -> None:

@@ -63,7 +63,7 @@ class Unit:
     @property
     def state(self) -> UnitState:
         roles = {name: role.state for name, role in self.roles.items()}
-        return UnitState(roles, self.stays, self.starved, dict(self.ages))
+        return UnitState(roles, self.stays, starved=self.starved, ranks=dict(self.ages))
 
     def edit(self, target: str, *names: str) -> None:
         """Another revision of these roles (all when none is named) is wanted."""

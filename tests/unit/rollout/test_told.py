@@ -29,11 +29,11 @@ def test_each_wait_has_its_gate_and_its_beginning() -> None:
     assert waits is not None
     assert waits.hold is not None
     assert waits.hold.reason == "1 of prefill, 1 of decode of the new revision without room"
-    assert not waits.starves(20.0 + PATIENCE - 1)
+    assert not waits.starves([unit.state], 20.0 + PATIENCE - 1)
     later = told(unit, waits, 20.0 + PATIENCE)
     assert later is not None
     assert later.hold == waits.hold
-    assert later.starves(20.0 + PATIENCE)
+    assert later.starves([unit.state], 20.0 + PATIENCE)
     unit.set(Stage.STARTING, unit.all(Stage.WAITING))
     starting = told(unit, later, 60.0)
     assert starting is not None
