@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-slow check bench bench-harm bench-kai bench-native bench-image cluster fmt crds \
+.PHONY: help demo test test-install test-slow test-matrix check bench bench-harm bench-kai bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint clean
 
 help: ## This list
@@ -37,6 +37,11 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+
+# Two processes: each has the cluster of one backend at a time, and waits most of the time.
+test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/backends.md)
+	@$(BIN)/python dev/localcluster/binaries.py controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/matrix $(ARGS)
 
 check: $(READY) ## Formatting, lint, types, layers, and drift of what is generated
 	$(BIN)/ruff format --check .

@@ -5,7 +5,7 @@ Hypothesis judges what is true, not how fast: its limit of 200 ms for an example
 Several processes (``pytest --numprocesses``) share the tests file by file, so that what a module sets up is there once.
 The tests on a control plane are two shares, each with a control plane of its own, and come first: they wait most of the
 time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
-pytest 9.2.)
+pytest 9.2.) The scenarios of ``tests/matrix`` are one share for each backend.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 #: How the files of the control plane's smaller share begin.
 _SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
 _CLUSTER: Final = "tests/cluster/"
+_MATRIX: Final = "tests/matrix/"
+_SCENARIOS: Final = f"{_MATRIX}test_matrix.py"
 
 settings.register_profile("covey", deadline=None)
 settings.load_profile("covey")
@@ -30,6 +32,8 @@ settings.load_profile("covey")
 def share(nodeid: str) -> str:
     """The tests with which a test is run in one process, one after the other."""
     path = nodeid.partition("::")[0]
+    if path == _SCENARIOS:
+        return f"{_MATRIX}{nodeid.partition('[')[2].partition('-')[0]}"
     if not path.startswith(_CLUSTER):
         return path
     smaller = path.removeprefix(_CLUSTER).startswith(_SMALLER)
@@ -50,6 +54,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """What runs in another process beside the tests on a control plane leaves the processors to them."""
-    beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(_CLUSTER)
+    beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith((_CLUSTER, _MATRIX))
     if beside and os.getpriority(os.PRIO_PROCESS, 0) == 0:
         os.nice(10)

@@ -3,7 +3,7 @@
 from localcluster.binaries import BuildError
 from localcluster.client import ApiClient, ApiError, concurrently
 from localcluster.cluster import Cluster
-from localcluster.components import NATIVE_GROUPS, Gates
+from localcluster.components import NATIVE_GROUPS, Gates, native_groups
 from localcluster.nodes import Nodes
 from localcluster.ports import free_port
 from localcluster.process import PortTakenError, Process, ProcessError
@@ -28,4 +28,5 @@ __all__ = [
     "concurrently",
     "eventually",
     "free_port",
+    "native_groups",
 ]

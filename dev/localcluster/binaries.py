@@ -1,12 +1,13 @@
 """Find or build the programs of the real control plane, and the tools that judge what Covey ships.
 
 Standard library only, so that a build can start before any virtual environment exists:
-``python3 dev/localcluster/binaries.py`` builds what the control plane lacks and prints its directory; with names of
-tools (``helm promtool``) it builds those and prints where each is.
+``python3 dev/localcluster/binaries.py`` builds what the control plane lacks and prints its directory; with names
+(``helm promtool``, ``kubernetes-1.30 volcano-1.14``) it builds those and prints where each is.
 
 A program is taken, in this order, from ``$COVEY_ASSETS``, from ``$KUBEBUILDER_ASSETS``
 (the convention of envtest), and from the cache, which is keyed by a hash of all that decides what
-is built.  Only what none of them has is built, by Go, from the modules in ``dev/controlplane`` and ``dev/tools``.
+is built.  Only what none of them has is built, by Go, from the modules in ``dev/controlplane``, ``dev/releases`` and
+``dev/tools``.
 """
 
 from __future__ import annotations
@@ -21,26 +22,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent.parent
-KUBERNETES = "v1.37.1"
 _STRIPPED = "-s -w"
-_VERSIONED = " ".join(
-    [_STRIPPED]
-    # Without these the server calls itself v0.0.0, and clients misjudge what it can do.
-    + [
-        f"-X k8s.io/component-base/version.{name}={value}"
-        for name, value in (
-            ("gitVersion", KUBERNETES),
-            ("gitMajor", "1"),
-            ("gitMinor", "37"),
-            ("gitTreeState", "clean"),
-        )
-    ]
-)
+#: A build of Kubernetes takes 2.7 GB of memory, and its last minute one core.
+_SIDE_BY_SIDE = 2
 
 
 @dataclass(frozen=True)
@@ -52,6 +42,15 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Text:
+    """A YAML file made of files of a Go module: those that match the patterns, below a folder of it."""
+
+    module: str
+    folder: str
+    patterns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Module:
     """A Go module without code, only pins checked by go.sum, and what is built from it."""
 
@@ -60,11 +59,19 @@ class Module:
     ldflags: str = _STRIPPED
     #: What else decides the content of its cache.
     also: str = ""
+    texts: Mapping[str, Text] = field(default_factory=dict)
+    #: Where ready ones lie in ``$COVEY_ASSETS``, when other modules have programs of the same names.
+    given: str = ""
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The names of all programs."""
         return tuple(name for step in self.steps for name in step.programs)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of all that it makes."""
+        return (*self.programs, *self.texts)
 
     @property
     def cache(self) -> Path:
@@ -77,24 +84,59 @@ class Module:
         return Path(base) / "covey" / self.folder.name / digest.hexdigest()[:16]
 
 
+def _versioned(version: str) -> str:
+    """Without these flags the server calls itself v0.0.0, and clients misjudge what it can do."""
+    major, minor, _ = version.removeprefix("v").split(".")
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    flags = (f"-X k8s.io/component-base/version.{name}={value}" for name, value in values.items())
+    return " ".join([_STRIPPED, *flags])
+
+
+def _kubernetes(minutes: float) -> Step:
+    names = ("kube-apiserver", "kube-controller-manager", "kube-scheduler")
+    return Step({name: f"k8s.io/kubernetes/cmd/{name}" for name in names}, minutes)
+
+
+def _release(version: str) -> Module:
+    """An older Kubernetes: only the programs that make the release."""
+    folder = f"kubernetes-{version.removeprefix('v').rpartition('.')[0]}"
+    return Module(_HERE / "releases" / folder, (_kubernetes(4.0),), _versioned(version), given=folder)
+
+
+STAGES = "kwok-stages.yaml"
 _STAGE_FOLDERS = ("node/fast", "node/heartbeat-with-lease", "pod/fast")
 CONTROL_PLANE = Module(
     _HERE / "controlplane",
     (
         Step({"etcd": "go.etcd.io/etcd/server/v3"}, 0.2),
         Step({"kwok": "sigs.k8s.io/kwok/cmd/kwok"}, 0.2),
-        Step(
-            {
-                "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
-                "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
-                "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
-            },
-            5.5,
-        ),
+        _kubernetes(5.5),
         Step({"kubectl": "k8s.io/kubernetes/cmd/kubectl"}, 0.5),
     ),
-    _VERSIONED,
-    str(_STAGE_FOLDERS),
+    _versioned("v1.37.1"),
+    also=str(_STAGE_FOLDERS),
+    texts={STAGES: Text("sigs.k8s.io/kwok", "kustomize/stage", tuple(f"{folder}/*.yaml" for folder in _STAGE_FOLDERS))},
+)
+#: The release that everything runs on unless another is asked for.
+KUBERNETES = "1.37"
+#: What ``Cluster(kubernetes=…)`` takes.
+RELEASES: Mapping[str, Module] = {
+    KUBERNETES: CONTROL_PLANE,
+    "1.36": _release("v1.36.3"),
+    "1.35": _release("v1.35.4"),
+    "1.30": _release("v1.30.14"),
+}
+VOLCANO_CRDS = "volcano-crds.yaml"
+_VOLCANO_KINDS = ("*_podgroups", "*_queues", "*_hypernodes", "*_numatopologies")
+VOLCANO = Module(
+    _HERE / "releases" / "volcano-1.14",
+    (Step({"vc-scheduler": "volcano.sh/volcano/cmd/scheduler"}, 2.0),),
+    also=str(_VOLCANO_KINDS),
+    texts={
+        VOLCANO_CRDS: Text(
+            "volcano.sh/volcano", "config/crd/volcano/bases", tuple(f"{kind}.yaml" for kind in _VOLCANO_KINDS)
+        )
+    },
 )
 #: Each family has a module of its own: their dependencies do not agree.
 TOOLS = (
@@ -114,7 +156,6 @@ TOOLS = (
         ),
     ),
 )
-STAGES = "kwok-stages.yaml"
 
 
 class BuildError(Exception):
@@ -123,36 +164,57 @@ class BuildError(Exception):
 
 @dataclass(frozen=True)
 class Binaries:
-    """Where each program of the control plane lies, and kwok's description of simulated nodes and pods."""
+    """Where each program of a control plane lies, and the YAML files that come with them."""
 
     paths: Mapping[str, Path]
-    stages: Path
 
     def __getitem__(self, program: str) -> Path:
         return self.paths[program]
 
+    @property
+    def stages(self) -> Path:
+        """Simulated nodes and pods, as kwok reads them."""
+        return self.paths[STAGES]
 
-def find() -> Binaries | None:
+
+def find(kubernetes: str = KUBERNETES, *, volcano: bool = False) -> Binaries | None:
     """The control plane that is there already; None when anything is missing."""
-    found = {name: _find(name, CONTROL_PLANE) for name in (*CONTROL_PLANE.programs, STAGES)}
+    found = {name: _find(name, module) for name, module in _wanted(kubernetes, volcano=volcano).items()}
     paths = {name: path for name, path in found.items() if path is not None}
-    if len(paths) < len(found):
-        return None
-    return Binaries({name: paths[name] for name in CONTROL_PLANE.programs}, paths[STAGES])
+    return Binaries(paths) if len(paths) == len(found) else None
 
 
-def ensure(*, report: bool = True) -> Binaries:
-    """Find the programs of the control plane, and build first what is missing.
+def ensure(kubernetes: str = KUBERNETES, *, volcano: bool = False, report: bool = True) -> Binaries:
+    """Find the programs of a control plane, and build first what is missing.
+
+    Args:
+        kubernetes: The release, one of ``RELEASES``; etcd, kwok and kubectl are the same for all.
+        volcano: With Volcano's scheduler and its CRDs.
+        report: Say on standard error what is built.
 
     Raises:
         BuildError: when Go is missing or too old, or a build fails.
     """
-    if (binaries := find()) is not None:
-        return binaries
-    _build(CONTROL_PLANE, f"Kubernetes {KUBERNETES}, etcd and kwok", report=report)
-    if (binaries := find()) is None:
-        raise BuildError(f"{CONTROL_PLANE.cache} is not complete after the build")
+    wanted = _wanted(kubernetes, volcano=volcano)
+    _build_missing(wanted.items(), report=report)
+    if (binaries := find(kubernetes, volcano=volcano)) is None:
+        raise BuildError(f"{', '.join(wanted)} are not complete after the build")
     return binaries
+
+
+def ensure_named(names: Iterable[str], *, report: bool = True) -> list[Path]:
+    """Find tools by their names (``helm``) or releases by their folders', and build first what is missing.
+
+    Returns:
+        The program of each tool, the directory of each release.
+
+    Raises:
+        BuildError: when there is no such name, when Go is missing or too old, or a build fails.
+    """
+    wanted = [(name, *_named(name)) for name in names]
+    _build_missing(((file, module) for _, module, files in wanted for file in files), report=report)
+    found = [(_find(files[0], module) or module.cache / files[0], name) for name, module, files in wanted]
+    return [path if path.name == name else path.parent for path, name in found]
 
 
 def ensure_tool(name: str, *, report: bool = True) -> Path:
@@ -161,17 +223,33 @@ def ensure_tool(name: str, *, report: bool = True) -> Path:
     Raises:
         BuildError: when Go is missing or too old, or a build fails.
     """
-    module = next(module for module in TOOLS if name in module.programs)
-    if (path := _find(name, module)) is None:
-        only = tuple(step for step in module.steps if name in step.programs)
-        _build(module, name, only, report=report)
-        path = module.cache / name
-    return path
+    return ensure_named([name], report=report)[0]
+
+
+def _named(name: str) -> tuple[Module, tuple[str, ...]]:
+    """The module that a name means, and which of its files."""
+    for module in TOOLS:
+        if name in module.programs:
+            return module, (name,)
+    for module in (*RELEASES.values(), VOLCANO):
+        if name == module.folder.name:
+            return module, module.files
+    known = [*(name for module in TOOLS for name in module.programs), *(m.folder.name for m in RELEASES.values())]
+    raise BuildError(f"{name} is not known; there are {', '.join([*known, VOLCANO.folder.name])}")
+
+
+def _wanted(kubernetes: str, *, volcano: bool) -> dict[str, Module]:
+    """Each file of a control plane, and the module that it comes from."""
+    if kubernetes not in RELEASES:
+        raise BuildError(f"Kubernetes {kubernetes} is not known; there are {', '.join(RELEASES)}")
+    modules = [CONTROL_PLANE, RELEASES[kubernetes], *([VOLCANO] if volcano else [])]
+    return {name: module for module in modules for name in module.files}
 
 
 def _find(name: str, module: Module) -> Path | None:
     given = [Path(os.environ[each]) for each in ("COVEY_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(each)]
-    return next((place / name for place in [*given, module.cache] if (place / name).is_file()), None)
+    places = [*(place / module.given for place in given), module.cache]
+    return next((place / name for place in places if (place / name).is_file()), None)
 
 
 @contextlib.contextmanager
@@ -186,30 +264,50 @@ def _locked(path: Path, *, report: bool) -> Iterator[None]:
         yield
 
 
-def _build(module: Module, what: str, only: tuple[Step, ...] = (), *, report: bool) -> None:
+def _build_missing(wanted: Iterable[tuple[str, Module]], *, report: bool) -> None:
+    """Build those files that are nowhere, several modules side by side.
+
+    Raises:
+        BuildError: when Go is missing or too old, or a build fails.
+    """
+    builds: dict[Path, tuple[Module, set[str]]] = {}
+    for name, module in wanted:
+        if _find(name, module) is None:
+            builds.setdefault(module.folder, (module, set()))[1].add(name)
+    if not builds:
+        return
     go = shutil.which("go")
     if go is None:
+        names = ", ".join(name for _, names in builds.values() for name in sorted(names))
         raise BuildError(
-            f"{what} must be built once and Go was not found: install Go 1.26 or newer, "
+            f"{names} must be built once and Go was not found: install Go 1.26 or newer, "
             "or name a directory with ready binaries in COVEY_ASSETS."
         )
+    alone = len(builds) == 1
+    with ThreadPoolExecutor(_SIDE_BY_SIDE) as pool:
+        for done in [pool.submit(_build, go, *build, alone=alone, report=report) for build in builds.values()]:
+            done.result()
+
+
+def _build(go: str, module: Module, names: set[str], *, alone: bool, report: bool) -> None:
     target = module.cache
     target.mkdir(parents=True, exist_ok=True)
     with _locked(target / ".lock", report=report):
-        steps = [step for step in only or module.steps if any(not (target / name).is_file() for name in step.programs)]
+        missing = {name for name in names if not (target / name).is_file()}
+        steps = [step for step in module.steps if missing & set(step.programs)]
         minutes = sum(step.minutes for step in steps)
         if report and steps:
             _say(
-                f"Building {what} from source, once: "
+                f"Building {', '.join(sorted(missing))} from source, once: "
                 f"about {max(1, round(minutes))} min on two cores from nothing (cached in {target})"
             )
         for step in steps:
-            _build_step(go, step, module, report=report)
-        if module is CONTROL_PLANE and not (target / STAGES).is_file():
-            _write_stages(go, target)
+            _build_step(go, step, module, alone=alone, report=report)
+        for name in module.texts.keys() & missing:
+            _write_text(go, module, name)
 
 
-def _build_step(go: str, step: Step, module: Module, *, report: bool) -> None:
+def _build_step(go: str, step: Step, module: Module, *, alone: bool, report: bool) -> None:
     label, target = ", ".join(step.programs), module.cache
     with tempfile.TemporaryDirectory(dir=target) as scratch, tempfile.TemporaryFile("w+") as log:
         # `go build` of several packages names each program by the last part of its path that is no version.
@@ -219,7 +317,7 @@ def _build_step(go: str, step: Step, module: Module, *, report: bool) -> None:
             [*command, *step.programs.values()], cwd=module.folder, env=_go_environment(), stdout=log, stderr=log
         )
         try:
-            _follow(process, label, step.minutes, started, report=report)
+            _follow(process, label, step.minutes, started, alone=alone, report=report)
         finally:
             if process.poll() is None:
                 process.terminate()
@@ -233,9 +331,11 @@ def _build_step(go: str, step: Step, module: Module, *, report: bool) -> None:
             (built.get(name) or built[parts[-1]]).rename(target / name)
 
 
-def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, started: float, *, report: bool) -> None:
-    """Wait for a build; show on a terminal that it goes on, elsewhere a line every half minute."""
-    terminal = sys.stderr.isatty()
+def _follow(
+    process: subprocess.Popen[bytes], label: str, minutes: float, started: float, *, alone: bool, report: bool
+) -> None:
+    """Wait for a build; show on a terminal that it goes on, elsewhere or beside others a line every half minute."""
+    terminal = sys.stderr.isatty() and alone
     said = started
     while True:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -254,27 +354,29 @@ def _follow(process: subprocess.Popen[bytes], label: str, minutes: float, starte
             return
 
 
-def _write_stages(go: str, target: Path) -> None:
-    """The stages of kwok for nodes and pods, copied from the module that it was built from."""
+def _write_text(go: str, module: Module, name: str) -> None:
+    """A YAML file, copied together from the Go module that the programs were built from."""
+    text = module.texts[name]
     listed = subprocess.run(
-        [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
-        cwd=CONTROL_PLANE.folder, env=_go_environment(), capture_output=True, text=True, check=True,
+        [go, "list", "-m", "-f", "{{.Dir}}", text.module],
+        cwd=module.folder, env=_go_environment(), capture_output=True, text=True, check=True,
     )  # fmt: skip
-    root = Path(listed.stdout.strip()) / "kustomize" / "stage"
-    texts = [
+    root = Path(listed.stdout.strip()) / text.folder
+    parts = [
         path.read_text()
-        for folder in _STAGE_FOLDERS
-        for path in sorted((root / folder).glob("*.yaml"))
+        for pattern in text.patterns
+        for path in sorted(root.glob(pattern))
         if path.name != "kustomization.yaml"
     ]
-    if not texts:
+    if not parts:
         raise BuildError(
-            f"The stages of kwok are not in {root}: run `go mod download` in {CONTROL_PLANE.folder}, or put a {STAGES} beside the "
+            f"The parts of {name} are not in {root}: run `go mod download` in {module.folder}, or put a {name} beside the "
             "programs of COVEY_ASSETS"
         )
-    partial = target / f"{STAGES}.partial"
-    partial.write_text("\n---\n".join(texts))
-    partial.rename(target / STAGES)
+    target = module.cache / name
+    partial = target.with_suffix(".partial")
+    partial.write_text("\n---\n".join(parts))
+    partial.rename(target)
 
 
 def _go_environment() -> dict[str, str]:
@@ -286,10 +388,10 @@ def _say(text: str) -> None:
 
 
 def main(names: list[str]) -> int:
-    """Build what is missing and print where it is: the control plane's directory, or each tool that is named."""
+    """Build what is missing and print where it is: the control plane's directory, or all that is named."""
     try:
         if names:
-            print("\n".join(str(ensure_tool(name)) for name in names))
+            print("\n".join(map(str, ensure_named(names))))
         else:
             ensure()
             print(CONTROL_PLANE.cache)

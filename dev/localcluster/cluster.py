@@ -2,6 +2,17 @@
 
 ``with Cluster() as cluster:`` gives a working one in seconds.  Whatever happens to the program that owns it, all
 processes are stopped in order, and the temporary directory is removed unless ``keep`` (or ``KEEP=1``) says otherwise.
+
+A cluster of each kind, and what places its pods::
+
+    with Cluster(kubernetes="1.30") as cluster:                                     # or 1.35, 1.36; 1.37 without it
+        cluster.start_all(Nodes(racks=2, nodes=3))                                  # Covey's extender
+    with Cluster(kubernetes="1.36", gates=native_groups("1.36")) as cluster:        # or 1.35, 1.37
+        cluster.start_covey("operator")
+        cluster.start_scheduler()                                                   # kube-scheduler, stock
+    with Cluster(volcano=True) as cluster:                                          # its CRDs are there from the start
+        cluster.start_covey("operator")
+        cluster.start_volcano()                                                     # vc-scheduler, queues open
 """
 
 import subprocess
@@ -15,6 +26,7 @@ from typing import Any, Self
 import yaml
 
 from localcluster import access, programs
+from localcluster.binaries import KUBERNETES, VOLCANO_CRDS
 from localcluster.client import ApiClient, ApiError, concurrently
 from localcluster.components import FAKE_NODE, Gates
 from localcluster.controlplane import ControlPlane
@@ -32,7 +44,9 @@ class Cluster(ControlPlane):
 
     Args:
         directory: Where everything lies; by default a temporary one, which is removed at the end.
-        gates: Feature gates of all components; ``NATIVE_GROUPS`` for Kubernetes' own groups.
+        kubernetes: The release of API server, controllers and kube-scheduler: ``1.37``, ``1.36``, ``1.35`` or ``1.30``.
+        volcano: With Volcano's CRDs, for ``start_volcano``.
+        gates: Feature gates of all components; ``native_groups(kubernetes)`` for Kubernetes' own groups.
         kwok: Simulate the kubelets. Without it nodes stay as they are written and bound pods never run.
         max_inflight: Limit of concurrent requests of each kind in the API server.
         scheduler_config: KubeSchedulerConfiguration to start kube-scheduler with; ``""`` is the stock one, None
@@ -47,6 +61,8 @@ class Cluster(ControlPlane):
         self,
         directory: Path | None = None,
         *,
+        kubernetes: str = KUBERNETES,
+        volcano: bool = False,
         gates: Gates | None = None,
         kwok: bool = True,
         max_inflight: int | None = None,
@@ -57,6 +73,8 @@ class Cluster(ControlPlane):
     ) -> None:
         super().__init__(
             directory,
+            kubernetes=kubernetes,
+            volcano=volcano,
             gates=gates,
             kwok=kwok,
             max_inflight=max_inflight,
@@ -77,8 +95,9 @@ class Cluster(ControlPlane):
         self.stop()
 
     def _prepare(self) -> None:
-        if self._crds:
-            self.install_crds(*self._crds)
+        crds = (*self._crds, *([self._binaries[VOLCANO_CRDS]] if self._volcano else []))
+        if crds:
+            self.install_crds(*crds)
 
     # Access
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from localcluster.binaries import Binaries
+from localcluster.binaries import KUBERNETES, Binaries
 from localcluster.ports import HOST, address
 
 #: Nodes with this annotation are simulated; one that loses it is like a machine that died.
@@ -22,11 +22,33 @@ class Gates:
     runtime_config: Sequence[str] = ()
 
 
-#: Kubernetes' own hierarchical groups, as 1.37 has them.
-NATIVE_GROUPS = Gates(
-    features={"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "CompositePodGroup": True},
-    runtime_config=("scheduling.k8s.io/v1beta1", "scheduling.k8s.io/v1alpha3"),
-)
+def _alpha(*features: str, serve: Sequence[str]) -> Gates:
+    versions = tuple(f"scheduling.k8s.io/{version}" for version in serve)
+    return Gates(dict.fromkeys(features, True), versions)
+
+
+_NATIVE_GROUPS: Mapping[str, Gates] = {
+    "1.37": _alpha(
+        "GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup", serve=("v1beta1", "v1alpha3")
+    ),
+    "1.36": _alpha(
+        "GenericWorkload",
+        "GangScheduling",
+        "TopologyAwareWorkloadScheduling",
+        "WorkloadAwarePreemption",
+        serve=("v1alpha2",),
+    ),
+    "1.35": _alpha("GenericWorkload", "GangScheduling", serve=("v1alpha1",)),
+}
+
+
+def native_groups(kubernetes: str) -> Gates:
+    """What turns on Kubernetes' own groups in a release; all are off by default, and before 1.35 there are none."""
+    return _NATIVE_GROUPS.get(kubernetes, Gates())
+
+
+#: Kubernetes' own hierarchical groups, in the release that is the default.
+NATIVE_GROUPS = native_groups(KUBERNETES)
 
 
 @dataclass(frozen=True)
@@ -154,6 +176,34 @@ def scheduler_config(text: str, kubeconfig: Path) -> str:
     connection = {"qps": 1000, "burst": 2000} | (config.get("clientConnection") or {})
     config["clientConnection"] = connection | {"kubeconfig": str(kubeconfig)}
     return str(yaml.safe_dump(config, sort_keys=False))
+
+
+def volcano_scheduler(binaries: Binaries, files: Files, port: int, health_port: int, config: Path) -> list[str]:
+    """Volcano's scheduler, without its controllers and webhooks."""
+    return [
+        str(binaries["vc-scheduler"]),
+        f"--kubeconfig={files.admin}",
+        f"--scheduler-conf={config}",
+        "--leader-elect=false",
+        "--csi-storage=false",
+        "--cache-dumper=false",
+        "--enable-metrics=true",
+        f"--listen-address={address(port)}",
+        "--enable-healthz=true",
+        f"--healthz-address={address(health_port)}",
+    ]
+
+
+def volcano_config() -> str:
+    """All that Covey's Volcano backend needs; Volcano's own default has neither binpack nor topology."""
+    topology = {"name": "network-topology-aware", "arguments": {"weight": 10}}
+    tiers = (("priority", "gang", "conformance"), ("predicates", "nodeorder", "binpack"))
+    first, second = ([{"name": name} for name in names] for names in tiers)
+    content = {
+        "actions": "enqueue, allocate, backfill",
+        "tiers": [{"plugins": first}, {"plugins": [*second, topology]}],
+    }
+    return str(yaml.safe_dump(content, sort_keys=False))
 
 
 def kwok(binaries: Binaries, files: Files, port: int) -> list[str]:

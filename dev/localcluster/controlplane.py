@@ -36,6 +36,8 @@ class ControlPlane:
         self,
         directory: Path | None,
         *,
+        kubernetes: str,
+        volcano: bool,
         gates: Gates | None,
         kwok: bool,
         max_inflight: int | None,
@@ -44,6 +46,8 @@ class ControlPlane:
         keep: bool | None,
     ) -> None:
         self._given_directory = directory
+        self._kubernetes = kubernetes
+        self._volcano = volcano
         self._gates = gates or Gates()
         self._kwok = kwok
         self._max_inflight = max_inflight
@@ -62,7 +66,7 @@ class ControlPlane:
             BuildError: when the programs are missing and cannot be built.
             ProcessError: when one of them does not come up.
         """
-        self._binaries = binaries.ensure()
+        self._binaries = binaries.ensure(self._kubernetes, volcano=self._volcano)
         self.directory = self._make_directory()
         self.files = Files(self.directory)
         self._guard = guard.start(self.directory, keep=self._keep)
@@ -111,6 +115,29 @@ class ControlPlane:
         build = self._scheduler(config, kubeconfig or self.files.scheduler, name)
         return self.launch(build)[0] if wait else self._begin(build)
 
+    def start_volcano(self, config: str = "") -> Process:
+        """Start Volcano's scheduler, or start it again, and open its queues; the cluster was made with ``volcano``.
+
+        Args:
+            config: YAML text of its configuration; ``components.volcano_config`` by default.
+        """
+        self.forget("vc-scheduler")
+        file = self.directory / "vc-scheduler.yaml"
+        file.write_text(config or components.volcano_config())
+
+        def build() -> Process:
+            port, health_port = free_port(), free_port()
+            health = f"http://{address(health_port)}"
+            command = components.volcano_scheduler(self._binaries, self.files, port, health_port, file)
+            return self._process(
+                "vc-scheduler", command, f"http://{address(port)}", lambda: answers(f"{health}/healthz")
+            )
+
+        [process] = self.launch(build)
+        for queue in ("root", "default"):
+            self._open_queue(queue)
+        return process
+
     def forget(self, *names: str) -> None:
         """Stop programs and drop them; a name that is not there is passed over."""
         processes = [process for name in names if (process := self.processes.pop(name, None)) is not None]
@@ -127,6 +154,12 @@ class ControlPlane:
         """
         started = [(build, self._begin(build)) for build in builds]
         return [self._settle(build, process) for build, process in started]
+
+    def _open_queue(self, name: str) -> None:
+        """Do what Volcano's controllers do, which do not run here: the scheduler only creates its queues."""
+        path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{name}/status"
+        is_open = {"status": {"state": "Open"}}
+        eventually(lambda: self.client.request("PATCH", path, is_open), describe=f"the queue {name} is there")
 
     def _prepare(self) -> None:
         """What has to be on the API server before the controllers start."""

@@ -2,6 +2,7 @@
 
 import http.client
 import threading
+import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
@@ -18,6 +19,7 @@ class Recording:
     Attributes:
         events: ``(type, object)`` with type ``ADDED``, ``MODIFIED`` or ``DELETED``; what is there at the start
             comes first, as ``ADDED``.
+        times: When each of them arrived, by ``time.monotonic``.
     """
 
     def __init__(self, client: ApiClient, path: str) -> None:
@@ -27,6 +29,7 @@ class Recording:
         self._changed = threading.Condition()
         found = client.request("GET", path)
         self.events.extend(("ADDED", item) for item in found["items"])
+        self.times = [time.monotonic()] * len(self.events)
         self._version: str = found["metadata"]["resourceVersion"]
         self._watch = client.open_watch(path, self._version)
         self._closing = False
@@ -102,5 +105,7 @@ class Recording:
         with self._changed:
             self._version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":
+                # Whoever reads both without waiting finds a time for each event.
+                self.times.append(time.monotonic())
                 self.events.append((event["type"], event["object"]))
                 self._changed.notify_all()

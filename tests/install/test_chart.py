@@ -68,12 +68,30 @@ MATRIX: dict[str, dict[str, Any]] = {
         "rbac": {"aggregate": False},
         "backends": ["Extender"],
     },
+    "native": {"backends": ["Extender", "Kubernetes"], "watchNamespaces": ["team-a"]},
 }
 
 
 @pytest.fixture(params=MATRIX)
 def rendered(request: pytest.FixtureRequest, offline: Helm) -> list[Object]:
     return offline.render(MATRIX[request.param])
+
+
+def test_rights_on_kubernetes_own_groups_only_where_that_backend_is_enabled(offline: Helm) -> None:
+    def groups(values: Object) -> set[str]:
+        found = [each for each in offline.render(values) if each["kind"] in {"Role", "ClusterRole"}]
+        mine = [each for each in found if each["metadata"]["name"] == "covey-operator"]
+        return {group for each in mine for rule in each["rules"] for group in rule["apiGroups"]}
+
+    assert "scheduling.k8s.io" not in groups({})
+    assert "scheduling.k8s.io" in groups(MATRIX["native"])
+
+
+def test_the_component_for_kubernetes_own_groups_gives_the_rights_that_the_chart_gives(offline: Helm) -> None:
+    text = (ROOT / "manifests" / "components" / "kubernetes" / "rights.yaml").read_text()
+    (role,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole")
+    rendered = find(offline.render({"backends": ["Extender", "Kubernetes"]}), "ClusterRole", "covey-operator")
+    assert [rule for rule in rendered["rules"] if rule["apiGroups"] == ["scheduling.k8s.io"]] == role["rules"]
 
 
 def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:

@@ -183,8 +183,9 @@ class DisaggregatedInferenceSpec(Model):
     """Roles that should lie together. At most 8 rules."""
     spread: Spread | None = None
     """Keeps the units of this resource apart. Default: none."""
-    disruption_mode: Annotated[DisruptionMode | None, LIVE, NotYet()] = None
-    """What preemption may take at a time: Unit, Replica or Pod. Default: Unit."""
+    disruption_mode: Annotated[DisruptionMode | None, LIVE] = None
+    """What preemption may take at a time: Unit, Replica or Pod. Only for Kubernetes from 1.36 on, where a change replaces
+    the units. Default: Unit."""
     gang: GangSettings = GangSettings()
     """How long a gang may take."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]

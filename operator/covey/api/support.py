@@ -20,8 +20,6 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
     if spec.queue is not None:
         yield "spec.queue", "remove it"
-    if spec.disruption_mode is not None:
-        yield "spec.disruptionMode", "remove it"
     if spec.gang.termination_delay_seconds is not None:
         yield "spec.gang.terminationDelaySeconds", "remove it"
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from covey.api.inference import Backend as BackendName
 from covey.backends.extender import Extender
+from covey.backends.kubernetes import Hierarchical
 from covey.backends.seam import (
     Backend,
     Cluster,
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (Extender(),)
+BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical())
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:

@@ -51,11 +51,13 @@ class Extender:
 
     def refusals(
         self,
-        spec: DisaggregatedInferenceSpec,  # noqa: ARG002 - it carries every spec
-        levels: Levels | None,  # noqa: ARG002 - the same
-        cluster: Cluster,  # noqa: ARG002 - the same
+        spec: DisaggregatedInferenceSpec,
+        levels: Levels | None,  # noqa: ARG002 - the scheduler process knows them
+        cluster: Cluster,  # noqa: ARG002 - it needs nothing of it
     ) -> tuple[str, ...]:
-        """Nothing: it carries every spec."""
+        """What only other backends carry."""
+        if spec.disruption_mode is not None:
+            return ("spec.disruptionMode is not supported by backend Extender: remove it",)
         return ()
 
     def compile(

@@ -95,13 +95,17 @@ class UnitReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """How far one replica has come, for who may be ungated: pods that are there, and all that there shall be."""
+    """How far one replica has come, for who may be ungated: pods that are there, and all that there shall be.
+
+    ``pods`` are the live ones among them.
+    """
 
     slots: tuple[Slot, ...]
     in_minimum: bool
     is_complete: bool
     is_let_go: bool
     is_bound: bool
+    pods: tuple[core.Pod, ...] = ()
 
     @property
     def role(self) -> str:
@@ -111,10 +115,18 @@ class ReplicaProgress:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``)."""
+    """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
+
+    ``withheld``: places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its
+    pods is cannot have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
+    ``Degraded``). ``again``: seconds after which time alone can change the answer.
+    """
 
     slots: tuple[Slot, ...] = ()
     waits: Mapping[int, core.Condition] = field(default_factory=dict)
+    withheld: frozenset[Slot] = frozenset()
+    faults: Mapping[int, core.Condition] = field(default_factory=dict)
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,6 +199,10 @@ def _degraded(situation: Situation) -> Finding:
     if lost and not situation.inference.spec.suspend:
         message = f"it has served and is below its minimum; {_of_unit(situation, lost[0])}"
         return "True", names.REASON_BELOW_MINIMUM, message
+    for unit in situation.units:
+        fault = situation.plan.release.faults.get(unit.number)
+        if fault is not None:
+            return "True", fault.reason, f"unit {unit.number}: {fault.message}"
     return "False", "AsExpected", "no unit that has served is below its minimum"
 
 

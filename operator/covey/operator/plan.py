@@ -15,17 +15,18 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Backend, Identity, Release
-from covey.compile import Layout, Scale, Tree
+from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.identity import service_name
 from covey.compile.network import ADDRESSED
 from covey.kube.resources import SERVICES
 from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
+from covey.operator.ending import find_ending
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
 from covey.operator.observe import Observed, number
-from covey.operator.release import let_go, progress_of
+from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
@@ -85,11 +86,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed, remake.fixed))
-    # 6. Pods are let go, where the backend's scheduler does not do that.
+    # 6. Pods are let go, or not made yet, where the backend's scheduler does not do that.
     release = backend.release(progress_of(inference, layout, states, observed))
+    early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
+    ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
+    not_yet = release.withheld | ending.slots
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
-        delete_pods=(*surplus, *(item for part in replicas for item in part.delete)),
+        delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
         delete_objects=(
             *remake.objects,
             *_unused(backend, tree, observed),
@@ -102,14 +106,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         if verdict.problem is None
         else (),
         apply=apply,
-        create=tuple(item for part in replicas for item in part.create),
+        create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
         ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
         notes=(
             *(remake.notes if surplus else ()),
             *_scaled_down(surplus, remake.unit),
-            *_created(observed, replicas, rolling),
-            *_replaced(replicas),
+            *_created(observed, replicas, not_yet, rolling),
+            *_replaced(replicas, not_yet),
         ),
     )
     return Plan(actions, layout, states, release, rolling, revision_left(accepted.revision, observed, running))
@@ -180,7 +184,9 @@ def _applied(tree: Tree, observed: Observed, fixed: Collection[Identity]) -> Ite
         wanted = [stamped(body) for body in level.objects if identity_of(body) not in fixed]
         found = [observed.objects.get(identity_of(body)) for body in wanted]
         yield tuple(
-            body for body, owned in zip(wanted, found, strict=True) if owned is None or has_drifted(body, owned)
+            body
+            for body, owned in zip(wanted, found, strict=True)
+            if owned is None or (owned.metadata.deletion_timestamp is None and has_drifted(body, owned))
         )
 
 
@@ -192,7 +198,7 @@ def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[Delete
     used = {(SERVICES.type, service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
     used |= backend.in_use(observed.objects, pods)
     for identity, owned in observed.objects.items():
-        if identity not in wanted and identity not in used:
+        if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
             yield DeleteObject(*identity, owned.metadata.uid)
 
 
@@ -206,13 +212,15 @@ def _scaled_down(gone: tuple[DeletePod, ...], remade: int | None) -> Iterator[No
         yield Note(reason, message, "ScaleDown")
 
 
-def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...], rolling: Rolling) -> Iterator[Note]:
+def _created(
+    observed: Observed, replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], rolling: Rolling
+) -> Iterator[Note]:
     """Replicas that are new, as against replaced: one note for all roles."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
         for part in replicas
         for item in part.create
-        if not item.replaces
+        if not item.replaces and item.slot not in not_yet
     }
     counts = sorted(Counter(role for _, role, _ in new).items())
     if counts:
@@ -224,12 +232,12 @@ def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...], rolling: Rol
         yield Note("ScaledUp" if grown else "Created", message, "ScaleUp" if grown else "Create")
 
 
-def _replaced(replicas: tuple[ReplicaPlan, ...]) -> Iterator[Note]:
+def _replaced(replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot]) -> Iterator[Note]:
     """One note for all replicas of a role that share a fate: the loss of a rack must not use up the Events."""
     fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
     for part in replicas:
         released = any(podstate.is_released(item.pod) for item in part.delete)
-        again = next((item.slot.role for item in part.create if item.replaces), None)
+        again = next((item.slot.role for item in part.create if item.replaces and item.slot not in not_yet), None)
         if again is not None:
             fates.setdefault((again, released, part.recreated), []).append(part)
     for (role, released, recreated), parts in fates.items():

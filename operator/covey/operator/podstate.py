@@ -20,9 +20,17 @@ def is_bound(pod: core.Pod) -> bool:
     return bool(pod.spec.node_name)
 
 
-def is_admitted(pod: core.Pod) -> bool:
-    """The scheduler has given it a node, bound or not."""
+def is_let_go(pod: core.Pod) -> bool:
+    """No gate of Covey's holds it."""
     return is_bound(pod) or names.GATE_GANG not in core.gates(pod)
+
+
+def is_admitted(pod: core.Pod) -> bool:
+    """The scheduler has given it a node, bound or not.
+
+    Covey's scheduler says so by lifting the gate of its pods. Any other only binds.
+    """
+    return is_bound(pod) or (is_let_go(pod) and pod.metadata.label(names.LABEL_POD_GROUP) is not None)
 
 
 def is_released(pod: core.Pod) -> bool:

@@ -6,13 +6,14 @@ first, then those that were let go, then those of lower number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
 from covey.compile import Layout, Scale, Slot
 from covey.operator import podstate
-from covey.operator.actions import Ungate
+from covey.operator.actions import DeletePod, Ungate
 from covey.operator.observe import Observed
 from covey.operator.scale import ReplicaState, States, current
 
@@ -20,7 +21,7 @@ from covey.operator.scale import ReplicaState, States, current
 def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> Progress:
     """How far all replicas have come."""
     scale = Scale.of(inference.spec)
-    units = {unit: tuple(_progress(unit, scale, layout, states.get(unit, {}))) for unit in layout.units}
+    units = {unit: tuple(_progress(unit, scale, layout, states.get(unit, {}), observed)) for unit in layout.units}
     return Progress(inference, units, observed.objects, observed.room, observed.now)
 
 
@@ -28,27 +29,49 @@ def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
     """The pods in the places that may go."""
     for slot in release.slots:
         pod = current(observed.pods.get(slot, ()))
-        if pod is not None and not podstate.is_admitted(pod):
+        if pod is not None and not podstate.is_let_go(pod):
             yield Ungate(pod)
 
 
+def taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
+    """Pods without a node in places where there are to be none yet."""
+    for slot in release.withheld:
+        for pod in observed.pods.get(slot, ()):
+            if not podstate.is_bound(pod) and pod.metadata.deletion_timestamp is None:
+                yield DeletePod(pod, "the minimum comes first")
+
+
 def _progress(
-    unit: int, scale: Scale, layout: Layout, states: Mapping[str, Mapping[int, ReplicaState]]
+    unit: int, scale: Scale, layout: Layout, states: Mapping[str, Mapping[int, ReplicaState]], observed: Observed
 ) -> Iterator[ReplicaProgress]:
     for role, replicas in layout.units[unit].items():
         known = states.get(role, {})
-
-        def rank(number: int, known: Mapping[int, ReplicaState] = known) -> tuple[bool, bool, int]:
-            state = known.get(number)
-            return (state is None or not state.is_bound, state is None or not state.is_admitted, number)
-
-        minimum = sorted(replicas, key=rank)[: scale.roles[role].minimum]
-        for number, revision in replicas.items():
-            state = known.get(number)
+        bound = {number for number in replicas if number in known and known[number].is_bound}
+        slots = {
+            number: tuple(Slot(unit, role, number, index) for index in range(revision.size))
+            for number, revision in replicas.items()
+        }
+        pods = {number: tuple(_live(places, observed)) for number, places in slots.items()}
+        free = {
+            number
+            for number, found in pods.items()
+            if len(found) == len(slots[number]) and all(map(podstate.is_let_go, found))
+        }
+        ranked = sorted(replicas, key=lambda number: (number not in bound, number not in free, number))
+        minimum = ranked[: scale.roles[role].minimum]
+        for number, places in slots.items():
             yield ReplicaProgress(
-                tuple(Slot(unit, role, number, index) for index in range(revision.size)),
+                places,
                 in_minimum=number in minimum,
-                is_complete=state is not None and state.live >= state.size,
-                is_let_go=state is not None and state.is_admitted,
-                is_bound=state is not None and state.is_bound,
+                is_complete=len(pods[number]) == len(places),
+                is_let_go=number in free,
+                is_bound=number in bound,
+                pods=pods[number],
             )
+
+
+def _live(slots: Iterable[Slot], observed: Observed) -> Iterator[core.Pod]:
+    for slot in slots:
+        pod = current(observed.pods.get(slot, ()))
+        if pod is not None:
+            yield pod

@@ -59,7 +59,7 @@ def find_remake(backend: Backend, tree: Tree, observed: Observed, scale: Scale, 
     shared = (
         DeleteObject(*identity, owned.metadata.uid)
         for identity, owned in found
-        if number(owned.metadata, names.LABEL_UNIT) is None
+        if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
     )
     return Remake(None if begun else chosen, tuple(shared), frozenset(identity for identity, _ in found))
 

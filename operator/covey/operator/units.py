@@ -73,9 +73,12 @@ def describe_units(
     for number in plan.layout.units:
         report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
         # Whom the operator keeps, the scheduler has not been asked about.
-        admitted = plan.release.waits.get(number) or (report.admitted if report else None)
+        kept = plan.release.waits.get(number)
+        admitted = kept or (report.admitted if report else None)
         silence = backend.silence if backend else ""
         phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted, silence)
+        if kept is not None and phase is Phase.PARTIAL:
+            reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
         yield Unit(
             number, phase, reason, message, report.path if report else (), report.topology if report else None, report
         )

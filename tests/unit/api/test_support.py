@@ -12,7 +12,6 @@ PREFILL = "spec.roles[prefill]"
 #: An edit, and the one sentence that refuses it.
 REFUSED: list[tuple[str, Any, str]] = [
     ("spec.queue", "here", "spec.queue is not supported yet: remove it"),
-    ("spec.disruptionMode", "Unit", "spec.disruptionMode is not supported yet: remove it"),
     (
         "spec.gang.terminationDelaySeconds",
         60,

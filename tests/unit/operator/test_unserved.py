@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from covey.api.inference import Backend
 from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.operator.caches import Caches
@@ -11,20 +12,22 @@ from covey.operator.caches import Caches
 
 def made() -> Caches:
     nobody = cast("Client", None)  # no reflector runs
-    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
+    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None, backends=(Backend.EXTENDER,))
 
 
 def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
     caches = made()
     every = caches._reflectors()
+    missing = [
+        reflector for kind in (POD_GROUPS, COMPOSITE_POD_GROUPS) for reflector in caches.objects[kind.type].reflectors
+    ]
     for reflector in every:
-        if reflector.resource not in {"podgroups", "compositepodgroups"}:
+        if reflector not in missing:
             reflector._serve(served=True)
             reflector.synced.set()
     assert not caches.is_synced
-    for kind in (POD_GROUPS, COMPOSITE_POD_GROUPS):
-        for reflector in caches.objects[kind.type].reflectors:
-            reflector._lose()
+    for reflector in missing:
+        reflector._lose()
     assert caches.is_synced
     assert caches.cluster.unserved == {POD_GROUPS, COMPOSITE_POD_GROUPS}
 

@@ -1,0 +1,5 @@
+"""kube-scheduler's own gang scheduling (``scheduling.k8s.io``), one dialect for each form of its API."""
+
+from covey.backends.kubernetes.hierarchical import Hierarchical
+
+__all__ = ["Hierarchical"]

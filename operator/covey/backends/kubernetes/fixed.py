@@ -1,0 +1,33 @@
+"""Whether the API server would refuse a change of a group: of what Covey writes, only ``minCount`` may change.
+
+Types of ``scheduling.k8s.io/v1beta1`` and ``v1alpha3`` (Kubernetes 1.37); the whole policy of a CompositePodGroup is
+fixed, and templates can neither be added nor removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+_MUTABLE: Final = frozenset({"minCount"})
+#: Admission and defaults fill these in where they are not given.
+_FILLED: Final = frozenset({"priority", "preemptionPolicy", "priorityClassName", "resourceClaims"})
+
+
+def differs(stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Something else than a mutable field is another one; a null is the same as nothing."""
+    return bool(_fixed(stored) != _fixed(wanted))
+
+
+def _fixed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        left_out = _MUTABLE | _FILLED
+        return {key: _fixed(item) for key, item in value.items() if item is not None and key not in left_out}
+    if isinstance(value, list | tuple):
+        items = [_fixed(item) for item in value]
+        return sorted(items, key=_name) if all(isinstance(item, dict) and "name" in item for item in items) else items
+    return value
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(item["name"])

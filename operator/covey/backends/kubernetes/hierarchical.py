@@ -1,0 +1,137 @@
+"""Kubernetes 1.37: kube-scheduler places a unit as one tree of groups.
+
+What upstream lacks is held by the operator: minimums come before surplus, which is created only once they are bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, ClassVar, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend as BackendName
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.kubernetes import shared
+from covey.backends.kubernetes.fixed import differs
+from covey.backends.kubernetes.refusals import refused
+from covey.backends.kubernetes.release import release
+from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
+from covey.backends.kubernetes.tree import GroupTree
+from covey.backends.kubernetes.units import UnitTree
+from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
+from covey.kube.resources import Resource
+
+_TOPOLOGY: Final = "kubernetes-1.37-topology"
+_PARENT: Final = "kubernetes-1.37-parent"
+_MEMBER: Final = "kubernetes-pod-scheduling-group"
+_GATE_OF: Final = {
+    _MEMBER: "GenericWorkload",
+    _TOPOLOGY: "TopologyAwareWorkloadScheduling",
+    _PARENT: "CompositePodGroup",
+}
+
+
+class Hierarchical:
+    """The backend ``Kubernetes`` in its dialect for 1.37 with CompositePodGroups."""
+
+    name: ClassVar[BackendName] = BackendName.KUBERNETES
+    dialect: ClassVar[str] = "1.37"
+    silence: ClassVar[str] = (
+        "kube-scheduler has not tried it yet; if this stays, see whether it runs with the feature gates GenericWorkload, "
+        "TopologyAwareWorkloadScheduling and CompositePodGroup"
+    )
+    needs_room: ClassVar[bool] = False
+
+    def kinds(self) -> tuple[Resource, ...]:
+        """The Workload, and its groups from the root down."""
+        return WORKLOADS, COMPOSITE_POD_GROUPS, POD_GROUPS
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Fields that an API server without their feature gate drops without a word."""
+        metadata = {"name": "covey-probe"}
+        spec = {
+            "parentCompositePodGroupName": "covey-probe",
+            "workloadRef": {"workloadName": "covey-probe", "templateName": "probe"},
+            "schedulingPolicy": {"gang": {"minCount": 1}},
+            "schedulingConstraints": {"topology": [{"key": names.HOSTNAME_LABEL}]},
+        }
+        group = shared.object_of(POD_GROUPS, metadata, spec)
+        membership = {"schedulingGroup": {"podGroupName": "covey-probe"}}
+        return (
+            shared.pod_probe(_MEMBER, membership, ("spec", "schedulingGroup", "podGroupName")),
+            Probe(_TOPOLOGY, POD_GROUPS, group, ("spec", "schedulingConstraints", "topology", 0, "key")),
+            Probe(_PARENT, POD_GROUPS, group, ("spec", "parentCompositePodGroupName")),
+        )
+
+    def absent(self, cluster: Cluster) -> str | None:
+        """It needs its kinds, and three feature gates of the API server."""
+        missing = [kind for kind in self.kinds() if kind in cluster.unserved]
+        if missing:
+            kinds = ", ".join(f"{kind.plural} of {kind.api_version}" for kind in missing)
+            return (
+                f"the cluster does not serve {kinds}, which Kubernetes 1.37 has: set --runtime-config="
+                f"{WORKLOADS.api_version}=true,{COMPOSITE_POD_GROUPS.api_version}=true on kube-apiserver, and the feature "
+                f"gates {', '.join(_GATE_OF.values())} on kube-apiserver, kube-scheduler and kube-controller-manager"
+            )
+        for probe, gate in _GATE_OF.items():
+            if probe in cluster.unprobed:
+                return f"whether kube-apiserver has the feature gate {gate} is not known: {cluster.unprobed[probe]}"
+            if probe not in cluster.kept:
+                return (
+                    f"kube-apiserver drops what the feature gate {gate} is for: set it on kube-apiserver, kube-scheduler "
+                    "and kube-controller-manager"
+                )
+        return None
+
+    def refusals(
+        self,
+        spec: DisaggregatedInferenceSpec,
+        levels: Levels | None,
+        cluster: Cluster,  # noqa: ARG002 - ``absent`` has judged it
+    ) -> tuple[str, ...]:
+        """What its groups cannot say."""
+        return tuple(refused(spec, levels))
+
+    def compile(
+        self,
+        inference: DisaggregatedInference,
+        *,
+        layout: Layout | None = None,
+        revision: Revision | None = None,
+        levels: Levels | None = None,
+    ) -> Tree:
+        """The tree of groups, and pods that name theirs."""
+        groups = partial(GroupTree, levels=levels)
+        return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
+
+    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
+        """What kube-scheduler says of the PodGroups, counted up to the root, of which it says nothing."""
+        tree = UnitTree.of(inference, unit, objects)
+        if tree is None:
+            return None
+        admitted = tree.failed
+        if admitted is not None:
+            admitted = core.Condition(names.ADMITTED, "False", admitted.reason, admitted.message)
+        if tree.is_scheduled:
+            admitted = core.Condition(names.ADMITTED, "True", names.REASON_ADMITTED, "kube-scheduler has placed it")
+        root = tree.root.metadata
+        return UnitReport(root.uid, root.creation_timestamp, admitted)
+
+    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
+        """Pods and groups name their group in their spec."""
+        leaves = {(POD_GROUPS.type, (pod.spec.scheduling_group or {}).get("podGroupName", "")) for pod in pods}
+        parents = {
+            (COMPOSITE_POD_GROUPS.type, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()
+        }
+        return frozenset(leaves | parents)
+
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
+        """All but ``minCount`` is."""
+        return differs(stored.spec, wanted["spec"])
+
+    def release(self, progress: Progress) -> Release:
+        """Surplus comes after the minimum."""
+        return release(progress)

@@ -1,0 +1,81 @@
+"""The backends with the versions that they are tried on: the columns of the table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api.inference import Backend
+from covey.backends import BACKENDS
+from localcluster import Cluster, native_groups
+from localcluster.programs import ROOT, scheduler_config
+
+
+@dataclass(frozen=True)
+class Column:
+    """A backend on the version of what places its pods.
+
+    ``rest`` is how many seconds without any change of a pod mean that its scheduler has nothing more to do,
+    ``patience`` how many mean so where more was wanted.
+    """
+
+    backend: Backend
+    version: str
+    rest: float
+    patience: float
+
+    @property
+    def title(self) -> str:
+        """The head of the column."""
+        return f"{self.backend} {self.version}"
+
+    @property
+    def dialect(self) -> str:
+        """Which form of its API the backend is recorded to use there; only Kubernetes' own has several."""
+        preempts = self.version == "1.36"  # native_groups turns WorkloadAwarePreemption on
+        return f"{self.version}-preemption" if preempts else self.version
+
+    @property
+    def is_there(self) -> bool:
+        """Whether this Covey has the backend."""
+        return any(each.name is self.backend and each.dialect in {"", self.dialect} for each in BACKENDS)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[Cluster]:
+        """A cluster with everything that places the pods of this backend, and Covey's operator under its own rights."""
+        with self._cluster() as cluster:
+            rights = ROOT / "manifests" / "components" / str(self.backend).lower() / "rights.yaml"
+            cluster.install_rbac(ROOT / "manifests" / "base" / "rbac", *([rights] if rights.exists() else []))
+            cluster.apply((ROOT / "examples" / "topology.yaml").read_text())
+            match self.backend:
+                case Backend.VOLCANO:
+                    cluster.start_volcano()
+                case Backend.KUBERNETES:
+                    cluster.start_scheduler()
+                case _:
+                    scheduler = cluster.start_covey("scheduler")
+                    cluster.start_scheduler(scheduler_config(scheduler))
+            cluster.start_covey("operator", f"--backends={self.backend}")
+            yield cluster
+
+    def _cluster(self) -> Cluster:
+        match self.backend:
+            case Backend.VOLCANO:
+                return Cluster(volcano=True)
+            case Backend.KUBERNETES:
+                return Cluster(kubernetes=self.version, gates=native_groups(self.version))
+            case _:
+                return Cluster(kubernetes=self.version)
+
+
+EXTENDER: Final = Column(Backend.EXTENDER, "1.37", rest=1.5, patience=15)
+EXTENDER_OLDEST: Final = Column(Backend.EXTENDER, "1.30", rest=1.5, patience=15)
+#: kube-scheduler waits up to 10 s before it tries again what did not fit.
+KUBERNETES_1_37: Final = Column(Backend.KUBERNETES, "1.37", rest=3, patience=15)
+KUBERNETES_1_36: Final = Column(Backend.KUBERNETES, "1.36", rest=3, patience=15)
+KUBERNETES_1_35: Final = Column(Backend.KUBERNETES, "1.35", rest=3, patience=15)
+#: Volcano's scheduler looks once a second.
+VOLCANO: Final = Column(Backend.VOLCANO, "1.14", rest=3, patience=15)
+COLUMNS: Final = (EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35, VOLCANO)

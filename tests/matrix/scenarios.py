@@ -1,0 +1,405 @@
+"""What is tried on every backend, each once: the rows of the table.
+
+A scenario ends quietly when all is as wanted.  A backend that refuses it raises RefusedError, one that ends elsewhere
+DiffersError; both have to be declared here beside it, so that a scheduler that changes is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from api_manifests import Object
+from cluster.serving import BLOCK, RACK, replicas, workers
+from cluster.workbench import label, name_of, uid_of, uids
+from localcluster import eventually
+from matrix.bench import Bench
+from matrix.columns import (
+    COLUMNS,
+    EXTENDER,
+    EXTENDER_OLDEST,
+    KUBERNETES_1_35,
+    KUBERNETES_1_36,
+    KUBERNETES_1_37,
+    VOLCANO,
+    Column,
+)
+from matrix.outcome import OK, DiffersError, Outcome, differs, refused
+from matrix.upstream import CORES, Groups
+
+Play = Callable[[Bench], None]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row: what is played, on which backends, and how it ends on those where not all is as wanted."""
+
+    title: str
+    play: Play
+    otherwise: Mapping[Column, Outcome]
+    only: Sequence[Column]
+
+    def expected(self, column: Column) -> Outcome:
+        """How it ends on a backend."""
+        return self.otherwise.get(column, OK)
+
+
+SCENARIOS: Final[list[Scenario]] = []
+#: Of a gang whose replicas each take the fullest rack, one after the other, and go back on none.
+_NOTHING: Final = "nothing is bound"
+_HALF_A_GANG: Final = "one role takes both nodes, the other has none"
+_FLAT: Final = (KUBERNETES_1_36, KUBERNETES_1_35)
+_NATIVE: Final = (KUBERNETES_1_37, *_FLAT)
+#: The finalizer of Kubernetes' own PodGroups goes when their pods are gone.
+_PROTECTED: Final = "no pod is touched, and the deleted group stays until its pods are gone"
+
+
+def scenario(
+    title: str, otherwise: Mapping[Column, Outcome] | None = None, only: Sequence[Column] = COLUMNS
+) -> Callable[[Play], Play]:
+    """Add a row."""
+
+    def add(play: Play) -> Play:
+        SCENARIOS.append(Scenario(title, play, otherwise or {}, only))
+        return play
+
+    return add
+
+
+def roles(prefill: int = 2, decode: int = 1, **fields: Any) -> list[Object]:
+    """Prefill replicas of two pods, decode replicas of one, the minimum one of each."""
+    return [workers("prefill", replicas=prefill, size=2, minReplicas=1, **fields), workers("decode", replicas=decode)]
+
+
+def busy(name: str, size: int) -> Object:
+    """A replica in one rack. Its pods ask for most cores of a node: schedulers that compare racks compare those."""
+    made = workers(name, size=size, topology={"required": "rack"})
+    for container in made["template"]["spec"]["containers"]:
+        container["resources"]["limits"]["cpu"] = CORES
+    return made
+
+
+def is_ending(item: Object) -> bool:
+    """Deleted, and held by a finalizer."""
+    return bool(item["metadata"].get("deletionTimestamp"))
+
+
+# Gangs
+
+
+@scenario("Gap 1: a minimum counts replicas, not pods")
+def minimum_counts_replicas(bench: Bench) -> None:
+    """Kthena's published example: minimum 2 of 2 and 1 of 2, two pods each, a pod to a node."""
+    bench.nodes(5)
+    bench.create(
+        workers("prefill", replicas=2, size=2, minReplicas=2), workers("decode", replicas=2, size=2, minReplicas=1)
+    )
+    bench.expect()
+    bench.nodes(1)
+    bench.expect(prefill=2, decode=1)
+    bench.nodes(6)
+    bench.expect(prefill=2, decode=2)
+
+
+@scenario("Gap 2: roles start together, replicas of one pod")
+def roles_together_single(bench: Bench) -> None:
+    """Four prefill pods would take every node before decode has its minimum."""
+    bench.nodes(1)
+    bench.create(workers("prefill", replicas=4, minReplicas=1), workers("decode", replicas=2, minReplicas=1))
+    bench.expect()
+    bench.nodes(1)
+    bench.expect(prefill=1, decode=1)
+
+
+@scenario("Gap 2: roles start together, replicas of several pods")
+def roles_together_multi(bench: Bench) -> None:
+    """Three nodes hold a replica of either role, and no gang."""
+    bench.nodes(3)
+    bench.create(
+        workers("prefill", replicas=3, size=2, minReplicas=1), workers("decode", replicas=2, size=2, minReplicas=1)
+    )
+    bench.expect()
+    bench.nodes(1)
+    bench.expect(prefill=1, decode=1)
+
+
+@scenario("nothing partial: of two gangs that exclude each other one starts")
+def one_of_two(bench: Bench) -> None:
+    """Each needs four of six nodes; the other one starts whole when the first is gone."""
+    bench.nodes(6)
+    both = ("first", "second")
+    for name in both:
+        bench.create(workers("prefill", size=2), workers("decode", size=2), name=name)
+    bench.rest()
+    started = [name for name in both if bench.whole(name) == {"prefill": 1, "decode": 1}]
+    assert len(started) == 1, f"{started} have started"
+    [winner] = started
+    [loser] = set(both) - {winner}
+    one = {"prefill": 1, "decode": 1}
+    bench.expect_all({(winner, 0): one, (loser, 0): {}})
+    bench.remove("DisaggregatedInference", winner)
+    bench.expect(loser, **one)
+
+
+@scenario("minimums first: no unit grows before every unit has its minimum")
+def minimums_first(bench: Bench) -> None:
+    """Two units that want six pods each, and four nodes."""
+    bench.nodes(4)
+    bench.create(
+        workers("prefill", replicas=4, minReplicas=1), workers("decode", replicas=2, minReplicas=1), replicas=2
+    )
+    one = {"prefill": 1, "decode": 1}
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+
+
+@scenario(
+    "a gang that fits in one way only",
+    {KUBERNETES_1_37: differs(_NOTHING), VOLCANO: differs(_NOTHING)},
+    # Groups that stand side by side are tried in any order, so it may fit by luck.
+    only=(EXTENDER, EXTENDER_OLDEST, KUBERNETES_1_37, VOLCANO),
+)
+def one_way_only(bench: Bench) -> None:
+    """Five replicas of 2, 3, 2, 3 and 2 pods, each in one rack, fill two racks of six as 2 + 2 + 2 and 3 + 3."""
+    bench.nodes(6, racks=2)
+    sizes = {"a": 2, "b": 3, "c": 2, "d": 3, "e": 2}
+    bench.create(*(busy(name, size) for name, size in sizes.items()))
+    bench.expect(**dict.fromkeys(sizes, 1))
+
+
+# Life
+
+
+@scenario("a role grows and shrinks; what runs stays")
+def scale_role(bench: Bench) -> None:
+    bench.nodes(7)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    before = uids(bench.pods())
+    bench.change({"roles": roles(prefill=3)})
+    bench.expect(prefill=3, decode=1)
+    assert before < uids(bench.pods())
+    bench.change({"roles": roles(prefill=1)})
+    bench.expect(prefill=1, decode=1)
+    assert uids(bench.pods(role="decode")) <= before
+    bench.change({"roles": roles(prefill=1, decode=3)})
+    bench.expect(prefill=1, decode=3)
+
+
+@scenario("units come and go; what runs stays")
+def scale_units(bench: Bench) -> None:
+    bench.nodes(6)
+    bench.create(*roles(prefill=1))
+    bench.expect(prefill=1, decode=1)
+    before = uids(bench.pods())
+    one = {"prefill": 1, "decode": 1}
+    bench.change({"replicas": 2})
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    assert before < uids(bench.pods())
+    bench.change({"replicas": 1})
+    bench.expect(**one)
+    assert uids(bench.pods()) == before
+
+
+@scenario("a pod is lost: its replica is replaced, the others run on")
+def replacement(bench: Bench) -> None:
+    bench.nodes(5)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    before = {uid_of(pod): pod for pod in bench.pods()}
+    [lost, *_] = bench.pods(role="prefill", replica=1)
+    mates = uids(bench.pods(role="prefill", replica=1))
+    bench.remove("Pod", name_of(lost))
+    eventually(lambda: not mates & uids(bench.pods()), 60, "the whole replica is replaced")
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    assert before.keys() - mates == before.keys() & uids(bench.pods())
+
+
+@scenario("suspended and resumed")
+def suspend(bench: Bench) -> None:
+    bench.nodes(5)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    bench.change({"suspend": True})
+    bench.expect()
+    eventually(lambda: not bench.groups(), 60, "no group is left")
+    bench.change({"suspend": False})
+    bench.expect(prefill=2, decode=1)
+
+
+@scenario("deleted: nothing is left")
+def nothing_left(bench: Bench) -> None:
+    bench.nodes(5)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    assert bench.groups()
+    bench.remove("DisaggregatedInference", "llm")
+
+    def empty() -> bool:
+        assert not bench.left(), str(bench.left()[:5])
+        return True
+
+    eventually(empty, 60, "nothing is left")
+
+
+@scenario(
+    "a group is deleted by hand: it comes back, and no pod is touched",
+    {KUBERNETES_1_37: differs(_PROTECTED), KUBERNETES_1_36: differs(_PROTECTED)},
+)
+def deleted_group(bench: Bench) -> None:
+    bench.nodes(5)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    before = uids(bench.pods())
+    gone = {path: uid_of(group) for path, group in bench.groups()}
+    for path in gone:
+        bench.cluster.api("DELETE", path)
+    bench.rest()
+
+    def settled() -> bool:
+        assert {path for path, _ in bench.groups()} == gone.keys()
+        return all(uid_of(group) != gone[path] or is_ending(group) for path, group in bench.groups())
+
+    eventually(settled, 60, "all groups are back, or have to wait")
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    assert uids(bench.pods()) == before
+    if any(is_ending(group) for _, group in bench.groups()):
+        raise DiffersError(_PROTECTED)
+
+
+# What can be carried
+
+
+@scenario("`minReplicas: 0`: a role outside the gang")
+def outside_the_gang(bench: Bench) -> None:
+    """Three nodes hold the gang; the router asks for no GPU, so it could start before, and may or may not."""
+    bench.nodes(2)
+    router = workers("router", gpus=0, minReplicas=0)
+    bench.create(workers("prefill", size=2), workers("decode"), router)
+    bench.rest()
+    bench.nodes(1)
+    bench.expect(prefill=1, decode=1, router=1)
+
+
+@scenario("`topology.required`: a unit in one block", dict.fromkeys(_FLAT, refused("spec.topology.required")))
+def unit_in_one_block(bench: Bench) -> None:
+    """Two blocks have two free nodes each, and three are needed, until a block of four comes."""
+    bench.nodes(1, racks=2, blocks=2)
+    bench.create(workers("prefill", size=2), workers("decode"), topology={"required": "block"})
+    bench.expect()
+    bench.nodes(2, racks=2)
+    bench.expect(prefill=1, decode=1)
+    assert len(bench.domains_of(BLOCK)) == 1
+
+
+@scenario(
+    "`roles[].topology.required`: each replica in one rack",
+    {KUBERNETES_1_35: refused("spec.roles[prefill].topology.required")},
+)
+def replica_in_one_rack(bench: Bench) -> None:
+    bench.nodes(3, racks=3)
+    wanted = {"required": "rack"}
+    bench.create(workers("prefill", replicas=2, size=3, minReplicas=2, topology=wanted), workers("decode"))
+    bench.expect(prefill=2, decode=1)
+    for members in replicas(bench.pods(role="prefill")).values():
+        assert len(bench.domains(members, RACK)) == 1
+
+
+@scenario(
+    "both: a unit in one block, each replica in one rack", dict.fromkeys(_FLAT, refused("spec.topology.required"))
+)
+def two_levels(bench: Bench) -> None:
+    bench.nodes(2, racks=2, blocks=2)
+    wanted = {"required": "rack"}
+    prefill = workers("prefill", replicas=2, size=2, minReplicas=2, topology=wanted)
+    bench.create(prefill, topology={"required": "block"})
+    bench.expect(prefill=2)
+    assert len(bench.domains_of(BLOCK)) == 1
+    assert len(bench.domains_of(RACK)) == 2
+    for members in replicas(bench.pods()).values():
+        assert len(bench.domains(members, RACK)) == 1
+
+
+@scenario(
+    "`topology.preferred`: as close as there is room for",
+    dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.topology.preferred")),
+)
+def preferred_level(bench: Bench) -> None:
+    bench.nodes(2, racks=2)
+    bench.create(workers("prefill", size=3), topology={"required": "block", "preferred": "rack"})
+    bench.expect(prefill=1)
+    assert len(bench.domains_of(RACK)) == 2
+
+
+@scenario("`proximity`: two of three roles in one rack", dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.proximity")))
+def proximity(bench: Bench) -> None:
+    bench.nodes(2, racks=2)
+    together: dict[str, Any] = {"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}
+    bench.create(workers("prefill"), workers("decode"), workers("router"), proximity=[together])
+    bench.expect(prefill=1, decode=1, router=1)
+    inside = [each for name in ("prefill", "decode") for each in bench.bound(role=name)]
+    assert len(bench.domains(inside, RACK)) == 1
+
+
+@scenario("`spread`: units in different racks", dict.fromkeys((*_NATIVE, VOLCANO), refused("spec.spread")))
+def spread(bench: Bench) -> None:
+    bench.nodes(2, racks=2)
+    bench.create(workers("prefill"), replicas=2, spread={"level": "rack", "mode": "Required"})
+    one = {"prefill": 1}
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    assert len(bench.domains_of(RACK)) == 2
+
+
+@scenario(
+    "nine roles",
+    {
+        KUBERNETES_1_37: refused("a list of templates in a Workload takes 8"),
+        KUBERNETES_1_36: refused("a Workload takes 8"),
+        KUBERNETES_1_35: refused("a Workload takes 8"),
+    },
+)
+def nine_roles(bench: Bench) -> None:
+    names = [f"role-{number}" for number in range(9)]
+    bench.nodes(9)
+    bench.create(*(workers(name) for name in names))
+    bench.expect(**dict.fromkeys(names, 1))
+    assert {label(pod, "role") for pod in bench.pods()} == set(names)
+
+
+# What Kubernetes' own gangs do without Covey's operator, from the same pods
+
+
+@scenario(
+    "*kube-scheduler alone:* surplus leaves room for the other role's minimum",
+    {
+        KUBERNETES_1_37: differs(_NOTHING),
+        KUBERNETES_1_36: differs(_HALF_A_GANG),
+        KUBERNETES_1_35: differs(_HALF_A_GANG),
+    },
+    only=_NATIVE,
+)
+def surplus_steals(bench: Bench) -> None:
+    """Four and two pods, the minimum one of each, and two nodes."""
+    bench.nodes(2)
+    Groups(bench, {"prefill": (4, 1), "decode": (2, 1)}).create()
+    try:
+        bench.expect(prefill=1, decode=1)
+    except DiffersError:
+        if sorted(bench.whole().values()) == [0, 2]:
+            raise DiffersError(_HALF_A_GANG) from None
+        raise
+
+
+@scenario(
+    "*kube-scheduler alone:* a gang that fits in one way only",
+    {KUBERNETES_1_37: differs(_NOTHING)},
+    only=(KUBERNETES_1_37,),
+)
+def one_way_only_upstream(bench: Bench) -> None:
+    """Groups of 2, 3, 2, 3 and 2 pods, each in one rack, fill two racks of six as 2 + 2 + 2 and 3 + 3."""
+    bench.nodes(6, racks=2)
+    sizes = {"a": 2, "b": 3, "c": 2, "d": 3, "e": 2}
+    Groups(bench, {name: (size, size) for name, size in sizes.items()}, in_racks=True).create()
+    bench.expect(**sizes)

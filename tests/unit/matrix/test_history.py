@@ -1,0 +1,68 @@
+"""What counts as bound in part, and for how long it was."""
+
+from typing import Any
+
+import pytest
+
+from matrix.history import Event, Need, Partial, partials
+
+NEEDS = {"llm": {"prefill": Need(2, 1), "decode": Need(1, 1), "router": Need(1, 0)}}
+GANG = ("llm", "0")
+MINIMUM = ("prefill-0-0", "prefill-0-1", "decode-0-0")
+
+
+def pod(name: str, node: str = "", **metadata: Any) -> dict[str, Any]:
+    """A pod as the API server has it, named role-replica-index."""
+    role, replica, index = name.split("-")
+    labels = {"inference": "llm", "unit": "0", "role": role, "replica": replica, "index": index}
+    marks = {f"covey.dev/{key}": value for key, value in labels.items()}
+    spec = {"nodeName": node} if node else {}
+    return {"metadata": {"name": name, "uid": name, "labels": marks, **metadata}, "spec": spec}
+
+
+def bound(*names: str) -> list[Event]:
+    return [("MODIFIED", pod(name, "node")) for name in names]
+
+
+def found(*events: Event) -> list[Partial]:
+    """One event a second."""
+    return list(partials(events, list(range(len(events))), NEEDS))
+
+
+def test_a_minimum_that_is_never_whole_is_partial_for_good() -> None:
+    assert found(*bound("prefill-0-0"), ("ADDED", pod("decode-0-0"))) == [Partial(GANG, 1, for_good=True)]
+
+
+def test_half_a_replica_is_none() -> None:
+    assert found(*bound("prefill-0-0", "prefill-1-1", "decode-0-0"))[0].for_good
+
+
+def test_binding_one_by_one_takes_a_time_and_ends() -> None:
+    assert found(*bound(*MINIMUM)) == [Partial(GANG, 2, for_good=False)]
+
+
+@pytest.mark.parametrize("kind", ["DELETED", "MODIFIED"])
+def test_a_loss_after_the_minimum_was_whole_is_no_partial_start(kind: str) -> None:
+    gone = (kind, pod("decode-0-0", "node", deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert found(*bound(*MINIMUM), gone, gone) == [Partial(GANG, 2, for_good=False)]
+
+
+def test_a_start_that_is_taken_back_ends_too() -> None:
+    gone = ("DELETED", pod("decode-0-0", "node"))
+    assert found(*bound("decode-0-0"), gone) == [Partial(GANG, 1, for_good=False)]
+
+
+def test_a_role_outside_the_gang_counts_neither_way() -> None:
+    assert found(*bound("router-0-0")) == []
+
+
+def test_an_ended_pod_is_no_longer_there() -> None:
+    ended = pod("decode-0-0", "node") | {"status": {"phase": "Failed"}}
+    assert found(*bound("prefill-0-0", "prefill-0-1"), ("MODIFIED", ended))[0].for_good
+
+
+def test_other_pods_and_other_resources_are_passed_over() -> None:
+    stranger = {"metadata": {"name": "job", "uid": "job"}, "spec": {"nodeName": "node"}}
+    other = pod("decode-0-0", "node")
+    other["metadata"]["labels"]["covey.dev/inference"] = "other"
+    assert found(("ADDED", stranger), ("ADDED", other)) == []

@@ -1,0 +1,289 @@
+"""Plans with Kubernetes' own groups: the minimum first, groups that are deleted, and changes that the API would refuse."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import core
+from covey.backends import Cluster, Identity
+from covey.backends.kubernetes import Hierarchical
+from covey.operator import podstate
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
+PARENT = "CompositePodGroup.v1alpha3.scheduling.k8s.io"
+PLACED = core.Condition("PodGroupInitiallyScheduled", "True", "Scheduled")
+AT = "2026-01-01T00:00:00Z"
+
+
+class Native(World):
+    """A world whose API server keeps a PodGroup that is deleted while pods are of it."""
+
+    def __init__(self, *roles: dict[str, Any], **spec: Any) -> None:
+        super().__init__(inference(*roles, backend="Kubernetes", **spec))
+        self.cluster = Cluster(kept=frozenset(probe.name for probe in Hierarchical().probes()))
+
+    def act(self) -> None:
+        """One pass, and what terminates goes."""
+        for step in self.steps(self.plan().actions):
+            step()
+            self.check()
+        self.finish_all()
+
+    def finish_all(self) -> None:
+        """What terminates goes; a group only when nothing keeps it."""
+        self.finish()
+        for identity, owned in list(self.objects.items()):
+            if owned.metadata.deletion_timestamp and identity[1] not in self.members():
+                del self.objects[identity]
+
+    def rest(self) -> None:
+        """Passes until nothing is to be done."""
+        for _ in range(20):
+            self.finish_all()
+            if not self.plan().actions:
+                return
+            self.act()
+        raise AssertionError(f"still to do: {self.plan().actions}")
+
+    def _remove(self, action: Any) -> None:
+        if action.type == GROUP:
+            self.end(action.name)
+        else:
+            super()._remove(action)
+
+    def end(self, group: str) -> None:
+        """Somebody deletes a PodGroup."""
+        self.edit((GROUP, group), metadata={"deletion_timestamp": AT})
+
+    def edit(self, identity: Identity, **fields: Any) -> None:
+        owned = self.objects[identity]
+        for field, values in fields.items():
+            changed = msgspec.structs.replace(getattr(owned, field), **values)
+            owned = msgspec.structs.replace(owned, **{field: changed})
+        self.objects[identity] = owned
+
+    def members(self, *, bound: bool = False) -> list[str]:
+        """Groups of the pods, one for each pod."""
+        pods = [pod for pod in self.pods.values() if podstate.is_bound(pod) or not bound]
+        return sorted((pod.spec.scheduling_group or {}).get("podGroupName", "") for pod in pods)
+
+    def place(self) -> None:
+        """kube-scheduler places every pod that is there."""
+        for name in [name for name, pod in self.pods.items() if not podstate.is_bound(pod)]:
+            self.bind(name)
+        for identity in [each for each in self.objects if each[0] == GROUP and each[1] in self.members()]:
+            self.edit(identity, status={"conditions": (PLACED,)})
+
+
+@pytest.fixture
+def world() -> Native:
+    found = Native(
+        role("prefill", replicas=2, size=2),
+        role("decode", replicas=3, minReplicas=2),
+        role("router", minReplicas=0),
+    )
+    found.rest()
+    return found
+
+
+MINIMUM = ["llama-0-decode"] * 2 + ["llama-0-prefill-0"] * 2
+ALL = ["", *["llama-0-decode"] * 3, *["llama-0-prefill-0"] * 2, *["llama-0-prefill-1"] * 2]
+
+
+def test_surplus_comes_when_the_minimum_is_bound(world: Native) -> None:
+    assert world.members() == MINIMUM
+    world.place()
+    world.rest()
+    assert world.members() == ALL
+
+
+def test_pods_without_a_node_have_nothing_to_lose(world: Native) -> None:
+    """They have no gate, but nobody has a place yet: a new template replaces them, and nothing is held."""
+    names = set(world.pods)
+    world.inference = Native(
+        role("prefill", replicas=2, size=2, template={"spec": {"containers": [{"name": "e", "image": "e:2"}]}}),
+        role("decode", replicas=3, minReplicas=2),
+        role("router", minReplicas=0),
+    ).inference
+    assert not world.judge().held
+    world.rest()
+    assert world.members() == MINIMUM
+    assert len(names & set(world.pods)) == 2
+
+
+def test_surplus_gives_way_when_the_minimum_is_lost(world: Native) -> None:
+    world.place()
+    world.rest()
+    # One surplus replica of each role waits for room, and a single pod outside; then a replica of the minimum is lost.
+    lost = next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or ""))
+    world.fail(lost)
+    world.act()
+    assert "llama-0-prefill-1" not in world.members(bound=True)
+    world.rest()
+    # The replica that waits has all its pods and takes over; nobody else stays without a node.
+    assert world.members() == ["llama-0-decode"] * 2 + ["llama-0-prefill-1"] * 2
+    world.place()
+    world.rest()
+    assert world.members() == ALL
+
+
+def test_what_is_bound_makes_up_the_minimum(world: Native) -> None:
+    """A bound surplus replica stands in for one that is lost: nobody has to give way."""
+    world.place()
+    world.rest()
+    world.place()
+    world.fail(next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or "")))
+    world.rest()
+    assert world.members() == ALL
+
+
+def test_a_group_deleted_under_bound_pods_leaves_them_alone(world: Native) -> None:
+    world.place()
+    world.rest()
+    world.place()
+    before = set(world.pods)
+    world.end("llama-0-prefill-0")
+    world.end("llama-0-decode")
+    world.rest()
+    assert set(world.pods) == before
+    # Another pod of single replicas joins those that keep the group.
+    victim = next(name for name, pod in world.pods.items() if "decode-0" in (pod.spec.hostname or ""))
+    world.vanish(victim)
+    world.rest()
+    assert world.members() == ALL
+
+
+def test_a_replica_whose_group_is_deleted_is_made_anew_with_it(world: Native) -> None:
+    world.place()
+    world.rest()
+    world.place()
+    old = world.objects[GROUP, "llama-0-prefill-0"].metadata.uid
+    world.end("llama-0-prefill-0")
+    world.fail(next(name for name, pod in world.pods.items() if "prefill-0-0" in (pod.spec.hostname or "")))
+    planned = world.plan().actions
+    assert not planned.create, "the group has to go first"
+    world.rest()
+    assert world.members() == ALL
+    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.uid != old
+    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None
+
+
+def test_pods_that_keep_a_deleted_group_for_nothing_go(world: Native) -> None:
+    world.end("llama-0-prefill-0")
+    world.rest()
+    assert world.members() == MINIMUM
+    assert world.objects[GROUP, "llama-0-prefill-0"].metadata.deletion_timestamp is None
+
+
+@pytest.mark.parametrize("kind", ["Workload.v1beta1.scheduling.k8s.io", PARENT])
+def test_other_groups_are_made_anew_at_once(world: Native, kind: str) -> None:
+    world.place()
+    before = set(world.pods)
+    for identity in [each for each in world.objects if each[0] == kind]:
+        del world.objects[identity]
+    world.rest()
+    assert before <= set(world.pods)
+    assert [each for each in world.objects if each[0] == kind]
+
+
+def test_a_change_of_min_count_is_applied(world: Native) -> None:
+    world.place()
+    before = set(world.pods)
+    roles = (
+        role("prefill", replicas=2, size=2),
+        role("decode", replicas=3, minReplicas=3),
+        role("router", minReplicas=0),
+    )
+    world.inference = Native(*roles).inference
+    world.rest()
+    assert before <= set(world.pods)
+    assert world.objects[GROUP, "llama-0-decode"].spec["schedulingPolicy"] == {"gang": {"minCount": 3}}
+
+
+def test_a_change_of_min_group_count_remakes_one_unit_after_another() -> None:
+    roles = (role("prefill", replicas=2, size=2), role("decode"))
+    world = Native(*roles, replicas=2)
+    world.rest()
+    world.place()
+    world.rest()
+    world.place()
+    before = {unit: uids(world, unit) for unit in (0, 1)}
+    world.inference = Native(role("prefill", replicas=2, minReplicas=2, size=2), role("decode"), replicas=2).inference
+    planned = world.plan()
+    assert [note.reason for note in planned.actions.notes] == ["UnitRemade"]
+    # The first unit goes, and comes again; the other waits until it is whole.
+    for _ in range(6):
+        world.act()
+    assert not before[0] & uids(world, 0)
+    assert before[1] == uids(world, 1)
+    assert world.objects[PARENT, "llama-0-prefill"].spec["schedulingPolicy"] == {"gang": {"minGroupCount": 2}}
+    for _ in range(12):
+        world.place()
+        world.act()
+    world.rest()
+    assert not before[1] & uids(world, 1)
+    assert world.objects[PARENT, "llama-1-prefill"].spec["schedulingPolicy"] == {"gang": {"minGroupCount": 2}}
+
+
+def uids(world: Native, unit: int) -> set[str]:
+    return {pod.metadata.uid for pod in world.pods.values() if pod.metadata.label("covey.dev/unit") == str(unit)}
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(["crash", "act", "place", "fail", "vanish", "end", "lose", "forget"]), st.integers(0, 99)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(EVENTS)
+def test_whatever_happens_ends_whole(events: list[tuple[str, int]]) -> None:
+    """Crashes between two writes, losses, and people who delete groups: in the end everything is there and bound."""
+    world = Native(
+        role("prefill", replicas=2, size=2), role("decode", replicas=3, minReplicas=2), role("router", minReplicas=0)
+    )
+    for event, number in events:
+        happen(world, event, number)
+    for _ in range(8):
+        world.rest()
+        world.place()
+    world.rest()
+    assert world.members(bound=True) == ALL
+    # A group that pods with nodes keep is the only one that may still be going.
+    for (kind, name), owned in world.objects.items():
+        assert owned.metadata.deletion_timestamp is None or (kind == GROUP and name in ALL)
+
+
+def happen(world: Native, event: str, number: int) -> None:
+    pods, groups = sorted(world.pods), sorted(name for kind, name in world.objects if kind == GROUP)
+    match event:
+        case "crash":
+            for step in itertools.islice(world.steps(world.plan().actions), number % 7):
+                step()
+        case "act":
+            world.act()
+        case "place":
+            world.place()
+        case "fail" if pods:
+            world.fail(pods[number % len(pods)])
+        case "vanish" if pods:
+            world.vanish(pods[number % len(pods)])
+        case "end" if groups:
+            world.end(groups[number % len(groups)])
+        case "lose":
+            for identity in [each for each in world.objects if each[0] == PARENT][: number % 3]:
+                del world.objects[identity]
+        case "forget":
+            world.forget()
+        case _:
+            pass
