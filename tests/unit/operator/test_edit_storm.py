@@ -87,8 +87,9 @@ class Storm:
                 self.images[:] = [number % 3] * 2
             case "replicas":
                 self.replicas[number % 2] = 1 + number % 4
-            case "size":
-                self.sizes[number % 2] = 1 + number % 3
+            case "size" if self.sizes[number % 2] > 1:
+                # From one pod to several nothing is rolled.
+                self.sizes[number % 2] = 2 + number % 3
             case "serve" if pods:
                 slot = world.pods[pods[number % len(pods)]].metadata.label("covey.dev/replica")
                 for name in pods:
