@@ -63,9 +63,10 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Lift Covey's gate of this pod: its backend's scheduler may have it."""
+    """Lift a gate of Covey's from this pod."""
 
     pod: core.Pod
+    gate: str
 
 
 @dataclass(frozen=True, slots=True)

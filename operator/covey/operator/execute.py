@@ -138,10 +138,10 @@ class Executor:
     async def _ungate(self, action: Ungate) -> None:
         metadata = action.pod.metadata
         gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
-        at = f"/spec/schedulingGates/{gates.index(names.GATE_GANG)}"
+        at = f"/spec/schedulingGates/{gates.index(action.gate)}"
         operations = [
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
-            {"op": "test", "path": f"{at}/name", "value": names.GATE_GANG},
+            {"op": "test", "path": f"{at}/name", "value": action.gate},
             {"op": "remove", "path": at},
         ]
         try:

@@ -31,6 +31,7 @@ from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
 from covey.operator.scale import States, current, replica_states, running_revisions
+from covey.operator.starting import Starting, find_starting
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut"}
@@ -45,6 +46,8 @@ class Plan:
     states: States
     #: Who is let go by the operator, and why others are kept.
     release: Release = field(default_factory=Release)
+    #: Who waits for whom to start.
+    starting: Starting = field(default_factory=Starting)
     #: The rollout that is on its way, and when to look at it again.
     rolling: Rolling | None = None
     #: The hash of the revision that it leaves.
@@ -91,6 +94,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
     ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
     not_yet = release.withheld | ending.slots
+    starting = find_starting(inference.spec, states, observed)
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
@@ -108,7 +112,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         apply=apply,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
-        ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
+        ungate=tuple(
+            item for item in (*let_go(release, observed), *starting.ungate) if item.pod.metadata.uid not in going
+        ),
         notes=(
             *(remake.notes if surplus else ()),
             *_scaled_down(surplus, remake.unit),
@@ -116,7 +122,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_replaced(replicas, not_yet),
         ),
     )
-    return Plan(actions, layout, states, release, rolling, revision_left(accepted.revision, observed, running))
+    former = revision_left(accepted.revision, observed, running)
+    return Plan(actions, layout, states, release, starting, rolling, former)
 
 
 def _why(verdict: Verdict, rolling: Rolling) -> str:

@@ -18,16 +18,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
     (
-        "spec.roles.0.dependsOn",
-        [{"role": "decode", "condition": "Ready"}],
-        f"{PREFILL}.dependsOn is not supported yet: remove it",
-    ),
-    (
-        "spec.roles.0.startup",
-        "LeaderReady",
-        f"{PREFILL}.startup LeaderReady is not supported yet: use Parallel or remove it",
-    ),
-    (
         "spec.roles.0.restart.policy",
         "None",
         f"{PREFILL}.restart.policy None is not supported yet: use RecreateReplica for size 2 or remove it",
@@ -88,6 +78,8 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.gang.timeoutSeconds", 60),
         ("spec.roles.0.topology", {"preferred": "rack", "followUnit": False}),
         ("spec.roles.0.startup", "Parallel"),
+        ("spec.roles.0.startup", "LeaderReady"),
+        ("spec.roles.0.dependsOn", [{"role": "decode", "condition": "Ready"}]),
         ("spec.roles.0.restart", {}),
         ("spec.roles.0.restart.policy", "RecreateReplica"),
         ("spec.roles.2.restart.policy", "None"),
