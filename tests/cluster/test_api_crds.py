@@ -51,10 +51,11 @@ def test_explain_reads_well(cluster: Cluster) -> None:
 
 def test_explain_says_what_is_immutable_rolled_and_not_built_yet(cluster: Cluster) -> None:
     spec = " ".join(cluster.kubectl("explain", "dinf.spec").split())
-    assert "Default: Auto. Immutable. Accepted so far: Auto, Extender." in spec
-    assert "How a change of rolled fields is brought in. Not supported yet." in spec
+    assert "Default: none. Immutable. Not supported yet." in spec
     role = " ".join(cluster.kubectl("explain", "dinf.spec.roles").split())
     assert "1 to 999. Default: 1. A change replaces the pods." in role
+    update = " ".join(cluster.kubectl("explain", "dinf.spec.roles.update").split())
+    assert "Default: Never. Accepted so far: Never." in update
 
 
 def test_an_inference_is_stored_with_the_defaults_of_what_is_built_and_nothing_else(cluster: Cluster) -> None:

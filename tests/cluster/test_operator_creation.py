@@ -177,7 +177,7 @@ def test_from_admitted_to_available(bench: Workbench, nodes: Callable[..., list[
     bench.await_condition("Scheduled", "False", "NotBound")
     bench.bind(pods, node)
     bench.await_condition("Available", "True", "Available")
-    bench.await_condition("Progressing", "False", "Complete")
+    bench.await_condition("Progressing", "True", "Complete")
     status = bench.get("DisaggregatedInference", "llm")["status"]
     assert status["readyUnits"] == 1
     assert status["summary"]["ready"] == "prefill 2/2 decode 2/2"

@@ -87,20 +87,3 @@ def test_waiting_pods_take_a_new_template_at_once(bench: Workbench) -> None:
     eventually(renewed)
     bench.await_pods(6)
     assert len(bench.owned("ControllerRevision")) == 2
-
-
-def test_a_rolled_change_is_held_while_pods_have_nodes(bench: Workbench, nodes: Callable[..., list[str]]) -> None:
-    (node, *_) = nodes(blocks=1, racks=1, nodes=1)
-    bench.create()
-    pods = bench.await_pods(6)
-    bench.bind(pods, node)
-    changed = {"containers": [{"name": "engine", "image": "registry.test/engine:2"}]}
-    bench.change({"roles": roles(decode=3, template=template(**changed))})
-    message = bench.await_condition("Progressing", "False", "RolloutHeld")
-    assert "the change of decode is held" in message
-    now = bench.await_pods(7)
-    assert {uid_of(pod) for pod in pods} <= {uid_of(pod) for pod in now}
-    assert {pod["spec"]["containers"][0]["image"] for pod in now} == {"registry.test/engine:1"}
-    status = bench.get("DisaggregatedInference", "llm")["status"]
-    assert {each["name"]: each["updated"] for each in status["roles"]} == {"prefill": 2, "decode": 0}
-    eventually(lambda: "RolloutHeld" in bench.events())

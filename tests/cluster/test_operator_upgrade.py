@@ -87,7 +87,7 @@ def test_an_upgrade_and_a_downgrade_touch_nothing(
         # What is added is of the revision that runs, under the name that it has.
         assert {label(pod, "role"): label(pod, "revision") for pod in bench.pods(inference="llm")} == revisions
         assert {label(pod, "revision") for pod in bench.pods(inference="waits")} == {revisions["decode"]}
-        assert eventually(lambda: bench.condition("Progressing"))["reason"] != "RolloutHeld"
+        assert eventually(lambda: bench.condition("Progressing"))["reason"] != "RollingOut"
     # A real change is one to either.
     changed = template(nodeSelector={"a": "b"})
     bench.change({"roles": [role("decode", replicas=4, template=changed)]}, "waits")

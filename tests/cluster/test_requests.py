@@ -81,7 +81,7 @@ def test_what_one_resource_costs(
         before = at_rest(requests)
         serving.create(*roles, name=name)
         serving.await_bound(8, inference=name)
-        serving.await_condition("Progressing", "False", "Complete", name)
+        serving.await_condition("Progressing", "True", "Complete", name)
         return at_rest(requests) - before
 
     first, second = cost("first"), cost("second")

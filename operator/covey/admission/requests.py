@@ -7,6 +7,7 @@ in pieces, each a replica of a role of their own, which the levels of its groups
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,7 +15,7 @@ from covey.admission import podstate
 from covey.admission.roles import Member, Part, Replica, Role, Scope
 from covey.admission.tree import Node, Unit, number
 from covey.api import core
-from covey.api.constants import LABEL_INDEX, REASON_INVALID_TOPOLOGY
+from covey.api.constants import LABEL_INDEX, LABEL_TOGETHER_COUNT, REASON_INVALID_TOPOLOGY
 from covey.placement import model
 from covey.placement.model import PodRequest, ReplicaRequest, RoleRequest, Rule, Shape, Topology
 
@@ -76,11 +77,12 @@ def requests(unit: Unit, reader: Reader) -> tuple[tuple[RoleRequest, ...], tuple
     for child in unit.tree.children:
         above |= _above(child, reader, -1)
     reader = replace(reader, above=above)
+    lacking = _lacking(unit)
     roles: list[RoleRequest] = []
     rules: list[Rule] = []
     stands: dict[Member, tuple[Member, ...]] = {}
     for role in unit.roles:
-        request = _role(unit, role, reader)
+        request = _role(unit, role, reader, lacking)
         torn = [each for each in request.replicas if _nested(each) and _partial(each)]
         for each in torn:
             request, pieces, held = _apart(request, each)
@@ -131,8 +133,19 @@ def _by_key(key: str, topology: Topology) -> str:
     raise UnplannableError(REASON_INVALID_TOPOLOGY, f"no level of topology {topology.name} has the label key {key}")
 
 
-def _role(unit: Unit, role: Role, reader: Reader) -> RoleRequest:
-    obstacles = {id(replica): _obstacle(replica, reader.assumed) for replica in role.replicas}
+def _lacking(unit: Unit) -> frozenset[str]:
+    """The ``together`` marks under which fewer replicas are there than there shall be."""
+    there, stated = Counter[str](), dict[str, int]()
+    for replica in (replica for role in unit.roles for replica in role.replicas if replica.together is not None):
+        mark = replica.together or ""
+        there[mark] += replica.whole
+        metadata = [replica.group.metadata, *(pod.metadata for pod in replica.pods)]
+        stated[mark] = max(stated.get(mark, 0), *(number(each.label(LABEL_TOGETHER_COUNT)) for each in metadata))
+    return frozenset(mark for mark, count in stated.items() if there[mark] < count)
+
+
+def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
+    obstacles = {id(replica): _obstacle(replica, reader.assumed, lacking) for replica in role.replicas}
     plannable = [replica for replica in role.replicas if obstacles[id(replica)] is None]
     first = next((text for text in obstacles.values() if text is not None), None)
     alike: Levels = (None, None)
@@ -177,9 +190,11 @@ def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
         yield model.Part(required, tuple(pod.metadata.uid for pod in part.pods), inside)
 
 
-def _obstacle(replica: Replica, assumed: Mapping[str, str]) -> str | None:
+def _obstacle(replica: Replica, assumed: Mapping[str, str], lacking: frozenset[str]) -> str | None:
     if not replica.whole:
         return f"{len(replica.pods)} of {replica.size} pods of replica {replica.number} exist"
+    if replica.together in lacking and not any(place_of(pod, assumed) for pod in replica.pods):
+        return f"what replica {replica.number} comes together with is not there yet"
     return next(
         (
             text

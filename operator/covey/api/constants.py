@@ -28,6 +28,8 @@ LABEL_ADDRESS: Final = "covey.dev/address"
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
 LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
+#: Beside it, where it is known: how many replicas carry the mark. None of them is placed before all are there.
+LABEL_TOGETHER_COUNT: Final = f"{SCHEDULING_GROUP}/together-count"
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"

@@ -190,7 +190,7 @@ class DisaggregatedInferenceSpec(Model):
     """How long a gang may take."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
-    rollout: Annotated[Rollout | None, NotYet()] = None
+    rollout: Rollout | None = None
     """How a change of rolled fields is brought in."""
     compat: Compat = Compat()
     """What is provided for engines that were written for another controller."""

@@ -101,14 +101,31 @@ class Restart(Model):
 class Update(Model):
     """How replicas of the role are replaced inside one unit when a rolled field changes."""
 
+    RULES: ClassVar = (
+        Rule(
+            "!has(self.maxSurge) || !has(self.maxUnavailable) || !(self.maxSurge == 0 || self.maxSurge == '0%') || "
+            "!(self.maxUnavailable == 0 || self.maxUnavailable == '0%')",
+            "maxSurge and maxUnavailable are both 0, so nothing could be replaced: raise one of them",
+            at=".maxUnavailable",
+        ),
+    )
+
     max_surge: Annotated[IntOrPercent | None, LIVE] = None
-    """Replicas that may exist beyond the wanted number: a number, or a percentage such as 25%. Default: 1."""
+    """Replicas that may exist beyond the wanted number: a number, or a percentage such as 25%, rounded up.
+    Default: 1."""
     max_unavailable: Annotated[IntOrPercent | None, LIVE] = None
-    """Replicas that may be missing at a time: a number, or a percentage such as 25%. Default: 0."""
+    """Replicas that may be missing at a time: a number, or a percentage such as 25%, rounded down. At least 1 where
+    maxSurge is 0. Default: 0; where new replicas find no room for a while, old ones make it, down to minReplicas."""
     partition: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
-    """Replicas with a lower number keep the old revision. 0 to 9999. Default: 0."""
-    in_place: Annotated[InPlace | None, LIVE] = None
+    """So many replicas, those of the lowest numbers, keep the old revision. Where one role keeps some, each role that
+    changes with it keeps one at least. 0 to 9999. Default: 0."""
+    in_place: Annotated[InPlace | None, LIVE, NotYet("Never")] = None
     """IfPossible: a change of images only is made in the running pod. Default: Never."""
+
+    @property
+    def moves_nothing(self) -> bool:
+        """Neither more nor fewer replicas are allowed, in so many words."""
+        return all(each in {0, "0%"} for each in (self.max_surge, self.max_unavailable))
 
 
 class Scaling(Model):
@@ -205,7 +222,7 @@ class Role(Model):
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None
     """What happens when a pod fails."""
-    update: Annotated[Update | None, NotYet()] = None
+    update: Update | None = None
     """How replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None
     """Who sets the number of replicas."""

@@ -51,7 +51,7 @@ class RolloutHold(Model):
     """What a rollout waits for."""
 
     gate: Word = ""
-    """The step that is held."""
+    """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
     reason: Sentence = ""
     """Why."""
     since: Timestamp | None = None
@@ -66,7 +66,13 @@ class RolloutStatus(Model):
     to_revision: Word = ""
     """The revision it brings."""
     wave: Count = 0
-    """The step it is at, from 0."""
+    """The window that the new revision has reached, from 1."""
+    ready: Count = 0
+    """Ready replicas of the new revision, over all units."""
+    outdated: Count = 0
+    """Replicas of other revisions that are still there."""
+    progressed_at: Timestamp | None = None
+    """When either of the two got better last; progressDeadlineSeconds are counted from it."""
     hold: RolloutHold | None = None
     """What it waits for, if it does."""
 

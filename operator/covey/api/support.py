@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
-from covey.api.roles import Role, ScalingMode, Subdomain
+from covey.api.roles import InPlace, Role, ScalingMode, Subdomain
 
 
 def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -36,8 +36,6 @@ def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
         yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
     if spec.gang.termination_delay_seconds is not None:
         yield "spec.gang.terminationDelaySeconds", "remove it"
-    if spec.rollout is not None:
-        yield "spec.rollout", "remove it"
 
 
 def _of_role(role: Role) -> Iterator[tuple[str, str]]:
@@ -49,8 +47,8 @@ def _of_role(role: Role) -> Iterator[tuple[str, str]]:
         yield f"{path}.restart.backoff", "remove it"
     if role.restart and role.restart.max_restarts is not None:
         yield f"{path}.restart.maxRestarts", "remove it"
-    if role.update is not None:
-        yield f"{path}.update", "remove it"
+    if role.update and role.update.in_place not in (None, InPlace.NEVER):
+        yield f"{path}.update.inPlace {role.update.in_place}", "use Never or remove it"
     if role.scaling and _scales(role):
         yield f"{path}.scaling", "use mode Static without min and max, or remove it"
     if role.network and role.network.subdomain not in (None, Subdomain.SHARED):

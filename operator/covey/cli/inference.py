@@ -83,6 +83,9 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Found]:
         if role.min_replicas > role.replicas:
             what = f"minReplicas {role.min_replicas} is greater than replicas {role.replicas}"
             yield f"{path}.minReplicas", what, "lower minReplicas or raise replicas"
+        if role.update and role.update.moves_nothing:
+            what = "maxSurge and maxUnavailable are both 0, so nothing could be replaced"
+            yield f"{path}.update.maxUnavailable", what, "raise one of them"
         yield from _ports(path, role)
         yield from _levels(f"{path}.topology", role.topology)
         yield from _dependencies(path, role, spec)

@@ -24,6 +24,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "convert": ("convert", "convert_command", "Workloads of other projects as DisaggregatedInferences."),
     "explain": ("explain", "explain", "Why a running one is pending, degraded or held."),
     "status": ("status", "status", "The live tree of one."),
+    "rollout": ("rollout", "rollout", "How a change of templates comes along, and taking it back."),
     "top": ("top", "top", "GPUs used, free and stranded by topology level."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "operator": ("processes", "operator", "Run the operator."),

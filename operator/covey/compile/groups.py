@@ -14,7 +14,7 @@ whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -94,8 +94,8 @@ class GroupCompiler:
         """The CompositePodGroup of each role of more than one pod a replica."""
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
-                if role.name in roles and self._is_composite(role):
-                    spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
+                if role.name in roles and (body := self._side(role, roles[role.name], composite=True)):
+                    spec = {**self._child(role_template(role.name), unit), **body}
                     yield _object("CompositePodGroup", self._metadata(unit, role.name), spec)
 
     def pod_groups(self, layout: Layout) -> Iterator[Object]:
@@ -103,17 +103,32 @@ class GroupCompiler:
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
                 if role.name in roles:
-                    yield from self._pod_groups(unit, role, roles[role.name])
+                    yield from self._pod_groups(unit, role, roles[role.name], layout.together)
 
-    def _pod_groups(self, unit: int, role: Role, replicas: Replicas) -> Iterator[Object]:
-        if not self._is_composite(role):
-            spec = {**self._child(role_template(role.name), unit), **self._role_body(role)}
+    def _pod_groups(
+        self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], Mapping[str, str]]
+    ) -> Iterator[Object]:
+        if body := self._side(role, replicas, composite=False):
+            spec = {**self._child(role_template(role.name), unit), **body}
             yield _object("PodGroup", self._metadata(unit, role.name), spec)
-            return
         for replica, revision in replicas.items():
+            if revision.size == 1:
+                continue
             spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
             spec |= self._common
-            yield _object("PodGroup", self._metadata(unit, role.name, replica), spec)
+            metadata = self._metadata(unit, role.name, replica)
+            metadata["labels"] |= together.get((unit, role.name, replica), {})
+            yield _object("PodGroup", metadata, spec)
+
+    def _side(self, role: Role, replicas: Replicas, *, composite: bool) -> Object | None:
+        """The role's group of one kind; None where it has none of it. What runs counts, not what is to come."""
+        mine = sum((revision.size > 1) == composite for revision in replicas.values())
+        if not mine and (replicas or self._is_composite(role) != composite):
+            return None
+        count = self._scale.roles[role.name]
+        # With a surge there are more than the spec says.
+        desired = max(count.replicas, mine)
+        return self._role_body(role, composite=composite, least=count.minimum, desired=desired)
 
     def _is_composite(self, role: Role) -> bool:
         return self._sizes[role.name] > 1
@@ -130,8 +145,10 @@ class GroupCompiler:
         return {"parentCompositePodGroupName": parent, **self._reference(template)}
 
     def _role_template(self, role: Role) -> Object:
-        template = {"name": role_template(role.name), **self._role_body(role)}
-        if self._is_composite(role):
+        count, composite = self._scale.roles[role.name], self._is_composite(role)
+        body = self._role_body(role, composite=composite, least=count.minimum, desired=count.replicas)
+        template = {"name": role_template(role.name), **body}
+        if composite:
             replica = {"name": replica_template(role.name), **_replica_body(role, self._sizes[role.name])}
             template["podGroupTemplates"] = [replica | self._common]
         return template
@@ -146,14 +163,13 @@ class GroupCompiler:
             **self._common,
         }
 
-    def _role_body(self, role: Role) -> Object:
-        composite, count = self._is_composite(role), self._scale.roles[role.name]
+    def _role_body(self, role: Role, *, composite: bool, least: int, desired: int) -> Object:
         constraints = _follow(role)
         if not composite:
             constraints |= _present("topology", _topology(role.topology.required, role.topology.preferred, "Pod"))
         return {
-            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", count.minimum),
-            "desiredGroupCount" if composite else "desiredCount": count.replicas,
+            "schedulingPolicy": _policy("minGroupCount" if composite else "minCount", least),
+            "desiredGroupCount" if composite else "desiredCount": desired,
             **_present("schedulingConstraints", constraints),
             **self._common,
         }

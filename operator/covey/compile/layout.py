@@ -8,7 +8,7 @@ stand side by side.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
@@ -44,9 +44,13 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The units of a resource, ascending, each with its replicas by role."""
+    """The units of a resource, ascending, each with its replicas by role.
+
+    ``together``: labels of replicas (unit, role, number) that are placed all or none.
+    """
 
     units: Mapping[int, Unit]
+    together: Mapping[tuple[int, str, int], Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, numbers: Mapping[int, Mapping[str, Iterable[int]]], revision: Revision) -> Layout:

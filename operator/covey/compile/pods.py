@@ -85,6 +85,7 @@ class PodFactory:
             **identity.group_labels(slot.unit, slot.role, slot.replica),
             names.LABEL_INDEX: str(slot.index),
             **self.membership(slot).labels,
+            **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
 
     def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:

@@ -39,12 +39,12 @@ class DeleteObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Mark a ControllerRevision as one whose change is held, or take the mark away."""
+class Mark:
+    """Mark a ControllerRevision as one whose rollout has failed, or take the mark away."""
 
     name: str
     uid: str
-    held: bool
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Actions:
     relabel: tuple[Relabel, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
-    hold: Hold | None = None
+    mark: tuple[Mark, ...] = ()
     store: Object | None = None
     apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
@@ -103,5 +103,5 @@ class Actions:
 
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
-        fields = (self.hold, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
+        fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any(fields) or any(self.apply)

@@ -148,7 +148,10 @@ class Caches:
         }
         stored = chain(self.revisions.of(key), self._new_revisions.of(key))
         revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
-        return Observed(placed, strays, objects, revisions, self.ledger.graves(key), self.ledger.retired(key), now)
+        ledger = self.ledger
+        return Observed(
+            placed, strays, objects, revisions, ledger.graves(key), ledger.retired(key), ledger.condemned(key), now
+        )
 
     def _read(self, item: ControllerRevision) -> Record | None:
         """What a ControllerRevision says, read once: its data never change."""

@@ -17,11 +17,15 @@ from covey.operator.judge import Verdict
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.units import REASON_SURPLUS, Phase, Unit
+from covey.rollout.told import Gate
 
 Truth = Literal["True", "False", "Unknown"]
 
-#: Reasons of ``Progressing``.
-REASON_ROLLOUT_HELD = "RolloutHeld"
+#: Reasons of ``Progressing``; those of Deployments where they have one.
+REASON_ROLLING_OUT = "RollingOut"
+REASON_ROLLED_BACK = "RolledBack"
+REASON_DEADLINE = "ProgressDeadlineExceeded"
+REASON_PAUSED = "RolloutPaused"
 REASON_COMPLETE = "Complete"
 REASON_STARTING = "Starting"
 
@@ -79,6 +83,8 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     yield names.AVAILABLE, _counted(situation, "is_available", "Available", "have their minimum Ready")
     yield names.PROGRESSING, _progressing(situation)
     yield names.DEGRADED, _degraded(situation)
+    if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
+        yield names.PAUSED, ("True", REASON_PAUSED, "nothing is replaced until spec.rollout.paused is false")
     found = [unit.topology for unit in situation.units if unit.topology is not None]
     if found:
         yield names.TOPOLOGY_SATISFIED, _topology(found)
@@ -144,10 +150,10 @@ def _progressing(situation: Situation) -> Finding:
     problem = situation.failure or situation.verdict.problem
     if problem is not None:
         return "False", problem.reason, _held_back(situation, problem)
-    if situation.verdict.held:
-        return _held(situation)
     if situation.inference.spec.suspend:
         return _SUSPENDED
+    if (rolling := _rolling(situation)) is not None:
+        return rolling
     going = [unit for unit in situation.units if unit.phase is not Phase.READY]
     first = next((unit for unit in going if unit.is_admitted), None)
     if first is not None:
@@ -157,7 +163,7 @@ def _progressing(situation: Situation) -> Finding:
         return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
     if situation.plan.actions:
         return "True", REASON_STARTING, "objects are being created or replaced"
-    return "False", REASON_COMPLETE, "everything that is wanted runs"
+    return "True", REASON_COMPLETE, "everything that is wanted runs"
 
 
 def _of_unit(situation: Situation, unit: Unit) -> str:
@@ -174,18 +180,28 @@ def _held_back(situation: Situation, problem: Problem) -> str:
     return f"{problem.message}; meanwhile the resource is kept as it was accepted last"
 
 
-def _held(situation: Situation) -> Finding:
-    verdict = situation.verdict
-    wanted, kept = verdict.wanted, verdict.accepted.revision if verdict.accepted else verdict.wanted
-    changed = ", ".join(name for name, role in wanted.roles.items() if kept.roles[name].hash != role.hash)
-    message = (
-        f"the change of {changed} is held, because this version does not replace running pods (pods created from now "
-        f"on keep revision {kept.hash}): to apply it, suspend the resource until its pods are gone and resume it, or "
-        "delete and create it again"
-    )
-    if verdict.template_problem is not None:
-        message += f"; the new template would be refused: {verdict.template_problem.message}"
-    return "False", REASON_ROLLOUT_HELD, message
+def _rolling(situation: Situation) -> Finding | None:
+    """What there is to say of a rollout that is on its way, or that was given up."""
+    rolling, verdict = situation.plan.rolling, situation.verdict
+    progress = rolling.progress if rolling is not None else None
+    hold = progress.hold if progress is not None else None
+    if progress is None:
+        if not verdict.failed:
+            return None
+        message = f"revision {verdict.wanted.hash} did not get ready in time, the revision before it is in force again"
+        return "False", REASON_ROLLED_BACK, f"{message}: correct the spec; covey rollout history shows what there was"
+    done = f"{progress.ready} replicas of revision {progress.target} are Ready, {progress.outdated} of others are left"
+    if hold is None:
+        return "True", REASON_ROLLING_OUT, done
+    if hold.gate is Gate.FAILED:
+        return "False", REASON_DEADLINE, f"{done}; {hold.reason}"
+    if hold.gate is Gate.UNSUPPORTED:
+        return "False", names.REASON_UNSUPPORTED, hold.reason
+    if hold.gate is Gate.PAUSED:
+        return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
+    if hold.gate is Gate.PARTITION:
+        return None
+    return "True", REASON_ROLLING_OUT, f"{done}; waits: {hold.reason}"
 
 
 def _degraded(situation: Situation) -> Finding:

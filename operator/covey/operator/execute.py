@@ -48,6 +48,7 @@ class Executor:
         observed: the snapshot that the plan was made from.
         created: told of every pod that was created.
         stored: told of every other object that was, by kind.
+        spared: told of every pod (by UID) whose deletion was denied.
         width: requests under way at once.
     """
 
@@ -59,11 +60,13 @@ class Executor:
         created: Callable[[core.Pod], None],
         stored: Callable[[str, Stored], None],
         *,
+        spared: Callable[[str], None] = lambda _: None,
         width: int = 64,
     ) -> None:
         self._client = client
         self._owner = owner
         self._created = created
+        self._spared = spared
         self._width = width
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._denials: list[str] = []
@@ -80,8 +83,7 @@ class Executor:
         await self._each(self._relabel, actions.relabel)
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._writer.delete, actions.delete_objects)
-        if actions.hold is not None:
-            await self._writer.hold(actions.hold)
+        await self._each(self._writer.mark, actions.mark)
         if actions.store is not None:
             await self._writer.store(actions.store)
         for level in actions.apply:
@@ -172,6 +174,7 @@ class Executor:
             return
         except ApiError as error:
             self._deny("deletion", metadata, error)
+            self._spared(metadata.uid)
             return
         labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
         _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)

@@ -13,13 +13,14 @@ from typing import Final
 from covey.api import constants as names
 from covey.compile import Owner
 from covey.compile.identity import short_hash
+from covey.compile.revision import Revision
 from covey.operator.accepted import Accepted
-from covey.operator.actions import DeleteObject, Hold, Object
+from covey.operator.actions import DeleteObject, Mark, Object
 from covey.operator.objects import CONTROLLER_REVISIONS
 from covey.operator.observe import Observed
 
-#: Revisions that are kept for people to look at (``spec.rollout.historyLimit`` is not built yet).
-_HISTORY: Final = 10
+#: Revisions that are kept for people to go back to, where ``spec.rollout.historyLimit`` says nothing.
+HISTORY: Final = 10
 
 
 def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | None:
@@ -39,13 +40,22 @@ def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | N
     }
 
 
-def to_hold(observed: Observed, *, held: bool) -> Hold | None:
-    """The mark that the newest ControllerRevision lacks, or has for nothing."""
-    newest = observed.in_force
-    return None if newest is None or newest.held == held else Hold(newest.name, newest.uid, held=held)
+def to_mark(observed: Observed, wanted: Revision, *, failed: bool) -> Iterator[Mark]:
+    """Marks that ControllerRevisions lack, or have for nothing: only what is still asked for can have failed.
+
+    Args:
+        observed: the snapshot.
+        wanted: what the spec asks for.
+        failed: its rollout is given up now.
+    """
+    for stored in observed.revisions:
+        asked = stored.record is not None and stored.record.revision.is_same(wanted)
+        marked = asked and (failed or stored.failed)
+        if marked != stored.failed:
+            yield Mark(stored.name, stored.uid, failed=marked)
 
 
-def expired(observed: Observed) -> Iterator[DeleteObject]:
+def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
     """Old revisions that no pod is of: for each role's pods the newest that tells of theirs is enough.
 
     One that cannot be read is left alone: another release may know what it says.
@@ -61,6 +71,7 @@ def expired(observed: Observed) -> Iterator[DeleteObject]:
         revision = stored.record.revision
         tells = told & {(name, role.hash) for name, role in revision.roles.items()}
         told -= tells
-        if revision.hash in seen or (len(seen) >= _HISTORY and not tells):
+        # The one in force is no history.
+        if revision.hash in seen or (len(seen) > limit and not tells and not stored.failed):
             yield DeleteObject(CONTROLLER_REVISIONS.type, stored.name, stored.uid)
         seen.add(revision.hash)

@@ -7,7 +7,7 @@ released pods are deleted, units are counted. Nothing here does I/O.
 the new spec                                              what is kept up
 ========================================================  ============================================================
 is in order                                               the new spec
-changes rolled fields of what runs                        the new spec with the rolled fields that run (``held``)
+asks for rolled fields whose rollout was given up         the new spec with the rolled fields before (``failed``)
 cannot be read, asks for what is not supported, names     the last accepted one, where anything of it is there; else
 levels that do not exist, has a refused template          nothing is created, replaced or deleted
 has a backend that the cluster cannot do any more         nothing is created, replaced or deleted
@@ -29,7 +29,6 @@ from covey.api.meta import ObjectMeta
 from covey.backends import Backend, Cluster, find
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision
-from covey.operator import podstate
 from covey.operator.accepted import Accepted, Content, Resolved, with_rolled
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
@@ -62,18 +61,16 @@ class Verdict:
 
     ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None where
     there is none: then nothing is done.
-    ``wanted`` is what the newest readable spec asks for, and ``held`` that its rolled fields have to wait.
-    ``problem`` is the new spec's, ``template_problem`` that of a revision which is held anyway. ``unproven``: the API
-    server has not been asked about the templates yet.
+    ``wanted`` is what the newest readable spec asks for, and ``failed`` that its rolled fields were given up.
+    ``problem`` is the new spec's. ``unproven``: the API server has not been asked about the templates yet.
     """
 
     inference: DisaggregatedInference
     accepted: Accepted | None
     wanted: Revision
     backend: Backend | None = None
-    held: bool = False
+    failed: bool = False
     problem: Problem | None = None
-    template_problem: Problem | None = None
     unproven: bool = False
 
     @property
@@ -127,8 +124,6 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
             return replace(verdict, problem=case.problem, unproven=False)
         if bad_template is None:
             return verdict
-        if verdict.held:
-            return replace(verdict, template_problem=bad_template)
     problem = case.problem or bad_template
     if last is not None and (case.is_suspended or _is_there(observed)):
         spec = last.effective.model_copy(update={"suspend": case.is_suspended})
@@ -150,25 +145,26 @@ def _accept(inference: DisaggregatedInference, content: Content, resolved: Resol
     spec, known = inference.spec, _known(observed)
     wanted = Revision.of(spec).known_as(known)
     unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
-    running = _running(wanted, observed, suspend=spec.suspend)
+    former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
     accepted = Accepted(spec, content, resolved, wanted)
-    if running is not None:
-        content = with_rolled(content, running)
-        accepted = Accepted(DisaggregatedInferenceSpec.model_validate(content), content, resolved, running)
+    if former is not None:
+        content = with_rolled(content, former)
+        accepted = Accepted(DisaggregatedInferenceSpec.model_validate(content), content, resolved, former)
     effective = inference.model_copy(update={"spec": accepted.effective})
-    return Verdict(effective, accepted, wanted, held=running is not None, unproven=unproven)
+    return Verdict(effective, accepted, wanted, failed=former is not None, unproven=unproven)
 
 
-def _running(wanted: Revision, observed: Observed, *, suspend: bool) -> Revision | None:
-    """The revision that has to stay in force although another is wanted: it has its nodes, or had when this began."""
-    newest = observed.in_force
-    record = newest.record if newest is not None else None
-    if newest is None or record is None or record.revision.is_same(wanted):
-        return None
-    if record.revision.roles.keys() != wanted.roles.keys():
-        return None
-    started = any(podstate.is_admitted(pod) and not podstate.is_dead(pod) for pod in observed.every_pod())
-    return record.revision if started or (newest.held and not suspend) else None
+def _has_failed(wanted: Revision, observed: Observed) -> bool:
+    return any(each.failed and each.record and each.record.revision.is_same(wanted) for each in observed.revisions)
+
+
+def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
+    """The newest revision of another content that has not failed: what there is to go back to."""
+    for stored in sorted(observed.revisions, key=lambda stored: stored.number, reverse=True):
+        found = stored.record.revision if stored.record is not None and not stored.failed else None
+        if found is not None and found.roles.keys() == wanted.roles.keys() and not found.is_same(wanted):
+            return found
+    return None
 
 
 def _runs(wanted: Revision, observed: Observed) -> bool:

@@ -59,6 +59,14 @@ class Ledger:
         """UIDs of the pods of a resource that are retired."""
         return frozenset(self._retired.get(key, ()))
 
+    def condemned(self, key: Key) -> frozenset[str]:
+        """UIDs of the pods of a resource whose deletion has been asked for, which the watch still shows."""
+        return frozenset(self._condemned.get(key, ()))
+
+    def spare(self, key: Key, uid: str) -> None:
+        """Its deletion was denied."""
+        self._condemned.get(key, set()).discard(uid)
+
     def created(self, key: Key, pod: core.Pod) -> None:
         """The API server has answered that it has created this pod."""
         buried = {grave.uid for grave in self._graves.get(key, {}).values()}

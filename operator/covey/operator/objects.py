@@ -32,9 +32,9 @@ BY_TYPE: Final = {
 #: of the wanted fields alone would miss.
 ANNOTATION_APPLIED: Final = "covey.dev/applied"
 
-#: On a ControllerRevision: a change of rolled fields came while pods of it had their nodes, and has to wait. So it stays
-#: held when all of them are lost.
-ANNOTATION_HELD: Final = "covey.dev/held"
+#: On a ControllerRevision: its rollout did not end in time, and the revision before it is in force again. It is not
+#: tried once more before another one was asked for.
+ANNOTATION_FAILED: Final = "covey.dev/failed"
 
 
 class Inference(core.Read, frozen=True):

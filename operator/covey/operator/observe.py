@@ -14,7 +14,7 @@ from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
-from covey.operator.objects import ANNOTATION_HELD, ControllerRevision
+from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +47,14 @@ class Grave:
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``held``: while it was in force a change of rolled fields came that had to wait, and still has to.
+    ``failed``: its rollout was given up for the revision before it.
     """
 
     name: str
     number: int
     record: Record | None
     uid: str = ""
-    held: bool = False
+    failed: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Observed:
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
+    #: UIDs of pods whose deletion this process has asked for.
+    condemned: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
     #: The free room of the cluster, where the resource's backend asks for it.
@@ -128,7 +130,7 @@ def read_revisions(
             item.revision,
             read(item),
             item.metadata.uid,
-            item.metadata.annotation(ANNOTATION_HELD) is not None,
+            item.metadata.annotation(ANNOTATION_FAILED) is not None,
         )
         for item in stored
     )

@@ -7,12 +7,13 @@ what was begun. Both are tested as properties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any, Final
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInference
+from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Backend, Identity, Release
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.identity import service_name
@@ -22,14 +23,18 @@ from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.ending import find_ending
-from covey.operator.history import expired, to_hold, to_store
-from covey.operator.judge import Verdict
+from covey.operator.history import HISTORY, expired, to_mark, to_store
+from covey.operator.judge import Verdict, revision_before
 from covey.operator.observe import Observed, number
 from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
-from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
+from covey.operator.rolling import Rolling, refused, revision_left, roll
+from covey.operator.scale import States, current, replica_states, running_revisions
 from covey.operator.starting import Starting, find_starting
+
+#: Reasons of Events, by why pods go.
+_REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +48,19 @@ class Plan:
     release: Release = field(default_factory=Release)
     #: Who waits for whom to start.
     starting: Starting = field(default_factory=Starting)
+    #: The rollout that is on its way, and when to look at it again.
+    rolling: Rolling | None = None
+    #: The hash of the revision that it leaves.
+    former: str = ""
 
 
-def plan(verdict: Verdict, observed: Observed) -> Plan:
+def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
     """Plan one resource.
 
     Args:
         verdict: what is kept up.
         observed: the snapshot; its time is the only clock.
+        before: the status so far, which alone remembers how a rollout went.
     """
     inference, accepted, backend = verdict.inference, verdict.accepted, verdict.backend
     # 1. Nothing has been accepted yet: what runs stays as it is.
@@ -61,15 +71,20 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     running = running_revisions(observed, accepted.revision)
     states = replica_states(observed.pods, accepted.revision, running)
     scale = Scale.of(inference.spec)
-    layout = choose_layout(scale, accepted.revision, observed, states)
-    tree = backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
+
+    def compiled(layout: Layout) -> Tree:
+        return backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
+
+    rolling = roll(
+        inference.spec, accepted.revision, observed, states, running, refused(compiled, observed), before or {}
+    )
+    layout, tree = rolling.layout, compiled(rolling.layout)
     # 3. What the API server would not change is made anew.
     remake = find_remake(backend, tree, observed, scale, states)
     if remake.unit is not None:
-        rest = remake.rest(layout)
-        tree = backend.compile(inference, layout=rest, revision=accepted.revision, levels=verdict.levels)
+        tree = compiled(remake.rest(layout))
     # 4. Pods that no longer have a place go; replicas are completed and replaced.
-    surplus = tuple(_surplus(tree, observed, "suspended" if suspended else "scaled down"))
+    surplus = tuple(_surplus(tree, observed, _why(verdict, rolling)))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
@@ -86,12 +101,14 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         delete_objects=(
             *remake.objects,
             *_unused(backend, tree, observed),
-            *expired(observed),
+            *expired(observed, _history(inference)),
         ),
         # What is stored has been accepted by the API server, which is not asked about what is suspended.
         store=None if suspended else to_store(tree.owner, accepted, observed),
-        # Whether a change is held says a spec that is in order, and nobody while another is kept up.
-        hold=to_hold(observed, held=verdict.held) if verdict.problem is None or suspended else None,
+        # What has failed says a spec that is in order, and nobody while another is kept up.
+        mark=tuple(to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, rolling)))
+        if verdict.problem is None
+        else (),
         apply=apply,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
@@ -102,11 +119,32 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
             *(remake.notes if surplus else ()),
             *remake.shared_notes,
             *_scaled_down(surplus, remake.unit),
-            *_created(observed, replicas, not_yet),
+            *_created(observed, replicas, not_yet, rolling),
             *_replaced(replicas, not_yet),
         ),
     )
-    return Plan(actions, layout, states, release, starting)
+    former = revision_left(accepted.revision, observed, running)
+    return Plan(actions, layout, states, release, starting, rolling, former)
+
+
+def _why(verdict: Verdict, rolling: Rolling) -> str:
+    if verdict.inference.spec.suspend:
+        return "suspended"
+    return "rolled out" if rolling.progress is not None else "scaled down"
+
+
+def _history(inference: DisaggregatedInference) -> int:
+    rollout = inference.spec.rollout
+    return HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
+
+
+def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
+    """The rollout has failed, and there is a revision to go back to."""
+    rollout = verdict.inference.spec.rollout
+    if rolling.progress is None or not rolling.progress.failed or verdict.failed:
+        return False
+    goes_back = rollout is not None and rollout.on_failure is OnFailure.ROLLBACK
+    return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
 def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
@@ -114,7 +152,7 @@ def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed.pods, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
-    chosen = choose_layout(Scale.of(verdict.inference.spec), verdict.wanted, observed, states)
+    chosen = roll(verdict.inference.spec, verdict.wanted, observed, states, running).layout
     layout = Layout({unit: roles for unit, roles in chosen.units.items() if unit in existing})
     return Plan(Actions(), layout, states)
 
@@ -177,12 +215,14 @@ def _scaled_down(gone: tuple[DeletePod, ...], remade: int | None) -> Iterator[No
     replicas = {(_unit(item), _label(item, names.LABEL_ROLE), _label(item, names.LABEL_REPLICA)) for item in surplus}
     counts = sorted(Counter(role for _, role, _ in replicas).items())
     if counts:
-        reason = "Suspended" if surplus[0].why == "suspended" else "ScaledDown"
+        reason = _REMOVED.get(surplus[0].why, "ScaledDown")
         message = f"removing {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
         yield Note(reason, message, "ScaleDown")
 
 
-def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot]) -> Iterator[Note]:
+def _created(
+    observed: Observed, replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], rolling: Rolling
+) -> Iterator[Note]:
     """Replicas that are new, as against replaced: one note for all roles."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
@@ -194,6 +234,9 @@ def _created(observed: Observed, replicas: tuple[ReplicaPlan, ...], not_yet: Col
     if counts:
         message = f"creating {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
         grown = bool(observed.pods)
+        if rolling.progress is not None:
+            yield Note("RollingOut", f"{message} of revision {rolling.progress.target}", "Rollout")
+            return
         yield Note("ScaledUp" if grown else "Created", message, "ScaleUp" if grown else "Create")
 
 

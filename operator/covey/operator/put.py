@@ -12,9 +12,9 @@ from covey.compile import Owner, type_of
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.observability.logging import get_logger
-from covey.operator.actions import DeleteObject, Hold, Object
+from covey.operator.actions import DeleteObject, Mark, Object
 from covey.operator.drift import has_drifted
-from covey.operator.objects import ANNOTATION_HELD, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision
+from covey.operator.objects import ANNOTATION_FAILED, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem
 
@@ -66,9 +66,9 @@ class ObjectWriter:
         patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
         await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
 
-    async def hold(self, action: Hold) -> None:
+    async def mark(self, action: Mark) -> None:
         """Mark a ControllerRevision, or take its mark away."""
-        annotations = {ANNOTATION_HELD: "true" if action.held else None}
+        annotations = {ANNOTATION_FAILED: "true" if action.failed else None}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
         try:
             await self._client.merge_patch(

@@ -115,10 +115,11 @@ class Reconciler:
         # 4. Plan and execute.
         if verdict.backend is not None and verdict.backend.needs_room:
             observed = replace(observed, room=self._caches.room.view(key))
-        planned = plan(verdict, observed)
+        before = self._current(stored)
+        planned = plan(verdict, observed, before)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
-        now, before = rfc3339(self._clock()), self._current(stored)
+        now = rfc3339(self._clock())
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
         after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
         self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
@@ -128,8 +129,9 @@ class Reconciler:
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
         # 6. Come back where time alone can help.
-        if planned.release.again is not None:
-            self._caches.look_again(key, planned.release.again)
+        for again in (planned.release.again, planned.rolling.again if planned.rolling is not None else None):
+            if again is not None:
+                self._caches.look_again(key, again)
         self._come_back(owner.uid, problem)
 
     async def _observe(self, owner: Owner) -> Observed:
@@ -182,6 +184,7 @@ class Reconciler:
             observed,
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
+            spared=partial(self._caches.ledger.spare, key),
             width=self._width,
         )
         try:

@@ -8,7 +8,7 @@ the spec never takes everything down.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from covey.api import constants as names
 from covey.backends import Backend, Identity, Owned
@@ -29,7 +29,8 @@ class Remake:
 
     def rest(self, layout: Layout) -> Layout:
         """The layout without the unit that is taken down."""
-        return Layout({unit: roles for unit, roles in layout.units.items() if unit != self.unit})
+        units = {unit: roles for unit, roles in layout.units.items() if unit != self.unit}
+        return replace(layout, units=units)
 
     @property
     def notes(self) -> Iterator[Note]:

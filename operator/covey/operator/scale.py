@@ -1,20 +1,20 @@
-"""Which units and replicas stay when there are too many, and which numbers are taken when there are too few.
+"""How far replicas have come, and which units stay when there are too many.
 
-What is lost least stays: a replica that is Ready before one that is only bound, that before one that is only
-admitted, that before one that waits; the lower number where that says nothing. So scale-down takes surplus and what
-does not serve yet first, and a scale-down that was interrupted goes on with what it has begun. Growth fills free
-numbers, lowest first.
+What is lost least stays: a unit whose minimum is Ready before one whose minimum is only bound, that before one that is
+only admitted, that before one that waits; the lower number where that says nothing. So scale-down takes what does not
+serve yet first, and one that was interrupted goes on with what it has begun. Growth fills free numbers, lowest first.
+Which replicas a unit has, and of which revision, is said by ``rolling``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot
-from covey.compile.layout import Layout, Scale
+from covey.compile.layout import Scale
 from covey.compile.revision import Revision, RoleRevision
 from covey.operator import podstate
 from covey.operator.observe import Observed, number
@@ -70,30 +70,47 @@ Running = Mapping[tuple[int, str, int], RoleRevision]
 
 
 def running_revisions(observed: Observed, in_force: Revision) -> Running:
-    """What the pods of each replica were made from, where a pod of it has, or is to get, a node.
+    """What each replica is made from, as the labels of its pods say.
 
-    Their labels say it. A hash that no stored revision explains keeps the replica at the size that it has; what is
-    made anew in it is of the revision in force, of which alone the content is known.
+    Pods that have, or are to get, a node are asked before those that wait, and the dead and the lost last: a replica
+    that was lost is made again as it was. A hash that no stored revision explains keeps the replica at the size that it
+    has; what is made anew in it is of the revision in force, of which alone the content is known.
     """
-    hashes: dict[tuple[int, str, int], set[str]] = {}
-    sizes: dict[tuple[int, str, int], int] = {}
+    known, sizes = _known_revisions(observed), dict[tuple[int, str, int], int]()
+    told: dict[tuple[int, str, int], dict[int, set[str]]] = {}
+    for slot, rank, label in _labels(observed):
+        if slot.role in in_force.roles:
+            replica = (slot.unit, slot.role, slot.replica)
+            told.setdefault(replica, {}).setdefault(rank, set()).add(label)
+            if rank == _ADMITTED:
+                sizes[replica] = max(sizes.get(replica, 0), slot.index + 1)
+    found: dict[tuple[int, str, int], RoleRevision] = {}
+    for replica, by_rank in told.items():
+        wanted, labels = in_force.roles[replica[1]], by_rank[min(by_rank)]
+        explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), wanted)
+        if wanted.hash in labels or replica not in sizes or explained is not wanted:
+            found[replica] = wanted if wanted.hash in labels else explained
+        else:
+            found[replica] = wanted.of_size(sizes[replica])
+    return found
+
+
+_ADMITTED = 0
+
+
+def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
+    """What pods say of the revision of their replica, and how much it counts: the least rank counts."""
     for slot, incarnations in observed.pods.items():
         pod = current(incarnations)
-        if pod is None or not podstate.is_admitted(pod) or slot.role not in in_force.roles:
-            continue
-        replica = (slot.unit, slot.role, slot.replica)
-        hashes.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
-        sizes[replica] = max(sizes.get(replica, 0), slot.index + 1)
-    known = _known_revisions(observed)
-    found: dict[tuple[int, str, int], RoleRevision] = {}
-    for replica, labels in hashes.items():
-        wanted = in_force.roles[replica[1]]
-        if wanted.hash in labels:
-            found[replica] = wanted
-        else:
-            explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), None)
-            found[replica] = explained or wanted.of_size(sizes[replica])
-    return found
+        if pod is not None:
+            rank = _ADMITTED if podstate.is_admitted(pod) else 1
+            yield slot, rank, pod.metadata.label(names.LABEL_REVISION) or ""
+        for each in incarnations:
+            if each is not pod and each.metadata.uid not in observed.retired:
+                yield slot, 2, each.metadata.label(names.LABEL_REVISION) or ""
+    for slot, grave in observed.graves.items():
+        if not grave.retired:
+            yield slot, 3, grave.labels.get(names.LABEL_REVISION, "")
 
 
 def _known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
@@ -147,47 +164,11 @@ def current(incarnations: Iterable[core.Pod]) -> core.Pod | None:
     )
 
 
-def choose_layout(scale: Scale, in_force: Revision, observed: Observed, states: States) -> Layout:
-    """The units and replicas that there shall be, given those that there are."""
-    if not scale.units:
-        return Layout({})
-    groups = _grouped(observed)
-    units = {unit: _unit_standing(scale, states.get(unit, {})) for unit in {*states, *groups}}
-    return Layout(
-        {
-            unit: {
-                name: _replicas(
-                    groups.get(unit, {}).get(name, set()), states.get(unit, {}).get(name, {}), role, count.replicas
-                )
-                for name, role in in_force.roles.items()
-                if (count := scale.roles.get(name)) is not None
-            }
-            for unit in _keep(units, scale.units)
-        }
-    )
-
-
-def _replicas(
-    grouped: Collection[int], states: Mapping[int, ReplicaState], in_force: RoleRevision, count: int
-) -> dict[int, RoleRevision]:
-    """The replicas of one role in one unit: those that stay keep their revision, new ones have the one in force."""
-    existing = dict.fromkeys(grouped, _NOTHING) | {n: state.standing for n, state in states.items()}
-    return {n: states[n].revision if n in states else in_force for n in _keep(existing, count)}
-
-
-def _grouped(observed: Observed) -> dict[int, dict[str, set[int]]]:
-    """Numbers that have groups, with or without pods."""
-    found: dict[int, dict[str, set[int]]] = {}
-    for owned in observed.objects.values():
-        unit = number(owned.metadata, names.LABEL_UNIT)
-        role = owned.metadata.label(names.LABEL_ROLE)
-        replica = number(owned.metadata, names.LABEL_REPLICA)
-        if unit is None:
-            continue
-        roles = found.setdefault(unit, {})
-        if role is not None and replica is not None:
-            roles.setdefault(role, set()).add(replica)
-    return found
+def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int, ...]:
+    """The units that there shall be, given those that there are."""
+    groups = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    units = {unit: _unit_standing(scale, states.get(unit, {})) for unit in {*states, *groups} if unit is not None}
+    return _keep(units, scale.units)
 
 
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:

@@ -18,6 +18,7 @@ from covey.operator.observe import Observed, number
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.recorded import had_served
+from covey.operator.rolling import written
 from covey.operator.scale import current
 from covey.operator.units import Phase, Unit
 
@@ -59,10 +60,16 @@ def compute(
         "units": _existing(verdict, observed),
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
+        **_rollout(plan),
         "unitStatuses": _listed(units, served),
         "summary": _summary(roles, units, found),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name}",
     }
+
+
+def _rollout(plan: Plan) -> Status:
+    progress = plan.rolling.progress if plan.rolling is not None else None
+    return {"rollout": written(progress, plan.former)} if progress is not None else {}
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:

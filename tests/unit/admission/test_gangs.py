@@ -135,3 +135,20 @@ def test_an_unknown_level_is_refused_with_its_name(topology: dict[str, str]) -> 
         build(tree([], root=constrained(topology)))
     assert refused.value.reason == "InvalidTopology"
     assert next(iter(topology.values())) in refused.value.message
+
+
+def test_what_comes_together_waits_for_all_of_it() -> None:
+    """The pods of one set are created one after the other: the first of them must not go alone."""
+    marks = {"scheduling.covey.dev/together": "new", "scheduling.covey.dev/together-count": "2"}
+    minimum = [gated(n, index, gates=(), node="n1") for n in (0, 1) for index in (0, 1)]
+    first = [gated(2, index, labels=marks) for index in (0, 1)]
+    second = [gated(3, index, labels=marks) for index in (0, 1)]
+    groups = role_groups("decode", replicas=4, minimum=2, size=2)
+    for each in groups:
+        if each.metadata.name.endswith(("-2", "-3")):
+            assert each.metadata.labels is not None
+            each.metadata.labels.update(marks)
+    top = group("root", composite=True, minimum=1)
+    assert [each.replica for each in build(unit(top, groups, [*minimum, *first])).roles[0].replicas] == [0, 1]
+    whole = build(unit(top, groups, [*minimum, *first, *second])).roles[0].replicas
+    assert [(each.replica, each.together) for each in whole] == [(0, None), (1, None), (2, "new"), (3, "new")]

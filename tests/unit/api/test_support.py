@@ -16,7 +16,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         60,
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
-    ("spec.rollout", {"paused": True}, "spec.rollout is not supported yet: remove it"),
     (
         "spec.roles.0.restart.policy",
         "None",
@@ -29,7 +28,11 @@ REFUSED: list[tuple[str, Any, str]] = [
     ),
     ("spec.roles.0.restart.backoff", 10, f"{PREFILL}.restart.backoff is not supported yet: remove it"),
     ("spec.roles.0.restart.maxRestarts", 3, f"{PREFILL}.restart.maxRestarts is not supported yet: remove it"),
-    ("spec.roles.0.update", {"maxSurge": 1}, f"{PREFILL}.update is not supported yet: remove it"),
+    (
+        "spec.roles.0.update.inPlace",
+        "IfPossible",
+        f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
+    ),
     (
         "spec.roles.0.scaling.mode",
         "External",
@@ -97,18 +100,13 @@ def test_only_volcano_has_queues(backend: str) -> None:
 
 
 def test_every_field_is_named_at_once() -> None:
-    edits = {
-        "spec.gang.terminationDelaySeconds": 1,
-        "spec.rollout": {},
-        "spec.roles.0.update": {},
-        "spec.roles.1.update": {},
-    }
+    changes = {"inPlace": "IfPossible"}
+    edits = {"spec.gang.terminationDelaySeconds": 1, "spec.roles.0.update": changes, "spec.roles.1.update": changes}
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
         "spec.gang.terminationDelaySeconds",
-        "spec.rollout",
-        f"{PREFILL}.update",
-        "spec.roles[decode].update",
+        f"{PREFILL}.update.inPlace IfPossible",
+        "spec.roles[decode].update.inPlace IfPossible",
     ]
 
 

@@ -17,17 +17,20 @@ import msgspec
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import read_record
-from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel, Ungate
+from covey.operator.actions import Actions, CreatePod, DeleteObject, Mark, Relabel, Ungate
 from covey.operator.judge import Verdict, judge, read_case
 from covey.operator.objects import CONTROLLER_REVISIONS, Inference
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
 from covey.operator.problem import Problem
+from covey.operator.status import compute
+from covey.operator.units import describe_units
 
 Step = Callable[[], None]
 
@@ -45,6 +48,8 @@ class World:
         self.topologies: tuple[core.ClusterTopology, ...] = ()
         self.cluster = Cluster()
         self.edits: dict[str, Any] = {}
+        self.status: dict[str, Any] = {}
+        self.now = 1_800_000_000.0
         self._uids = itertools.count(1)
 
     # What the operator sees
@@ -52,7 +57,13 @@ class World:
     def observe(self) -> Observed:
         placed, strays = place_pods(self.pods.values())
         return Observed(
-            placed, strays, dict(self.objects), tuple(self.revisions), dict(self.graves), frozenset(self.retired)
+            placed,
+            strays,
+            dict(self.objects),
+            tuple(self.revisions),
+            dict(self.graves),
+            frozenset(self.retired),
+            now=self.now,
         )
 
     def stored(self) -> Inference:
@@ -68,7 +79,29 @@ class World:
         return verdict
 
     def plan(self, bad_template: Problem | None = None) -> Plan:
-        return plan(self.judge(bad_template), self.observe())
+        observed = self.observe()
+        planned = plan(self.judge(bad_template), observed, self.status)
+        self._retire(observed, planned)
+        return planned
+
+    def tell(self) -> dict[str, Any]:
+        """Compute the status, and let it be what the next plan remembers."""
+        verdict, observed, planned = self.judge(), self.observe(), self.plan()
+        units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+        self.status = compute(verdict, observed, planned, units, self.status, rfc3339(self.now))
+        return self.status
+
+    def _retire(self, observed: Observed, planned: Plan) -> None:
+        """As the ledger does before a plan is carried out."""
+        places = set(planned.layout.slots())
+        self.graves = {
+            slot: grave if slot in places else dataclasses.replace(grave, retired=True)
+            for slot, grave in self.graves.items()
+        }
+        going = {pod.metadata.uid for pod in self.pods.values() if pod.metadata.deletion_timestamp is not None}
+        self.retired = (self.retired & going) | {
+            pod.metadata.uid for slot, pods in observed.pods.items() if slot not in places for pod in pods
+        }
 
     def forget(self) -> None:
         """The operator was restarted."""
@@ -85,8 +118,8 @@ class World:
             yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
         for unused in actions.delete_objects:
             yield lambda unused=unused: self._remove(unused)
-        if actions.hold is not None:
-            yield lambda: self._hold(actions.hold)
+        for mark in actions.mark:
+            yield lambda mark=mark: self._mark(mark)
         if actions.store is not None:
             yield lambda: self._store(actions.store or {})
         for body in itertools.chain.from_iterable(actions.apply):
@@ -174,10 +207,9 @@ class World:
         assert record is not None
         self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], record)]
 
-    def _hold(self, action: Hold | None) -> None:
-        assert action is not None
+    def _mark(self, action: Mark) -> None:
         self.revisions = [
-            dataclasses.replace(stored, held=action.held) if stored.name == action.name else stored
+            dataclasses.replace(stored, failed=action.failed) if stored.name == action.name else stored
             for stored in self.revisions
         ]
 

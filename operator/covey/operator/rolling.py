@@ -1,0 +1,289 @@
+"""The layout of a resource: its units as ``covey.rollout`` is to see them, and what comes out of it.
+
+What is remembered of a rollout stands in ``status.rollout`` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.backends import Owned
+from covey.compile import Layout, Scale, Slot, Tree
+from covey.compile.layout import Unit
+from covey.compile.revision import Revision
+from covey.operator import podstate
+from covey.operator.observe import Observed, number
+from covey.operator.scale import ReplicaState, Running, States, choose_units, current
+from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
+from covey.rollout.told import Gate, Hold, Progress, Settings, resumed, tell
+
+#: Seconds for which a replica that is not Ready any more counts as one that may be again.
+DOUBT: Final = 60.0
+_DEADLINE: Final = 1800.0
+
+#: A replica: unit, role and number.
+Place = tuple[int, str, int]
+#: Whether the scheduler has looked at a replica as it is wanted now, and has no nodes for it; asked for a layout.
+Refused = Callable[[Layout], Callable[[Place], bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rolling:
+    """What there shall be, and the rollout that it is a step of, if there is one."""
+
+    layout: Layout
+    progress: Progress | None = None
+    #: Seconds after which time alone changes something.
+    again: float | None = None
+
+
+def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
+    """What a spec says of its rollouts."""
+    rollout = spec.rollout
+    deadline = rollout.progress_deadline_seconds if rollout else None
+    return Settings(bool(rollout and rollout.paused), deadline or _DEADLINE)
+
+
+def roll(
+    spec: DisaggregatedInferenceSpec,
+    in_force: Revision,
+    observed: Observed,
+    states: States,
+    running: Running,
+    lacking: Refused | None = None,
+    before: Mapping[str, Any] | None = None,
+) -> Rolling:
+    """The units and replicas that there shall be.
+
+    Args:
+        spec: what is kept up.
+        in_force: the revision that is brought in.
+        observed: the snapshot.
+        states: how far each replica has come.
+        running: of which revision each replica is.
+        lacking: tells for a layout what found no room in it.
+        before: the status so far; nothing is remembered without it.
+    """
+    scale, settings, now = Scale.of(spec), settings_of(spec), observed.now
+    if not scale.units:
+        return Rolling(Layout({}))
+    last = resumed(read_progress(before or {}), in_force.hash, settings, now)
+    stays = settings.paused or (last is not None and last.is_late(settings, now))
+    seen = _Seen(spec, in_force, observed, states, running)
+    units = {unit: seen.unit(unit, stays=stays) for unit in choose_units(scale, observed, states)}
+    if lacking is not None and last is not None and last.starves(units.values(), now):
+        lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
+        units = {unit: _starved(unit, state, lacks) for unit, state in units.items()}
+    steps = {unit: (state, next_step(state)) for unit, state in units.items()}
+    progress = tell(steps, in_force.hash, last, settings, now)
+    return Rolling(
+        _layout(steps, in_force.hash), progress, progress.again(settings, now) if progress is not None else seen.doubt
+    )
+
+
+def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str) -> Layout:
+    together = {
+        (unit, *member): {names.LABEL_TOGETHER: mark, names.LABEL_TOGETHER_COUNT: str(len(step.together))}
+        for unit, (_, step) in steps.items()
+        for member in step.together
+    }
+    return Layout({unit: step.roles for unit, (_, step) in steps.items()}, together)
+
+
+def _as_they_are(state: UnitState) -> Unit:
+    return {name: {n: each.revision for n, each in role.alive.items()} for name, role in state.roles.items()}
+
+
+def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
+    """The unit with the word that it has no room for a surge, where that is known."""
+    waiting = [
+        (unit, name, n)
+        for name, role in state.roles.items()
+        for n, each in role.new.items()
+        if each.stage is Stage.WAITING
+    ]
+    going = any(each.stage is Stage.GOING for role in state.roles.values() for each in role.replicas.values())
+    starved = bool(waiting) and not going and all(map(lacks, waiting))
+    return replace(state, starved=starved)
+
+
+@dataclass
+class _Seen:
+    """The replicas of a resource, sorted once."""
+
+    spec: DisaggregatedInferenceSpec
+    in_force: Revision
+    observed: Observed
+    states: States
+    running: Running
+    #: Seconds after which a replica is no longer in doubt.
+    doubt: float | None = None
+    _pods: dict[int, dict[str, dict[int, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]]]] = field(
+        default_factory=dict
+    )
+    _lost: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    #: Replicas that have lost a pod which had its node.
+    _bound: set[Place] = field(default_factory=set)
+    _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    _ages: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for slot, pods in self.observed.pods.items():
+            found = self._pods.setdefault(slot.unit, {}).setdefault(slot.role, {})
+            found.setdefault(slot.replica, []).append((current(pods), pods))
+        for slot, grave in self.observed.graves.items():
+            if grave.bound and not grave.retired:
+                self._bound.add((slot.unit, slot.role, slot.replica))
+            if not grave.retired and slot not in self.observed.pods:
+                self._lost.setdefault(slot.unit, {}).setdefault(slot.role, set()).add(slot.replica)
+        for owned in self.observed.objects.values():
+            self._group(owned)
+        for stored in self.observed.revisions:
+            for name, role in stored.record.revision.roles.items() if stored.record is not None else ():
+                self._ages[name, role.hash] = max(stored.number, self._ages.get((name, role.hash), 0))
+
+    def _group(self, owned: Owned) -> None:
+        unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
+        role = owned.metadata.label(names.LABEL_ROLE)
+        if unit is not None and role is not None and replica is not None:
+            self._grouped.setdefault(unit, {}).setdefault(role, set()).add(replica)
+
+    def unit(self, unit: int, *, stays: bool) -> UnitState:
+        """One unit as it is."""
+        roles = {}
+        for role in self.spec.roles:
+            pods = self._pods.get(unit, {}).get(role.name, {})
+            lost = self._lost.get(unit, {}).get(role.name, set())
+            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost})}
+            spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
+            target = self.in_force.roles[role.name]
+            roles[role.name] = RoleState(
+                target, role.replicas, role.min_replicas, Budget.of(role), replicas, frozenset(spare)
+            )
+        return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
+
+    def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
+        unit, role, replica = place
+        revision = self.running.get(place, self.in_force.roles[role])
+        state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
+        every = [each for _, incarnations in pods for each in incarnations]
+        stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
+        ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
+        return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound)
+
+    def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
+        observed = self.observed
+        if any(each.metadata.uid in observed.retired and self._goes(each) for each in every):
+            return Stage.GOING
+        if not state.is_admitted:
+            return Stage.WAITING
+        if any(self._goes(each) for each in live):
+            return Stage.STARTING
+        if state.is_ready:
+            return Stage.SERVING
+        since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
+        left = since + DOUBT - observed.now
+        if left <= 0:
+            return Stage.STARTING
+        self.doubt = left if self.doubt is None else min(self.doubt, left)
+        return Stage.DOUBTFUL
+
+    def _goes(self, pod: core.Pod) -> bool:
+        return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned
+
+
+def _blocked(roles: Mapping[str, RoleState]) -> str:
+    """Single pods and replicas of several hang under groups of different kinds, of which a role has one."""
+    crossing = [
+        name
+        for name, state in roles.items()
+        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.old.values())
+    ]
+    if not crossing:
+        return ""
+    return (
+        f"size of {', '.join(crossing)} changes between 1 and more, which cannot be rolled yet: suspend the resource until "
+        "its pods are gone and resume it, or take the change back"
+    )
+
+
+def _changed(pod: core.Pod) -> float:
+    """When a pod's readiness changed last; at the beginning of time for one that says nothing of it."""
+    ready = core.condition(pod.status.conditions, "Ready")
+    return (times.seconds(ready.last_transition_time) if ready is not None else None) or 0.0
+
+
+def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
+    """What the statuses of groups say of replicas; of a group whose status says nothing, nothing is known."""
+
+    def asked(layout: Layout) -> Callable[[Place], bool]:
+        pods = compiled(layout).pods
+        return lambda place: _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
+
+    return asked
+
+
+def _is_refused(owned: Owned | None) -> bool:
+    """The scheduler has looked at a group as it is wanted now, and not all of it has nodes."""
+    if owned is None:
+        return False
+    admitted = core.condition(owned.status.conditions, names.ADMITTED)
+    wanted = owned.spec.get("desiredCount")
+    seen = admitted is not None and (admitted.observed_generation or 0) >= owned.metadata.generation
+    return seen and isinstance(wanted, int) and (owned.status.admitted or 0) < wanted
+
+
+def revision_left(in_force: Revision, observed: Observed, running: Running) -> str:
+    """The newest revision before the one in force that some replica is still of; empty where none is known."""
+    told = {(role, each.hash) for (_, role, _), each in running.items() if each.hash != in_force.roles[role].hash}
+    for stored in sorted(observed.revisions, key=lambda stored: stored.number, reverse=True):
+        found = stored.record.revision if stored.record is not None else None
+        if found is not None and told & {(name, role.hash) for name, role in found.roles.items()}:
+            return found.hash
+    return ""
+
+
+def read_progress(before: Mapping[str, Any]) -> Progress | None:
+    """What a status remembers of a rollout; None when it says nothing that can be understood."""
+    told = before.get("rollout")
+    if not isinstance(told, Mapping):
+        return None
+    since, target = times.seconds(_text(told.get("progressedAt"))), _text(told.get("toRevision"))
+    ready, outdated, wave = (told.get(key, 0) for key in ("ready", "outdated", "wave"))
+    if since is None or target is None or not all(isinstance(each, int) for each in (ready, outdated, wave)):
+        return None
+    return Progress(target, wave, ready, outdated, since, _read_hold(told.get("hold")))
+
+
+def _read_hold(told: object) -> Hold | None:
+    if not isinstance(told, Mapping):
+        return None
+    gate, since = told.get("gate"), times.seconds(_text(told.get("since")))
+    if gate not in {each.value for each in Gate} or since is None:
+        return None
+    return Hold(Gate(gate), _text(told.get("reason")) or "", since)
+
+
+def written(progress: Progress, former: str) -> dict[str, Any]:
+    """``status.rollout``; ``former`` is the revision that is left."""
+    told: dict[str, Any] = {
+        "fromRevision": former,
+        "toRevision": progress.target,
+        "wave": progress.wave,
+        "ready": progress.ready,
+        "outdated": progress.outdated,
+        "progressedAt": times.rfc3339(progress.since),
+    }
+    if progress.hold is not None:
+        hold = progress.hold
+        told["hold"] = {"gate": hold.gate.value, "reason": hold.reason, "since": times.rfc3339(hold.since)}
+    return told
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

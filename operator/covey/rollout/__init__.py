@@ -1,0 +1,11 @@
+"""How a change of rolled fields reaches what runs: the pure planner of rollouts.
+
+Planned is from what is observed alone, anew in every pass. There is no plan that is carried out step by step, so an
+edit, a reversal, a change of scale or a death in the middle of a rollout is only another observation.
+"""
+
+from covey.rollout.budget import Budget
+from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep
+from covey.rollout.step import next_step
+
+__all__ = ["Budget", "Replica", "RoleState", "Stage", "UnitState", "UnitStep", "next_step"]

@@ -1,0 +1,101 @@
+"""The terms of a rollout: what is observed of a unit, and what it shall be next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from covey.compile.revision import RoleRevision
+from covey.rollout.budget import Budget
+
+
+class Stage(IntEnum):
+    """How far a replica has come; what is lost with it grows."""
+
+    #: Its deletion has been asked for. It is lost, whatever its pods say.
+    GOING = 0
+    #: Not all of its pods have a node.
+    WAITING = 1
+    #: All its pods have nodes and are not Ready, or no longer.
+    STARTING = 2
+    #: It was Ready a moment ago, and may be again.
+    DOUBTFUL = 3
+    #: All its pods are Ready.
+    SERVING = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes."""
+
+    revision: RoleRevision
+    stage: Stage
+    standing: tuple[float, ...] = ()
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RoleState:
+    """One role of one unit: the revision and the number of replicas that are wanted, and those that exist.
+
+    ``spare`` has numbers without replicas whose objects exist already; they are taken first.
+    """
+
+    target: RoleRevision
+    wanted: int
+    minimum: int
+    budget: Budget
+    replicas: Mapping[int, Replica]
+    spare: Collection[int] = ()
+
+    @property
+    def alive(self) -> Mapping[int, Replica]:
+        """The replicas that are not on their way out."""
+        return {number: each for number, each in self.replicas.items() if each.stage is not Stage.GOING}
+
+    @property
+    def old(self) -> Mapping[int, Replica]:
+        """Those of another revision than the target."""
+        return {n: each for n, each in self.alive.items() if each.revision.hash != self.target.hash}
+
+    @property
+    def new(self) -> Mapping[int, Replica]:
+        """Those of the target."""
+        return {n: each for n, each in self.alive.items() if each.revision.hash == self.target.hash}
+
+
+@dataclass(frozen=True, slots=True)
+class UnitState:
+    """One unit.
+
+    Args:
+        roles: by name.
+        stays: nothing is replaced now (paused, or given up).
+        blocked: why nothing of it that has run can be replaced at all; empty where it can.
+        starved: new replicas have found no room for a while, and nothing is going that would leave any.
+        ranks: age of each role's revisions by (role, hash), a greater number being newer; of what is not there nothing
+            is known.
+    """
+
+    roles: Mapping[str, RoleState]
+    stays: bool = False
+    blocked: str = ""
+    starved: bool = False
+    ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UnitStep:
+    """What a unit shall be next: the revision of each replica.
+
+    ``together``: replicas (role and number) that must come all or none; they are the first of their revision.
+    """
+
+    roles: Mapping[str, Mapping[int, RoleRevision]]
+    together: frozenset[tuple[str, int]] = frozenset()
+
+
+def serving(replicas: Mapping[int, Replica]) -> int:
+    """How many serve."""
+    return sum(each.stage is Stage.SERVING for each in replicas.values())

@@ -1,0 +1,172 @@
+"""What a unit shall be next: which replicas stay, which go, and which are new.
+
+``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
+than the window allows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import chain, count, islice
+
+from covey.compile.revision import RoleRevision
+from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
+from covey.rollout.window import Window, floor, windows
+
+Replicas = Mapping[int, RoleRevision]
+#: Whether a revision (by hash) is whole, and its age.
+Rank = Callable[[str], tuple[bool, int]]
+
+
+def next_step(unit: UnitState) -> UnitStep:
+    """The next layout of a unit; the same again when nothing is to change."""
+    # 1. Nothing of it has ever run: there is nothing to go easy on.
+    if not unit.stays and is_fresh(unit):
+        return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
+    changing = {name: state for name, state in unit.roles.items() if state.old}
+    found = None if unit.stays or unit.blocked else windows(changing, starved=unit.starved)
+    # 2. Nothing is to be replaced, or may be: sizes alone.
+    if not found:
+        return UnitStep({name: _stay(state) for name, state in unit.roles.items()})
+    # 3. Changing roles by their windows, the others by their size.
+    arrives = all(window.new or not changing[name].wanted for name, window in found.items())
+    halves = _halves(changing, unit.ranks)
+    steps = {name: _stay(state) for name, state in unit.roles.items() if name not in found}
+    for name, window in found.items():
+        rank = _rank(name, halves, unit.ranks)
+        steps[name] = _roll(changing[name], window, rank, arrives=arrives, starved=unit.starved)
+    return UnitStep({name: steps[name] for name in unit.roles}, _together(changing, steps))
+
+
+def is_fresh(unit: UnitState) -> bool:
+    """No replica of it has ever had its nodes."""
+    return all(each.fresh for state in unit.roles.values() for each in state.alive.values())
+
+
+def _fresh(state: RoleState) -> Replicas:
+    """All of the target: what waits takes a new template where it is."""
+    return _of(_filled(_best(state.alive, state.wanted), state.wanted, state), state.target)
+
+
+def _stay(state: RoleState) -> Replicas:
+    """As many as are wanted, each of the revision that it has; new ones of the one that serves most.
+
+    Between two revisions the surge stays as well.
+    """
+    alive = state.alive
+    limit = state.wanted + (state.budget.surge if state.old and state.new and state.wanted else 0)
+    kept = _best(alive, limit)
+    more = set(_filled(kept, state.wanted, state)) - set(kept)
+    return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
+
+
+def _roll(state: RoleState, window: Window, rank: Rank, *, arrives: bool, starved: bool) -> Replicas:
+    alive, new = state.alive, _best(state.new, window.new)
+    kept = [*_survivors(state.old, window.old, rank), *new]
+    kept += _rescued(state, kept, starved=starved)
+    created = _filled(kept, len(kept) + window.new - len(new), state)
+    layout = {n: alive[n].revision for n in kept} | _of(set(created) - set(kept), state.target)
+    # Scaling goes on whatever holds the window: what is missing then is of a revision that is there in all roles.
+    lacking = set(_filled(layout, state.wanted, state)) - layout.keys()
+    return _sorted(layout | _of(lacking, state.target if arrives else _prevailing(state)))
+
+
+def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[int]:
+    """Serving replicas that the floor still needs: a partition that was raised would take them."""
+    alive = state.alive
+    must = min(serving(alive), floor(state, starved=starved))
+    lacking = must - serving({n: alive[n] for n in kept})
+    left = [n for n, each in alive.items() if each.stage is Stage.SERVING and n not in kept]
+    return sorted(left, key=lambda n: (n not in state.new, n))[: max(0, lacking)]
+
+
+def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
+    """The old replicas that stay.
+
+    First goes what does not serve. Of several old revisions one that lacks roles goes first, then one that has more
+    replicas, so that each keeps one as long as possible, then the newest; of one revision the highest number.
+    """
+    left = dict(old)
+    sizes = Counter(each.revision.hash for each in left.values())
+
+    def loss(number: int) -> tuple[object, ...]:
+        each = left[number]
+        whole, age = rank(each.revision.hash)
+        return (each.stage, whole, -sizes[each.revision.hash], -age, each.standing, -number)
+
+    while len(left) > number:
+        victim = min(left, key=loss)
+        sizes[left.pop(victim).revision.hash] -= 1
+    return sorted(left)
+
+
+def _rank(role: str, halves: Collection[tuple[str, str]], ages: Mapping[tuple[str, str], int]) -> Rank:
+    """Whether a revision of this role is there in all changing roles, and its age."""
+    return lambda revision: ((role, revision) not in halves, ages.get((role, revision), 0))
+
+
+def _halves(changing: Mapping[str, RoleState], ages: Mapping[tuple[str, str], int]) -> Collection[tuple[str, str]]:
+    """Old revisions of roles (by role and hash) whose counterpart of the same age is gone in another changing role."""
+    there = {
+        name: {(ages.get((name, each.revision.hash), 0), each.revision.hash) for each in state.old.values()}
+        for name, state in changing.items()
+    }
+    shared = set.intersection(*({age for age, _ in found} for found in there.values()))
+    return {(name, revision) for name, found in there.items() for age, revision in found if age not in shared}
+
+
+def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
+    """The replicas that are worth most; of equal ones those of lower number."""
+    return sorted(replicas, key=lambda n: ([-replicas[n].stage, *(-share for share in replicas[n].standing)], n))[
+        :number
+    ]
+
+
+def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
+    """These numbers and as many free ones as make up ``number``: those that have objects already, then the lowest.
+
+    The number of a replica that is going is not free before its pods are gone; in a rollout not before its objects are,
+    since they are of the other revision.
+    """
+    found = list(kept)
+    taken = {*found, *state.replicas}
+    spare = [n for n in sorted(state.spare) if n not in taken]
+    free = chain(() if state.old else spare, (n for n in count() if n not in taken and n not in spare))
+    return [*found, *islice(free, max(0, number - len(found)))]
+
+
+def _prevailing(state: RoleState) -> RoleRevision:
+    """The revision of which most replicas serve, else of which there are most; the target where there are none."""
+    alive = state.alive.values()
+    serve, there = Counter[str](), Counter[str]()
+    for each in alive:
+        there[each.revision.hash] += 1
+        serve[each.revision.hash] += each.stage is Stage.SERVING
+    if not there:
+        return state.target
+    chosen = max(
+        there, key=lambda revision: (serve[revision], there[revision], revision == state.target.hash, revision)
+    )
+    return next(each.revision for each in alive if each.revision.hash == chosen)
+
+
+def _together(changing: Mapping[str, RoleState], steps: Mapping[str, Replicas]) -> frozenset[tuple[str, int]]:
+    """The first new replica of each changing role that has none placed yet."""
+    found: set[tuple[str, int]] = set()
+    for name, state in changing.items():
+        new = state.new
+        if any(each.stage > Stage.WAITING for each in new.values()):
+            continue
+        first = next((n for n, revision in steps[name].items() if revision.hash == state.target.hash), None)
+        if first is not None:
+            found.add((name, first))
+    return frozenset(found) if len(found) > 1 else frozenset()
+
+
+def _of(numbers: Iterable[int], revision: RoleRevision) -> dict[int, RoleRevision]:
+    return dict.fromkeys(sorted(numbers), revision)
+
+
+def _sorted(replicas: Mapping[int, RoleRevision]) -> Replicas:
+    return dict(sorted(replicas.items()))

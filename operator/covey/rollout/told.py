@@ -1,0 +1,202 @@
+"""What is told of a rollout, and what has to be remembered of it: since when, and how far it had come.
+
+All memory is what the status of the resource says. Where that is lost a clock begins again, and nothing else happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
+from covey.rollout.step import is_fresh
+
+#: Seconds that new replicas wait for room before old ones make some.
+PATIENCE: Final = 30.0
+
+
+class Gate(StrEnum):
+    """What a rollout waits for, the most important first."""
+
+    #: Nothing has got any further for ``progressDeadlineSeconds``.
+    FAILED = "Failed"
+    PAUSED = "Paused"
+    #: What is asked for cannot be brought in beside what runs.
+    UNSUPPORTED = "Unsupported"
+    #: New replicas have no nodes.
+    ROOM = "Room"
+    #: New replicas are not Ready.
+    READINESS = "Readiness"
+    #: A partition keeps what is left.
+    PARTITION = "Partition"
+    #: No more may be missing.
+    BUDGET = "Budget"
+
+
+_ORDER: Final = {gate: place for place, gate in enumerate(Gate)}
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why nothing more happens now, since when (seconds since the epoch)."""
+
+    gate: Gate
+    reason: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What ``spec.rollout`` says. ``deadline`` in seconds."""
+
+    paused: bool = False
+    deadline: float = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A rollout on its way; it is its own memory for the next pass.
+
+    ``ready`` are replicas of the new revision that serve, ``outdated`` those of others, ``since`` is when either got
+    better last. ``wave`` is the window that the new revision has reached, from 1.
+    """
+
+    target: str
+    wave: int
+    ready: int
+    outdated: int
+    since: float
+    hold: Hold | None = None
+    #: Everything that may be replaced is.
+    done: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """It has not got any further for too long."""
+        return self.hold is not None and self.hold.gate is Gate.FAILED
+
+    def starves(self, units: Iterable[UnitState], now: float) -> bool:
+        """New replicas have waited for room long enough, and nothing has changed since it was last looked."""
+        states = [state for unit in units for state in unit.roles.values()]
+        if self.is_behind(*_counts(states)):
+            return False
+        return self.hold is not None and self.hold.gate is Gate.ROOM and now - self.hold.since >= PATIENCE
+
+    def is_behind(self, ready: int, outdated: int) -> bool:
+        """It is further now."""
+        return ready > self.ready or outdated < self.outdated
+
+    def is_late(self, settings: Settings, now: float) -> bool:
+        """The deadline has passed."""
+        return not settings.paused and not self.done and now - self.since >= settings.deadline
+
+    def again(self, settings: Settings, now: float) -> float | None:
+        """Seconds after which time alone changes something."""
+        if settings.paused or self.done or self.failed:
+            return None
+        ends = [self.since + settings.deadline]
+        if self.hold is not None and self.hold.gate is Gate.ROOM:
+            ends.append(self.hold.since + PATIENCE)
+        return min((end - now for end in ends if end > now), default=None)
+
+
+def resumed(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
+    """What counts of a stored progress: that of this very target, its clock beginning again after a pause."""
+    if last is None or last.target != target:
+        return None
+    paused = last.hold is not None and last.hold.gate is Gate.PAUSED
+    if paused and not settings.paused:
+        return Progress(target, last.wave, last.ready, last.outdated, now)
+    return last
+
+
+def tell(
+    units: Mapping[int, tuple[UnitState, UnitStep]],
+    target: str,
+    last: Progress | None,
+    settings: Settings,
+    now: float,
+) -> Progress | None:
+    """The rollout that is on its way; None when there is none.
+
+    Args:
+        units: as they are, and as they shall be.
+        target: the hash of the revision that is brought in.
+        last: as ``resumed`` gives it.
+        settings: of the resource.
+        now: seconds since the epoch.
+    """
+    states = [state for unit, _ in units.values() for state in unit.roles.values()]
+    ready, outdated = _counts(states)
+    lacking = any(serving(state.new) < state.wanted for state in states)
+    if not outdated and (last is None or not lacking or last.is_late(settings, now)):
+        return None
+    better = last is None or last.is_behind(ready, outdated)
+    since = now if last is None or better else last.since
+    wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
+    gates = [
+        found for number, (unit, step) in units.items() for found in _gates(number, unit, step, several=len(units) > 1)
+    ]
+    progress = Progress(
+        target, wave, ready, outdated, since, done=bool(gates) and all(g is Gate.PARTITION for g, _ in gates)
+    )
+    if progress.is_late(settings, now):
+        gates = [(Gate.FAILED, f"no progress for {settings.deadline:.0f} s; {gates[0][1]}" if gates else "no progress")]
+    if settings.paused:
+        gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]
+    if not gates:
+        return progress
+    gate, reason = min(gates, key=lambda found: _ORDER[found[0]])
+    same = last is not None and last.hold is not None and last.hold.gate is gate and not better
+    held = Hold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
+    return Progress(target, wave, ready, outdated, since, held, progress.done)
+
+
+def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
+    """New replicas that serve, and old ones."""
+    found = tuple(states)
+    return sum(serving(state.new) for state in found), sum(len(state.old) for state in found)
+
+
+def _wave(state: RoleState, step: Mapping[int, object]) -> int:
+    new = sum(getattr(revision, "hash", None) == state.target.hash for revision in step.values())
+    width = max(1, state.budget.surge + (state.budget.unavailable or 0))
+    return -(-new // width) if state.old else 0
+
+
+def _gates(number: int, unit: UnitState, step: UnitStep, *, several: bool) -> Iterable[tuple[Gate, str]]:
+    """What a unit waits for; nothing when it has just been given something to do."""
+    where = f"unit {number}: " if several else ""
+    for gate, text in _waits(unit, step):
+        yield gate, f"{where}{text}"
+
+
+def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
+    roles = unit.roles
+    new = {name: state.new for name, state in roles.items()}
+    if unit.blocked and any(state.old for state in roles.values()) and not is_fresh(unit):
+        yield Gate.UNSUPPORTED, unit.blocked
+        return
+    waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
+    if any(waiting.values()):
+        yield Gate.ROOM, f"{_listed(waiting)} of the new revision without room"
+        return
+    starting = {name: len(found) - serving(found) for name, found in new.items()}
+    if any(starting.values()):
+        yield Gate.READINESS, f"{_listed(starting)} of the new revision not Ready yet"
+        return
+    if any(step.roles[name].keys() != state.alive.keys() for name, state in roles.items()):
+        return
+    left = {name: len(state.old) for name, state in roles.items() if state.old}
+    if not left:
+        return
+    if any(roles[name].budget.partition for name in left):
+        yield Gate.PARTITION, f"the partition keeps {_listed(left)} of other revisions"
+    else:
+        yield Gate.BUDGET, f"{_listed(left)} of other revisions, of which none may be missing now"
+
+
+def _listed(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in counts.items() if count)

@@ -1,0 +1,141 @@
+"""Edits, reversals, scales, deaths and crashes through the whole plan: what serves is never given up beyond its budget.
+
+The planner's own promises are tested in ``unit/rollout``. Here pods are what it is told by: their labels, their
+deletion, what is left of them after a crash.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api.inference import DisaggregatedInference
+from covey.operator import podstate
+from covey.operator.scale import replica_states, running_revisions
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+Event = tuple[str, int]
+ROLES = ("prefill", "decode")
+
+
+def resource(images: tuple[int, int], replicas: tuple[int, int], sizes: tuple[int, int]) -> DisaggregatedInference:
+    return inference(
+        *(
+            role(name, template=template(nodeSelector={"image": str(image)}), replicas=count, size=size)
+            for name, image, count, size in zip(ROLES, images, replicas, sizes, strict=True)
+        )
+    )
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["edit", "edit all", "replicas", "size", "serve", "serve", "fail", "vanish", "finish", "restart", "crash"]
+            + ["act"] * 4
+        ),
+        st.integers(0, 60),
+    ),
+    max_size=24,
+)
+
+
+class Storm:
+    """A world that runs, and what is asked of it."""
+
+    def __init__(self, replicas: tuple[int, int], sizes: tuple[int, int]) -> None:
+        self.images, self.replicas, self.sizes = [0, 0], list(replicas), list(sizes)
+        self.world = World(self.wanted())
+        self.world.settle()
+        for name in list(self.world.pods):
+            self.serve(name)
+
+    def wanted(self) -> DisaggregatedInference:
+        return resource(tuple(self.images), tuple(self.replicas), tuple(self.sizes))  # type: ignore[arg-type] # pairs
+
+    def serve(self, name: str) -> None:
+        if not podstate.is_dead(self.world.pods[name]):
+            self.world.bind(name)
+            self.world.ready(name)
+
+    def ready(self) -> dict[str, int]:
+        """Replicas of each role that serve."""
+        observed, in_force = self.world.observe(), self.world.judge().wanted
+        states = replica_states(observed.pods, in_force, running_revisions(observed, in_force)).get(0, {})
+        return {name: sum(state.is_ready for state in states.get(name, {}).values()) for name in ROLES}
+
+    def act(self, writes: int | None = None) -> None:
+        """One pass, ended by a crash after so many writes; after each of them enough serves."""
+        before = self.ready()
+        for step in islice(list(self.world.steps(self.world.plan().actions)), writes):
+            step()
+            self.world.check()
+            after = self.ready()
+            for name, count in zip(ROLES, self.replicas, strict=True):
+                assert after[name] >= min(before[name], count), (name, before, after)
+        self.world.tell()
+
+    def happen(self, kind: str, number: int) -> None:
+        world, pods = self.world, sorted(self.world.pods)
+        match kind:
+            case "edit":
+                self.images[number % 2] = number % 3
+            case "edit all":
+                self.images[:] = [number % 3] * 2
+            case "replicas":
+                self.replicas[number % 2] = 1 + number % 4
+            case "size" if self.sizes[number % 2] > 1:
+                # From one pod to several nothing is rolled.
+                self.sizes[number % 2] = 2 + number % 3
+            case "serve" if pods:
+                slot = world.pods[pods[number % len(pods)]].metadata.label("covey.dev/replica")
+                for name in pods:
+                    if world.pods[name].metadata.label("covey.dev/replica") == slot:
+                        self.serve(name)
+            case "fail" if pods:
+                world.fail(pods[number % len(pods)])
+            case "vanish" if pods:
+                world.vanish(pods[number % len(pods)])
+            case "finish":
+                world.finish()
+            case "restart":
+                world.forget()
+            case "crash":
+                self.act(number % 8)
+                world.forget()
+            case "act":
+                self.act()
+            case _:
+                pass
+        world.inference = self.wanted()
+
+
+pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
+
+
+@given(pairs, st.tuples(st.integers(1, 2), st.integers(1, 2)), events)
+@settings(max_examples=150, deadline=None)
+def test_enough_serves_after_every_write_and_it_ends(
+    replicas: tuple[int, int], sizes: tuple[int, int], happened: list[Event]
+) -> None:
+    storm = Storm(replicas, sizes)
+    for kind, number in happened:
+        storm.happen(kind, number)
+    world = storm.world
+    for _ in range(60):
+        storm.act()
+        world.finish()
+        for name in list(world.pods):
+            storm.serve(name)
+        if not world.plan().actions and "rollout" not in world.tell():
+            break
+    assert not world.plan().actions, world.status.get("rollout")
+    wanted = world.judge().wanted
+    told = {
+        (pod.metadata.label("covey.dev/role"), pod.metadata.label("covey.dev/revision")) for pod in world.pods.values()
+    }
+    assert told == {(name, wanted.roles[name].hash) for name in ROLES}
+    assert len(world.pods) == sum(count * size for count, size in zip(storm.replicas, storm.sizes, strict=True))

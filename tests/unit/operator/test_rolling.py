@@ -1,0 +1,339 @@
+"""Rollouts through the whole plan: pods in, pods out, and what the status says meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.operator import podstate
+from covey.operator.observe import StoredRevision
+from covey.operator.scale import current
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+NEW = template(nodeSelector={"new": "yes"})
+
+
+def llama(
+    prefill: dict[str, Any] | None = None, decode: dict[str, Any] | None = None, **spec: Any
+) -> DisaggregatedInference:
+    return inference(
+        role("prefill", **{"replicas": 2, "size": 2, **(prefill or {})}),
+        role("decode", **{"replicas": 3, **(decode or {})}),
+        **spec,
+    )
+
+
+def serve(world: World, *prefixes: str) -> None:
+    """Waiting pods (of these host names) get nodes and are Ready."""
+    for name, pod in list(world.pods.items()):
+        hostname = pod.spec.hostname or ""
+        if not podstate.is_dead(pod) and (not prefixes or hostname.startswith(prefixes)):
+            world.bind(name)
+            world.ready(name)
+
+
+def act(world: World) -> None:
+    """One pass; what has to go is gone after it."""
+    for step in list(world.steps(world.plan().actions)):
+        step()
+        world.check()
+    world.tell()
+    world.finish()
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(llama())
+    made.settle()
+    serve(made)
+    made.tell()
+    return made
+
+
+def told(world: World) -> dict[str, set[str]]:
+    """Revisions of live pods, by role."""
+    found: dict[str, set[str]] = {}
+    for pods in world.observe().pods.values():
+        if (pod := current(pods)) is not None:
+            label = pod.metadata.label(names.LABEL_REVISION) or ""
+            found.setdefault(pod.metadata.label(names.LABEL_ROLE) or "", set()).add(label)
+    return found
+
+
+def ready(world: World, name: str) -> int:
+    """Replicas all of whose pods are Ready."""
+    states = world.plan().states.get(0, {}).get(name, {})
+    return sum(state.is_ready for state in states.values())
+
+
+def condition(world: World, kind: str) -> tuple[str, str, str]:
+    found = next(each for each in world.tell()["conditions"] if each["type"] == kind)
+    return found["status"], found["reason"], found["message"]
+
+
+def roll(world: World, floors: dict[str, int], most: int = 30) -> int:
+    """Pass after pass, everything getting ready, until there is nothing more to do; how many that took."""
+    for count in range(most):
+        planned = world.plan()
+        if not planned.actions and condition(world, "Progressing")[1] == "Complete":
+            return count
+        for step in list(world.steps(planned.actions)):
+            step()
+            world.check()
+            assert all(ready(world, name) >= floor for name, floor in floors.items())
+        world.tell()
+        world.finish()
+        serve(world)
+    raise AssertionError(world.tell()["rollout"])
+
+
+def test_a_change_of_one_role_replaces_that_role_only(world: World) -> None:
+    prefill = {name for name in world.pods if "prefill" in name}
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    assert world.status["rollout"]["outdated"] == 3
+    assert condition(world, "Progressing")[:2] == ("True", "RollingOut")
+    assert {slot.replica for slot in world.observe().pods if slot.role == "decode"} == {0, 1, 2, 3}
+    roll(world, {"prefill": 2, "decode": 3})
+    assert prefill <= world.pods.keys()
+    assert len(world.pods) == 7
+    assert all(pod.spec.node_selector == {"new": "yes"} for name, pod in world.pods.items() if "decode" in name)
+    assert "rollout" not in world.status
+    assert [each["updated"] for each in world.status["roles"]] == [2, 3]
+
+
+def test_two_roles_come_together(world: World) -> None:
+    world.inference = llama({"template": NEW}, {"template": NEW})
+    act(world)
+    (mark,) = {
+        each.metadata.label(names.LABEL_TOGETHER)
+        for each in world.pods.values()
+        if each.metadata.label(names.LABEL_TOGETHER)
+    }
+    marked = {pod.spec.hostname for pod in world.pods.values() if pod.metadata.label(names.LABEL_TOGETHER) == mark}
+    assert marked == {"0-prefill-2-0", "0-prefill-2-1", "0-decode-3-0"}
+    assert (world.objects[POD_GROUPS.type, "llama-0-prefill-2"].metadata.labels or {})[names.LABEL_TOGETHER] == mark
+    assert world.objects[COMPOSITE_POD_GROUPS.type, "llama-0-prefill"].spec["desiredGroupCount"] == 3
+    roll(world, {"prefill": 2, "decode": 3})
+    assert all(len(revisions) == 1 for revisions in told(world).values())
+    assert names.LABEL_TOGETHER not in (world.objects[POD_GROUPS.type, "llama-0-prefill-2"].metadata.labels or {})
+
+
+@pytest.mark.parametrize("change", [{"size": 3}, {"leaderTemplate": NEW}])
+def test_size_and_leader_roll_like_any_template(world: World, change: dict[str, Any]) -> None:
+    decode = {name for name in world.pods if "decode" in name}
+    world.inference = llama(change)
+    roll(world, {"prefill": 2, "decode": 3})
+    assert decode <= world.pods.keys()
+    assert sum("prefill" in name for name in world.pods) == 2 * change.get("size", 2)
+
+
+def test_a_change_between_one_pod_and_several_is_held_and_named(world: World) -> None:
+    before = dict(world.pods)
+    world.inference = llama(decode={"size": 2, "replicas": 4})
+    for _ in range(3):
+        act(world)
+        serve(world)
+    assert before.keys() <= world.pods.keys()
+    assert {slot.index for slot in world.observe().pods if slot.role == "decode"} == {0}
+    assert sum("decode" in name for name in world.pods) == 4
+    assert world.status["rollout"]["hold"]["gate"] == "Unsupported"
+    status, reason, message = condition(world, "Progressing")
+    assert (status, reason) == ("False", "Unsupported")
+    assert "size of decode changes between 1 and more" in message
+    world.inference = llama(decode={"size": 2}, suspend=True)
+    world.settle()
+    world.inference = llama(decode={"size": 2})
+    world.settle()
+    assert (COMPOSITE_POD_GROUPS.type, "llama-0-decode") in world.objects
+    assert sum("decode" in name for name in world.pods) == 6
+
+
+def test_a_reversal_keeps_what_still_serves(world: World) -> None:
+    before = set(world.pods)
+    world.inference = llama({"template": NEW}, {"template": NEW})
+    act(world)
+    serve(world)
+    act(world)
+    left = before & {name for name, pod in world.pods.items() if not podstate.is_dead(pod)}
+    assert left < before
+    world.inference = llama()
+    roll(world, {"prefill": 2, "decode": 3})
+    assert left <= world.pods.keys()
+    assert len(world.revisions) == 2
+
+
+def test_a_replica_that_is_lost_meanwhile_comes_back_as_it_was(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    (lost,) = [name for name, pod in world.pods.items() if pod.spec.hostname == "0-decode-1-0"]
+    revision = world.pods[lost].metadata.label(names.LABEL_REVISION)
+    for vanish in (False, True):
+        (lost,) = [name for name, pod in world.pods.items() if pod.spec.hostname == "0-decode-1-0"]
+        if vanish:
+            world.vanish(lost)
+        else:
+            world.fail(lost)
+        act(world)
+        (successor,) = [pod for pod in world.pods.values() if pod.spec.hostname == "0-decode-1-0"]
+        assert successor.metadata.name != lost
+        assert successor.metadata.label(names.LABEL_REVISION) == revision
+
+
+def test_a_new_unit_is_of_the_new_revision_at_once(world: World) -> None:
+    world.inference = llama(decode={"template": NEW}, replicas=2)
+    act(world)
+    selectors = {str(pod.spec.node_selector) for pod in world.pods.values() if pod.spec.hostname == "1-decode-0-0"}
+    assert selectors == {str({"new": "yes"})}
+
+
+def test_nothing_is_replaced_while_it_is_paused(world: World) -> None:
+    world.inference = llama(decode={"template": NEW}, rollout={"paused": True})
+    before = dict(world.pods)
+    world.settle()
+    assert world.pods == before
+    assert condition(world, "Paused")[:2] == ("True", "RolloutPaused")
+    assert condition(world, "Progressing")[:2] == ("Unknown", "RolloutPaused")
+    assert world.status["rollout"]["hold"]["gate"] == "Paused"
+    world.inference = llama(decode={"template": NEW})
+    roll(world, {"prefill": 2, "decode": 3})
+    assert len(told(world)["decode"]) == 1
+
+
+def test_a_hold_says_what_is_waited_for_and_since_when(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    since = world.now
+    for _ in range(3):
+        world.now += 5
+        act(world)
+    hold = world.status["rollout"]["hold"]
+    assert hold["gate"] == "Room"
+    assert hold["since"] == world.status["rollout"]["hold"]["since"]
+    assert since < world.now
+    for name in [name for name, pod in world.pods.items() if pod.spec.hostname == "0-decode-3-0"]:
+        world.bind(name)
+    act(world)
+    assert world.status["rollout"]["hold"]["gate"] == "Readiness"
+    assert "1 of decode" in condition(world, "Progressing")[2]
+
+
+def test_without_progress_it_stops_and_goes_on_when_there_is_some(world: World) -> None:
+    world.inference = llama(decode={"template": NEW}, rollout={"progressDeadlineSeconds": 60})
+    act(world)
+    assert world.plan().rolling.again == pytest.approx(30)  # type: ignore[union-attr] # it is there
+    act(world)
+    world.now += 61
+    act(world)
+    assert condition(world, "Progressing")[:2] == ("False", "ProgressDeadlineExceeded")
+    assert world.status["rollout"]["hold"]["gate"] == "Failed"
+    before = set(world.pods)
+    act(world)
+    assert set(world.pods) == before
+    serve(world)
+    roll(world, {"prefill": 2, "decode": 3})
+    assert len(told(world)["decode"]) == 1
+
+
+def test_a_failed_rollout_is_taken_back_and_not_tried_again(world: World) -> None:
+    old = told(world)["decode"]
+    settings = {"progressDeadlineSeconds": 60, "onFailure": "Rollback"}
+    world.inference = llama(decode={"template": NEW}, rollout=settings)
+    act(world)
+    world.now += 61
+    act(world)
+    assert [stored.failed for stored in sorted(world.revisions, key=lambda each: each.number)] == [False, True]
+    for _ in range(4):
+        act(world)
+        serve(world)
+    assert told(world)["decode"] == old
+    assert len(world.pods) == 7
+    status, reason, message = condition(world, "Progressing")
+    assert (status, reason) == ("False", "RolledBack")
+    assert "did not get ready in time" in message
+    # Whatever is asked for next is tried, and so is the same again after it.
+    world.inference = llama(decode={"template": template(nodeSelector={"another": "yes"})}, rollout=settings)
+    roll(world, {"prefill": 2, "decode": 3})
+    assert not any(stored.failed for stored in world.revisions)
+    world.inference = llama(decode={"template": NEW}, rollout=settings)
+    roll(world, {"prefill": 2, "decode": 3})
+    assert all(pod.spec.node_selector == {"new": "yes"} for name, pod in world.pods.items() if "decode" in name)
+
+
+def test_a_partition_ends_as_complete(world: World) -> None:
+    world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
+    for _ in range(6):
+        act(world)
+        serve(world)
+    assert condition(world, "Progressing")[:2] == ("True", "Complete")
+    assert world.status["rollout"]["hold"]["gate"] == "Partition"
+    assert [each["updated"] for each in world.status["roles"]] == [2, 1]
+
+
+def refuse(world: World, name: str, admitted: int) -> None:
+    """The scheduler process has looked at a group and has no nodes for all of it."""
+    owned = world.objects[POD_GROUPS.type, name]
+    conditions = (core.Condition("Admitted", "True" if admitted else "False", observed_generation=9),)
+    status = core.GroupStatus(conditions=conditions, admitted=admitted)
+    world.objects[POD_GROUPS.type, name] = msgspec.structs.replace(owned, status=status)
+
+
+def test_where_a_surge_finds_no_room_old_replicas_make_it(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    act(world)
+    refuse(world, "llama-0-decode", 3)
+    world.now += 29
+    act(world)
+    assert ready(world, "decode") == 3
+    world.now += 2
+    act(world)
+    assert ready(world, "decode") == 2
+    # The word is older than the room: it is asked again before another one goes.
+    act(world)
+    assert ready(world, "decode") == 2
+    serve(world)
+    for _ in range(4):
+        act(world)
+        serve(world)
+    assert len(told(world)["decode"]) == 1
+
+
+def test_only_one_goes_for_each_wait_although_the_status_is_of_the_pass_before(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    act(world)
+    refuse(world, "llama-0-decode", 3)
+    world.now += 31
+    before = dict(world.status)
+    act(world)
+    assert ready(world, "decode") == 2
+    # What is written is what was seen before the deletion.
+    world.status = before
+    refuse(world, "llama-0-decode", 2)
+    act(world)
+    assert ready(world, "decode") == 2
+
+
+def test_a_scheduler_that_says_nothing_makes_nobody_go(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    for _ in range(5):
+        act(world)
+        world.now += 60
+    assert ready(world, "decode") == 3
+
+
+def test_what_is_of_an_unknown_revision_is_not_replaced_because_of_that(world: World) -> None:
+    (stored,) = world.revisions
+    world.revisions = [StoredRevision(stored.name, stored.number, None)]
+    world.inference = llama(decode={"template": NEW})
+    before = dict(world.pods)
+    world.settle()
+    assert world.pods == before

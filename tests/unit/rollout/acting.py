@@ -1,0 +1,141 @@
+"""A unit on a stage: replicas that come, get ready, die and go, as a test tells them to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from covey.compile.revision import RoleRevision
+from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
+
+
+def revision(name: str) -> RoleRevision:
+    """A revision called so."""
+    return RoleRevision(name, {"size": 1}, {"lws": True})
+
+
+@dataclass
+class Role:
+    """What is wanted of a role, and its replicas."""
+
+    wanted: int
+    minimum: int = 1
+    budget: Budget = field(default_factory=Budget)
+    target: str = "a"
+    replicas: dict[int, Replica] = field(default_factory=dict)
+
+    @classmethod
+    def serving(cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a") -> Role:
+        """All of it serves."""
+        made = cls(wanted, minimum, budget or Budget(), target)
+        made.replicas = {n: Replica(revision(target), Stage.SERVING) for n in range(wanted)}
+        return made
+
+    @property
+    def state(self) -> RoleState:
+        return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, dict(self.replicas))
+
+    def count(self, name: str, *stages: Stage) -> int:
+        """Replicas of a revision that are not going, in these stages where any are given."""
+        return sum(
+            each.revision.hash == name and each.stage is not Stage.GOING and (not stages or each.stage in stages)
+            for each in self.replicas.values()
+        )
+
+    @property
+    def ready(self) -> int:
+        return sum(each.stage is Stage.SERVING for each in self.replicas.values())
+
+
+@dataclass
+class Unit:
+    """A unit."""
+
+    roles: dict[str, Role]
+    ages: dict[tuple[str, str], int] = field(default_factory=dict)
+    stays: bool = False
+    starved: bool = False
+
+    def __post_init__(self) -> None:
+        for name, role in self.roles.items():
+            self.ages.setdefault((name, role.target), 0)
+
+    @property
+    def state(self) -> UnitState:
+        roles = {name: role.state for name, role in self.roles.items()}
+        return UnitState(roles, self.stays, starved=self.starved, ranks=dict(self.ages))
+
+    def edit(self, target: str, *names: str) -> None:
+        """Another revision of these roles (all when none is named) is wanted."""
+        age = max(self.ages.values()) + 1
+        for name in names or self.roles:
+            self.roles[name].target = target
+            self.ages[name, target] = age
+
+    def step(self) -> UnitStep:
+        """Plan, and do what is planned: what goes is going, what is new waits."""
+        planned = next_step(self.state)
+        for name, role in self.roles.items():
+            wanted = planned.roles[name]
+            for number, each in role.replicas.items():
+                if number not in wanted:
+                    role.replicas[number] = replace(each, stage=Stage.GOING)
+                elif wanted[number].hash != each.revision.hash:
+                    role.replicas[number] = Replica(wanted[number], Stage.WAITING, fresh=True)
+            for number, each in wanted.items():
+                if number not in role.replicas:
+                    role.replicas[number] = Replica(each, Stage.WAITING, fresh=True)
+        return planned
+
+    def gone(self) -> None:
+        """What was going is no longer there."""
+        for role in self.roles.values():
+            role.replicas = {n: each for n, each in role.replicas.items() if each.stage is not Stage.GOING}
+
+    def set(self, stage: Stage, replicas: Iterable[tuple[str, int]]) -> None:
+        for name, number in replicas:
+            role = self.roles[name]
+            if number in role.replicas and role.replicas[number].stage is not Stage.GOING:
+                role.replicas[number] = replace(role.replicas[number], stage=stage, fresh=False)
+
+    def all(self, *stages: Stage) -> list[tuple[str, int]]:
+        return [
+            (name, number)
+            for name, role in self.roles.items()
+            for number, each in sorted(role.replicas.items())
+            if not stages or each.stage in stages
+        ]
+
+    def thrive(self) -> None:
+        """Everything gets ready, and everything that goes is gone."""
+        self.gone()
+        self.set(Stage.SERVING, self.all())
+
+    def shape(self) -> dict[str, dict[str, int]]:
+        """How many replicas of each revision there are that are not going."""
+        return {
+            name: {
+                each: role.count(each)
+                for each in sorted({r.revision.hash for r in role.replicas.values()})
+                if role.count(each)
+            }
+            for name, role in self.roles.items()
+        }
+
+    @property
+    def is_rolled(self) -> bool:
+        return all(role.ready == role.wanted == role.count(role.target) for role in self.roles.values())
+
+
+def least(role: Role, *, starved: bool = False) -> int:
+    """Serving replicas that must be left, said in other words than the planner's."""
+    surge = 0 if starved else role.budget.surge
+    if role.budget.unavailable is None:
+        found = role.minimum if starved else role.wanted
+    else:
+        found = role.wanted - role.budget.unavailable
+        if role.minimum < role.wanted:
+            found = max(found, role.minimum)
+    if role.minimum and role.wanted + surge > 1:
+        found = max(found, 1)
+    return min(max(found, 0), role.wanted)

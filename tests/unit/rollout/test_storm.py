@@ -1,0 +1,216 @@
+"""Edits, reversals, scales, deaths at any moment: the promises hold at every step, and it ends when left alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from covey.rollout import Budget, Stage, next_step
+from unit.rollout.acting import Role, Unit, least
+
+NAMES = ("prefill", "decode", "router")
+budgets = st.builds(
+    Budget,
+    surge=st.integers(0, 3),
+    unavailable=st.one_of(st.none(), st.integers(0, 3)),
+).map(lambda found: replace(found, unavailable=1) if not found.surge and not found.unavailable else found)
+
+
+@st.composite
+def roles(draw: st.DrawFn) -> Role:
+    wanted = draw(st.integers(1, 6))
+    return Role.serving(wanted, draw(st.integers(0, wanted)), draw(budgets))
+
+
+@st.composite
+def units(draw: st.DrawFn) -> Unit:
+    found = {name: draw(roles()) for name in NAMES[: draw(st.integers(1, 3))]}
+    assume(any(role.minimum for role in found.values()))
+    return Unit(found)
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "edit",
+                "edit all",
+                "scale",
+                "die",
+                "sicken",
+                "doubt",
+                "place",
+                "ready",
+                "gone",
+                "thrive",
+                "stay",
+                "starve",
+                "partition",
+                "minimum",
+                "budget",
+                "plan",
+                "plan",
+                "plan",
+            ]
+        ),
+        st.integers(0, 60),
+    ),
+    max_size=40,
+)
+
+
+def happen(unit: Unit, kind: str, number: int) -> None:
+    name = list(unit.roles)[number % len(unit.roles)]
+    role = unit.roles[name]
+    everything = unit.all(Stage.WAITING, Stage.STARTING, Stage.DOUBTFUL, Stage.SERVING)
+    one = [everything[number % len(everything)]] if everything else []
+    match kind:
+        case "edit":
+            unit.edit("abcd"[number % 4], name)
+        case "edit all":
+            unit.edit("abcd"[number % 4])
+        case "scale":
+            role.wanted = number % 7
+            role.minimum = min(role.minimum, role.wanted)
+        case "minimum":
+            role.minimum = number % (role.wanted + 1)
+        case "budget":
+            role.budget = replace(Budget(number % 3, number % 2 + (number % 3 == 0)), partition=role.budget.partition)
+        case "partition":
+            role.budget = replace(role.budget, partition=number % 3)
+        case "die":
+            unit.set(Stage.WAITING, one)
+        case "sicken":
+            unit.set(Stage.STARTING, one)
+        case "doubt":
+            unit.set(Stage.DOUBTFUL, [each for each in one if each in unit.all(Stage.SERVING)])
+        case "place":
+            unit.set(Stage.STARTING, [each for each in one if each in unit.all(Stage.WAITING)])
+        case "ready":
+            unit.set(Stage.SERVING, [each for each in one if each not in unit.all(Stage.WAITING)])
+        case "gone":
+            unit.gone()
+        case "thrive":
+            unit.thrive()
+        case "stay":
+            unit.stays = bool(number % 2)
+        case "starve":
+            unit.starved = bool(number % 2)
+        case _:
+            plan(unit)
+
+
+def plan(unit: Unit) -> None:
+    """One pass, and all that it promises."""
+    before = {name: dict(role.replicas) for name, role in unit.roles.items()}
+    alive = {name: role.state.alive for name, role in unit.roles.items()}
+    serving = {name: role.ready for name, role in unit.roles.items()}
+    changing = [name for name, role in unit.roles.items() if role.state.old]
+    short = {
+        name: unit.starved and any(each.stage is Stage.WAITING for each in role.state.new.values())
+        for name, role in unit.roles.items()
+    }
+    fresh = all(each.fresh for found in alive.values() for each in found.values())
+    state = unit.state
+    planned = unit.step()
+    for name, role in unit.roles.items():
+        layout = planned.roles[name]
+        # 1. No more is given up than may be missing, and never the last one of the gang that could stay.
+        assert role.ready >= min(serving[name], least(role, starved=short[name])), name
+        if role.minimum and role.wanted + role.budget.surge > 1 and not short[name]:
+            assert role.ready >= min(serving[name], 1)
+        # 2. No more than the ceiling is made.
+        assert len(layout) <= max(role.wanted + role.budget.surge, len(alive[name]))
+        # 3. All that is wanted is there, of one revision or another.
+        assert len(layout) >= role.wanted
+        # 4. Nobody is turned into something else, and nobody who was told to go is called back.
+        for number in layout.keys() & before[name].keys():
+            assert before[name][number].stage is not Stage.GOING
+            assert fresh or layout[number].hash == before[name][number].revision.hash
+        # 5. A role that does not change keeps what serves.
+        if name not in changing:
+            assert len(layout) == role.wanted
+    # 6. No half revisions.
+    moving = [name for name in changing if unit.roles[name].wanted]
+    pairs = [
+        name for name in moving if unit.roles[name].wanted + (0 if short[name] else unit.roles[name].budget.surge) > 1
+    ]
+    if pairs == moving and not unit.stays and not fresh:
+        old = {any(each.hash != unit.roles[name].target for each in planned.roles[name].values()) for name in moving}
+        assert len(old) <= 1, "half of the old revision is left"
+        came = [
+            {n for n, each in planned.roles[name].items() if each.hash == unit.roles[name].target} for name in moving
+        ]
+        arrived = [bool(each) for each in came]
+        assert all(arrived) or not any(new - set(before[name]) for name, new in zip(moving, came, strict=True)), (
+            "half of the new revision is made"
+        )
+    # 7. Planned again before anything has happened, it is the same.
+    assert unit.starved or next_step(unit.state).roles == planned.roles, (state, planned)
+
+
+@given(units(), events)
+@settings(max_examples=400, deadline=None)
+def test_every_promise_holds_whatever_happens(unit: Unit, happened: list[tuple[str, int]]) -> None:
+    for kind, number in happened:
+        happen(unit, kind, number)
+    # Left alone, it ends.
+    unit.stays = unit.starved = False
+    for role in unit.roles.values():
+        role.budget = replace(role.budget, partition=0)
+    for _ in range(60):
+        plan(unit)
+        unit.thrive()
+        if unit.is_rolled:
+            break
+    assert unit.is_rolled, unit.shape()
+    plan(unit)
+    assert unit.is_rolled
+
+
+@given(units(), events, st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: list[tuple[str, int]], pause: int) -> None:
+    """The cluster has room for what is wanted and for nothing more; every role may be one short of what is wanted."""
+    for kind, number in happened:
+        happen(unit, kind, number)
+    unit.stays = unit.starved = False
+    for role in unit.roles.values():
+        role.budget = Budget(role.budget.surge, None if role.budget.surge else 1)
+        role.wanted = max(role.wanted, 2)
+        role.minimum = min(role.minimum, role.wanted - 1)
+    for turn in range(400):
+        # Who waits is heard of only now and then.
+        unit.starved = bool(unit.all(Stage.WAITING)) and not unit.all(Stage.GOING) and turn % pause == 0
+        plan(unit)
+        unit.gone()
+        for name, role in unit.roles.items():
+            placed = [n for n, each in role.replicas.items() if each.stage > Stage.WAITING]
+            waiting = [n for n, each in sorted(role.replicas.items()) if each.stage is Stage.WAITING]
+            room = max(0, role.wanted - len(placed))
+            unit.set(Stage.SERVING, [(name, n) for n in (*placed, *waiting[:room])])
+        if unit.is_rolled:
+            return
+    raise AssertionError(unit.shape())
+
+
+@given(units(), st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_reversal_is_one_step_back_at_most(unit: Unit, data: st.DataObject) -> None:
+    """Whatever still serves of the first revision is kept, and no third one appears."""
+    unit.edit("b")
+    for _ in range(data.draw(st.integers(1, 6))):
+        plan(unit)
+        unit.thrive()
+    plan(unit)
+    unit.edit("a")
+    kept = {name: set(role.state.new) for name, role in unit.roles.items()}
+    for _ in range(40):
+        plan(unit)
+        for name, role in unit.roles.items():
+            assert kept[name] <= role.state.new.keys()
+            assert {each.revision.hash for each in role.replicas.values()} <= {"a", "b"}
+        unit.thrive()
+    assert unit.is_rolled
