@@ -5,8 +5,9 @@ Each is planned in a process of its own, so that milliseconds are those of a col
 
 from __future__ import annotations
 
+import gc
 import json
-import resource
+import os
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
+from bench.machine import forget_peak, megabytes
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import (
@@ -317,18 +319,21 @@ def _bound(found: RoleRequest, nodes: Mapping[str, str], inventory: Inventory) -
 def planned(name: str) -> Figures:
     """Plan one instance here and now."""
     instance = INSTANCES[name]()
-    rest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gc.collect()
+    forget_peak()
+    rest = megabytes()
     started, busy = time.perf_counter(), time.process_time()
     answer, placed = whole(instance)
     spent, busy = time.perf_counter() - started, time.process_time() - busy
-    more = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rest
-    return Figures(instance.name, str(answer.verdict), instance.verdict, placed, 1000 * spent, 1000 * busy, more / 1024)
+    more = megabytes("VmHWM") - rest
+    return Figures(instance.name, str(answer.verdict), instance.verdict, placed, 1000 * spent, 1000 * busy, more)
 
 
 def table(names: Sequence[str] = tuple(INSTANCES)) -> Iterator[Figures]:
     """Each instance in a process of its own."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}  # the same Covey as here
     for name in names:
-        done = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True)
+        done = subprocess.run([sys.executable, __file__, name], check=True, capture_output=True, text=True, env=env)
         yield Figures(**json.loads(done.stdout))
 
 

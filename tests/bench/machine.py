@@ -1,4 +1,4 @@
-"""One line about the machine that figures were taken on."""
+"""The machine that figures were taken on, and the memory of this process."""
 
 import os
 import platform
@@ -14,3 +14,17 @@ def describe_machine() -> str:
         f"{os.cpu_count()} cores ({model or platform.processor()}), {memory:.0f} GiB, "
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}"
     )
+
+
+def megabytes(kind: str = "VmRSS") -> float:
+    """Memory of this process: resident now (``VmRSS``), or the most since `forget_peak` (``VmHWM``)."""
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields[kind].split()[0]) / 1024
+
+
+def forget_peak() -> None:
+    """Let the peak begin anew.
+
+    The one of ``getrusage`` cannot: it is never less than what the process had that started this one.
+    """
+    Path("/proc/self/clear_refs").write_text("5")

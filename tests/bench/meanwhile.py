@@ -13,6 +13,7 @@ import msgspec
 
 from bench import hard
 from bench.plan_floor import Floor, hierarchical
+from bench.settled import settle
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang
 from covey.placement.planner import plan_minimum
@@ -69,6 +70,7 @@ async def _calls(guard: Guard, plan: Callable[[], object]) -> tuple[float, list[
 
 def answered(what: str, gang: Gang, inventory: Inventory) -> Answered:
     """Call the guard again and again while a gang is planned cold."""
+    settle()
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH)
     try:

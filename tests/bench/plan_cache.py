@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from bench.machine import megabytes
 from bench.plan_floor import TOPOLOGY, hierarchical, node
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
@@ -134,15 +135,9 @@ def answers() -> tuple[list[bytes], list[bytes]]:
     return chunks(nodes), chunks(pods)
 
 
-def resident() -> float:
-    """Resident memory of this process, MB."""
-    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(fields["VmRSS"].split()[0]) / 1024
-
-
 def main(directory: str) -> None:
     """Fill the cache from the answers in a directory, as a starting process does, and say what it cost."""
-    before = resident()
+    before = megabytes()
     started = time.perf_counter()
     nodes: dict[tuple[str, str], core.Node] = {}
     for path in sorted(Path(directory).glob("nodes-*")):
@@ -166,7 +161,7 @@ def main(directory: str) -> None:
         "buildSeconds": built - decoded,
         "firstPlanSeconds": planned - built,
         "importedMegabytes": before,
-        "residentMegabytes": resident(),
+        "residentMegabytes": megabytes(),
     }
     print(json.dumps(figures))
 

@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol
 from bench import hard, large, meanwhile, plan_cache
 from bench.machine import describe_machine
 from bench.plan_floor import POD_EVENTS, TOPOLOGY, Floor, hierarchical, named, node, role, shape
+from bench.settled import settle
 from covey.placement.model import Gang, Refusal, Shape
 from covey.placement.planner import plan_minimum, plan_surplus
 from oracle.case import bound
@@ -76,6 +77,7 @@ def plan_whole(floor: Floor, gang: Gang) -> tuple[float, str]:
 def measure(what: str, floor: Floor, gang: Gang, plans: int, bar: str = "", *, pod_events: int = POD_EVENTS) -> Row:
     """Plan gangs like this one, one after another, with churn in between."""
     times, outcomes = [], []
+    settle()
     for number in range(WARM_UP + plans):
         floor.churn(pod_events)
         spent, outcome = plan_whole(floor, named(gang, f"g{number}"))

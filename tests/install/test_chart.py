@@ -1,10 +1,12 @@
 """The chart as text: what it makes for which values, that it agrees with Covey's own code, and what it refuses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ import yaml
 
 from covey.api.topology import ClusterTopology
 from covey.placement.cluster.presets import PRESETS
-from install.chart import CHART, SERVED, Helm, HelmError, Object, find, kustomized
+from install.chart import CHART, SERVED, Helm, HelmError, Object, find, kustomized, parse
+from localcluster.binaries import ensure
 from localcluster.programs import ROOT
 
 #: Values as people combine them; every option is in one of them.
@@ -68,6 +71,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "rbac": {"aggregate": False},
         "backends": ["Extender"],
     },
+    "volcano": {"backends": ["Extender", "Volcano"]},
     "native": {"backends": ["Extender", "Kubernetes"], "watchNamespaces": ["team-a"]},
 }
 
@@ -266,6 +270,33 @@ def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
         if each["kind"] == "ConfigMap":
             each["data"] = {name: yaml.safe_load(text) for name, text in each["data"].items()}
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_the_component_for_volcano_has_what_the_chart_adds(offline: Helm, tmp_path: Path) -> None:
+    def rights(values: Object) -> list[Object]:
+        roles = [each for each in offline.render(values) if each["kind"] == "ClusterRole"]
+        return [rule for each in roles if "operator" in each["metadata"]["name"] for rule in each["rules"]]
+
+    without = rights({})
+    added = [rule for rule in rights({"backends": ["Extender", "Volcano"]}) if rule not in without]
+    manifests = [
+        each for each in composed(tmp_path, "volcano") if each["metadata"]["name"].startswith("covey-operator")
+    ]
+    assert find(manifests, "ClusterRole", "covey-operator-volcano")["rules"] == added
+    assert added
+    spec = find(manifests, "Deployment", "covey-operator")["spec"]["template"]["spec"]
+    assert spec["containers"][0]["args"][-1] == "--backends=Extender,Volcano"
+
+
+def composed(folder: Path, component: str) -> list[Object]:
+    """The default overlay with a component."""
+    resource, part = (
+        os.path.relpath(ROOT / "manifests" / each, folder) for each in ("overlays/default", f"components/{component}")
+    )
+    text = yaml.safe_dump({"kind": "Kustomization", "resources": [resource], "components": [part]})
+    (folder / "kustomization.yaml").write_text(text)
+    command = [str(ensure()["kubectl"]), "kustomize", "--load-restrictor=LoadRestrictionsNone", str(folder)]
+    return parse(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
 def test_the_table_of_rights_in_the_docs_is_the_charts(offline: Helm) -> None:

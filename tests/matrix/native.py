@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
@@ -35,10 +35,11 @@ def whole(name: str, **fields: Any) -> Object:
 
 @dataclass(frozen=True)
 class Native:
-    """One namespace."""
+    """One namespace. ``kinds`` are those of its groups, with their versions."""
 
     cluster: Cluster
     namespace: str
+    kinds: Mapping[str, str] = field(default_factory=lambda: dict(_KINDS))
 
     # Paths
 
@@ -47,7 +48,7 @@ class Native:
         return f"/api/v1/namespaces/{self.namespace}/pods"
 
     def path(self, kind: str, name: str = "") -> str:
-        path = _GROUPS.format(_KINDS[kind], self.namespace, f"{kind.lower()}s")
+        path = _GROUPS.format(self.kinds[kind], self.namespace, f"{kind.lower()}s")
         return f"{path}/{name}" if name else path
 
     def inference_path(self, name: str = "llm") -> str:
@@ -131,7 +132,7 @@ class Native:
         """Wait until neither pods nor groups are left."""
 
         def gone() -> bool:
-            left = {kind: sorted(self.groups(kind)) for kind in _KINDS}
+            left = {kind: sorted(self.groups(kind)) for kind in self.kinds}
             left["Pod"] = [pod["metadata"]["name"] for pod in self.cluster.api("GET", self.pods_path)["items"]]
             assert not any(left.values()), str(left)
             return True
@@ -173,11 +174,11 @@ def first_seen(events: list[tuple[str, Object]]) -> Mapping[str, int]:
     return found
 
 
-def namespaced(cluster: Cluster, name: str) -> Iterator[Native]:
+def namespaced(cluster: Cluster, name: str, kinds: Mapping[str, str] = _KINDS) -> Iterator[Native]:
     """A new namespace; emptied and deleted at the end."""
     cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
-    native = Native(cluster, name)
+    native = Native(cluster, name, kinds)
     try:
         yield native
         native.empty()

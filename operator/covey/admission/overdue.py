@@ -1,7 +1,8 @@
 """Which pins have outlived their reason: pure.
 
 An admitted gang must be bound ``timeoutSeconds`` after ``Admitted=True`` on its root. A pin made later (surplus, a
-replacement) has the same time from when it was seen; a restart gives it that time again. And a unit that keeps pins
+replacement) has the same time from when it was seen, and one that waited for others to start from when it may; a restart
+gives it that time again. And a unit that keeps pins
 while pods of its minimum do not even exist is given up after a short while: the pods that were let go are recreated
 gated, with the rest.
 
@@ -49,8 +50,10 @@ def due(
     for pod in unit.pods():
         if podstate.pinned(pod) is None:
             continue
+        # Who may not start yet is late for nothing.
+        waits = podstate.waits_for_start(pod)
         starts = [start for start in (admitted_at, pinned_at.get(pod.metadata.uid)) if start is not None]
-        if starts:
+        if starts and not waits:
             yield Due(pod, max(starts) + unit.timeout, RELEASE_TIMEOUT)
         if torn_since is not None:
             yield Due(pod, torn_since + GRACE, RELEASE_CONFLICT)
@@ -84,7 +87,8 @@ def found_pinned(unit: Unit, now: float, wall: float) -> dict[str, float]:
     """
     admitted = found_admitted(unit, now, wall)
     since = now if admitted is None or unit.minimum_met(podstate.bound) else admitted
-    return {pod.metadata.uid: since for pod in unit.pods() if podstate.pinned(pod)}
+    found = (pod for pod in unit.pods() if podstate.pinned(pod) and not podstate.waits_for_start(pod))
+    return {pod.metadata.uid: since for pod in found}
 
 
 def torn(unit: Unit) -> bool:

@@ -427,6 +427,34 @@ class ClusterTopology(Read, frozen=True):
     spec: ClusterTopologySpec = ClusterTopologySpec()
 
 
+class HyperNodeMember(Read, frozen=True):
+    """A member of a HyperNode: nodes, or (``type`` ``HyperNode``) another one, which only its exact name selects."""
+
+    type: str = ""
+    selector: dict[str, Any] = {}
+
+    @property
+    def hyper_node(self) -> str | None:
+        """The name of the HyperNode that is meant; None when nodes are."""
+        exact = self.selector.get("exactMatch")
+        return exact.get("name") if self.type == "HyperNode" and isinstance(exact, dict) else None
+
+
+class HyperNodeSpec(Read, frozen=True):
+    """``spec`` of a HyperNode; a lower tier is closer."""
+
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+
+class HyperNode(Read, frozen=True):
+    """A domain of Volcano's network topology (``topology.volcano.sh/v1alpha1``)."""
+
+    metadata: Meta
+    spec: HyperNodeSpec = HyperNodeSpec()
+
+
 def containers(pod: Pod) -> tuple[Container, ...]:
     """All containers, init containers first."""
     return (*(pod.spec.init_containers or ()), *pod.spec.containers)

@@ -175,8 +175,8 @@ class DisaggregatedInferenceSpec(Model):
     Kubernetes, volcano for Volcano."""
     priority_class_name: Annotated[ObjectName | None, IMMUTABLE] = None
     """The PriorityClass of all pods. Default: none."""
-    queue: Annotated[ObjectName | None, IMMUTABLE, NotYet()] = None
-    """The queue, for Volcano. Default: none."""
+    queue: Annotated[ObjectName | None, IMMUTABLE] = None
+    """The queue, only with backend Volcano. Default: the one that Volcano gives to whoever names none."""
     topology: UnitTopology = UnitTopology()
     """Where the pods of one unit may lie."""
     proximity: Annotated[tuple[Proximity, ...], ATOMIC, Field(max_length=8)] = ()

@@ -198,9 +198,9 @@ class Role(Model):
     """The pod template of the leader, the pod with index 0, of each replica. Default: template."""
     topology: RoleTopology = RoleTopology()
     """Where the pods of one replica may lie."""
-    depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), NotYet(), Field(max_length=16)] = ()
+    depends_on: Annotated[tuple[Dependency, ...], ListMap(("role",)), Field(max_length=16)] = ()
     """Roles that come first. The gang is placed as a whole before; only the start is held. At most 16, no cycles."""
-    startup: Annotated[Startup | None, LIVE, NotYet("Parallel")] = None
+    startup: Annotated[Startup | None, LIVE] = None
     """Parallel: all pods of a replica start at once. LeaderReady: the workers' places are reserved, they start when
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None

@@ -2,8 +2,22 @@
 
 from collections.abc import Iterator
 
-from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import Role, ScalingMode, Startup, Subdomain
+from covey.api.inference import Backend, DisaggregatedInferenceSpec
+from covey.api.roles import Role, ScalingMode, Subdomain
+
+
+def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
+    """Roles that depend on themselves in the end, in their order. CEL sees only those that name themselves."""
+    after = {role.name: {dependency.role for dependency in role.depends_on} for role in spec.roles}
+
+    def reached(name: str) -> set[str]:
+        found, edge = set[str](), after[name]
+        while edge:
+            found |= edge
+            edge = set().union(*(after.get(each, set()) for each in edge)) - found
+        return found
+
+    return [name for name in after if name in reached(name)]
 
 
 def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -18,8 +32,8 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
 
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
-    if spec.queue is not None:
-        yield "spec.queue", "remove it"
+    if spec.queue is not None and spec.backend is not Backend.VOLCANO:
+        yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
     if spec.gang.termination_delay_seconds is not None:
         yield "spec.gang.terminationDelaySeconds", "remove it"
     if spec.rollout is not None:
@@ -28,10 +42,6 @@ def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
 
 def _of_role(role: Role) -> Iterator[tuple[str, str]]:
     path = f"spec.roles[{role.name}]"
-    if role.depends_on:
-        yield f"{path}.dependsOn", "remove it"
-    if role.startup not in (None, Startup.PARALLEL):
-        yield f"{path}.startup {role.startup}", "use Parallel or remove it"
     if role.restart_policy is not role.default_restart_policy:
         default = role.default_restart_policy
         yield f"{path}.restart.policy {role.restart_policy}", f"use {default} for size {role.size} or remove it"

@@ -6,7 +6,8 @@ from typing import Final
 
 from covey.api.inference import Backend as BackendName
 from covey.backends.extender import Extender
-from covey.backends.kubernetes import Hierarchical
+from covey.backends.hypernodes import HyperNodes
+from covey.backends.kubernetes import Embedded, Flat, Hierarchical
 from covey.backends.seam import (
     Backend,
     Cluster,
@@ -19,11 +20,13 @@ from covey.backends.seam import (
     Room,
     UnitReport,
 )
+from covey.backends.volcano import Volcano
 
 __all__ = [
     "BACKENDS",
     "Backend",
     "Cluster",
+    "HyperNodes",
     "Identity",
     "Owned",
     "Probe",
@@ -35,10 +38,17 @@ __all__ = [
     "choose",
     "find",
     "newest",
+    "within",
 ]
 
 #: Of several dialects of one name the newest first.
-BACKENDS: Final[tuple[Backend, ...]] = (Extender(), Hierarchical())
+BACKENDS: Final[tuple[Backend, ...]] = (
+    Extender(),
+    Hierarchical(),
+    *map(Flat, Flat.dialects),
+    Embedded(),
+    Volcano(),
+)
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:
@@ -54,3 +64,8 @@ def choose(name: BackendName, cluster: Cluster) -> Backend | None:
 def newest(name: BackendName) -> Backend | None:
     """The newest dialect of a backend; None when this release has none."""
     return next((each for each in BACKENDS if each.name is name), None)
+
+
+def within(backend: Backend, cluster: Cluster) -> Backend:
+    """A backend as it is in one cluster: Volcano writes levels as the tiers of the HyperNodes that there are."""
+    return backend.within(cluster) if isinstance(backend, Volcano) else backend

@@ -11,6 +11,7 @@ import msgspec
 from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
+from covey.backends.hypernodes import HyperNodes
 from covey.compile import Layout, Levels, Revision, Slot, Tree
 from covey.kube.resources import Resource
 
@@ -31,12 +32,18 @@ class OwnedMeta(core.Meta, frozen=True):
     managed_fields: tuple[FieldManager, ...] = ()
 
 
+class OwnedStatus(core.GroupStatus, frozen=True):
+    """The status of a group; ``phase`` is Volcano's."""
+
+    phase: str = ""
+
+
 class Owned(core.Read, frozen=True):
     """An object that the operator applies: the spec as stored, to be compared, and the status of a group."""
 
     metadata: OwnedMeta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    status: core.GroupStatus = core.GroupStatus()
+    status: OwnedStatus = OwnedStatus()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +72,8 @@ class Cluster:
     unprobed: Mapping[str, str] = field(default_factory=dict)
     #: Backends that the operator was started with.
     enabled: frozenset[BackendName] = frozenset(BackendName)
+    #: Volcano's domains; None where nobody has looked, as where objects are only printed.
+    hyper_nodes: HyperNodes | None = None
 
     def serves(self, *kinds: Resource) -> bool:
         """The API server knows all of these."""
@@ -75,7 +84,13 @@ class Room(Protocol):
     """The free room of the cluster, as one snapshot of its nodes and pods."""
 
     def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
-        """Why these replicas of one unit do not fit together now, in a sentence; None when they do."""
+        """Why these replicas of one unit do not fit together now, in a sentence; None when they do.
+
+        What fits counts as taken from then on.
+        """
+
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        """Node labels of the domain that was found for a pod, where a level is required."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +132,15 @@ class ReplicaProgress:
 class Release:
     """Places whose pods the operator lets go now, and, by unit, why it keeps others (the condition ``Admitted``).
 
-    ``withheld``: places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its
-    pods is cannot have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
-    ``Degraded``). ``again``: seconds after which time alone can change the answer.
+    ``confined``: node labels that pods select from then on, so that they go where there is room for all. ``withheld``:
+    places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its pods is cannot
+    have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition ``Degraded``).
+    ``again``: seconds after which time alone can change the answer.
     """
 
     slots: tuple[Slot, ...] = ()
     waits: Mapping[int, core.Condition] = field(default_factory=dict)
+    confined: Mapping[Slot, Mapping[str, str]] = field(default_factory=dict)
     withheld: frozenset[Slot] = frozenset()
     faults: Mapping[int, core.Condition] = field(default_factory=dict)
     again: float | None = None

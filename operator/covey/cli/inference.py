@@ -16,6 +16,7 @@ from covey.api import core
 from covey.api.inference import MOST_PODS, DisaggregatedInference, DisaggregatedInferenceSpec, UnitTopology
 from covey.api.meta import DNS_LABEL
 from covey.api.roles import Role, RoleTopology
+from covey.api.support import in_circles
 from covey.api.template import RESERVED
 from covey.cli.documents import Document, convert, wrong_field
 from covey.cli.errors import InputError, Problem
@@ -104,15 +105,11 @@ def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Found]
 
 
 def _dependencies(path: str, role: Role, spec: DisaggregatedInferenceSpec) -> Iterator[Found]:
-    after = {each.name: {dependency.role for dependency in each.depends_on} for each in spec.roles}
+    roles = [each.name for each in spec.roles]
     for number, dependency in enumerate(role.depends_on):
-        if dependency.role not in after:
-            yield f"{path}.dependsOn[{number}].role", f"there is no role {dependency.role}", f"use {_list(after)}"
-    reached, edge = set[str](), after[role.name]
-    while edge:
-        reached |= edge
-        edge = set().union(*(after.get(each, set()) for each in edge)) - reached
-    if role.name in reached:
+        if dependency.role not in roles:
+            yield f"{path}.dependsOn[{number}].role", f"there is no role {dependency.role}", f"use {_list(roles)}"
+    if role.name in in_circles(spec):
         yield f"{path}.dependsOn", f"{role.name} depends on itself in the end", "break the circle"
 
 

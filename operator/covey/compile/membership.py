@@ -33,10 +33,11 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a pod carries to be of its group: labels, and fields of its spec, the gates it is born with among them."""
+    """What a pod carries to be of its group: labels, annotations, and fields of its spec, among them its gates."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class Groups(Protocol):

@@ -16,6 +16,7 @@ from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout, Scale
 from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.revision import Revision, RoleRevision, Template
+from covey.compile.starting import is_held
 
 #: How often the replica that a pod belongs to was recreated; handed on from pod to successor.
 ANNOTATION_RESTARTS = "covey.dev/restarts"
@@ -60,6 +61,7 @@ class PodFactory:
         self._groups = groups
         self._levels = tuple(levels)
         self._scale = Scale.of(spec)
+        self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
@@ -106,7 +108,7 @@ class PodFactory:
             names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: network.ADDRESSED,
         }
-        annotations = dict(prepared.annotations)
+        annotations = {**prepared.annotations, **self.membership(slot).annotations}
         if restarts:
             annotations[ANNOTATION_RESTARTS] = str(restarts)
         if annotations:
@@ -123,6 +125,8 @@ class PodFactory:
             "subdomain": identity.service_name(self._owner.name, slot.role),
             "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
         }
+        if slot.role in self._roles and is_held(self._roles[slot.role], slot.index):
+            spec["schedulingGates"] = [*spec.get("schedulingGates", ()), {"name": names.GATE_START}]
         if prepared.init_containers:
             spec["initContainers"] = [
                 environment.with_environment(item, ours, taken) for item in prepared.init_containers

@@ -59,3 +59,5 @@ POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")
 CLUSTER_TOPOLOGIES: Final = Resource(
     SCHEDULING_GROUP, VERSION, "clustertopologies", "ClusterTopology", namespaced=False
 )
+VOLCANO_POD_GROUPS: Final = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", "PodGroup")
+HYPER_NODES: Final = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", "HyperNode", namespaced=False)

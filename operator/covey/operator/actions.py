@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from covey.api import core
@@ -63,9 +63,11 @@ class CreatePod:
 
 @dataclass(frozen=True, slots=True)
 class Ungate:
-    """Lift Covey's gate of this pod: its backend's scheduler may have it."""
+    """Lift a gate of Covey's from this pod, which may go to nodes with these labels only."""
 
     pod: core.Pod
+    gate: str
+    confined: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -24,6 +25,7 @@ from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.watch import DELETED, EventType
 from covey.operator.accepted import Record, read_record
+from covey.operator.domains import Domains
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
 from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
@@ -34,6 +36,7 @@ from covey.operator.observe import (
     read_revisions,
 )
 from covey.operator.probing import Probing
+from covey.operator.room import ClusterRoom
 from covey.operator.status import differ
 from covey.operator.topologies import Topologies
 from covey.operator.watched import Key, Watched, owner_key, shows
@@ -78,7 +81,9 @@ class Caches:
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)
+        self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
+        self.room = ClusterRoom(client, self.topologies, enqueue, clock=clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -94,6 +99,7 @@ class Caches:
                 group.create_task(reflector.run())
             group.create_task(self.topologies.run())
             group.create_task(self.probing.run())
+            group.create_task(self.room.run())
 
     async def synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -117,11 +123,13 @@ class Caches:
     @property
     def cluster(self) -> Cluster:
         """What the cluster has, as far as this process has been told."""
-        return self.probing.cluster(self.unserved)
+        found = self.probing.cluster(self.unserved)
+        return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
     def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
         """Every watch has been heard of lately."""
-        return all(clock() - reflector.last_contact < _SILENCE for reflector in self._reflectors())
+        watches = (*self._reflectors(), *self.room.reflectors)
+        return all(clock() - reflector.last_contact < _SILENCE for reflector in watches)
 
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
@@ -167,6 +175,7 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
+        self.room.forget(key)
         self.ledger.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)
@@ -180,11 +189,14 @@ class Caches:
 
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
-        return [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
         """Set when it is known what there is. Only a backend's kinds may be missing in a cluster."""
-        groups = {reflector for kind in self._kinds for reflector in self.objects[kind.type].reflectors}
+        groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
+        if self.domains is not None:
+            groups.add(self.domains.reflector)
         listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
         return [*listed, self.probing.asked]
 

@@ -99,8 +99,7 @@ def _admitted(situation: Situation) -> Finding:
         return _SUSPENDED
     waiting = [unit for unit in units if not unit.is_admitted]
     if not waiting and not situation.missing:
-        what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
-        return "True", names.REASON_ADMITTED, what if units else "no units are wanted"
+        return _all_admitted(units)
     if situation.problem is not None:
         return "False", situation.problem.reason, situation.problem.message
     # Who was refused comes before who has only not been looked at: that passes by itself.
@@ -111,6 +110,18 @@ def _admitted(situation: Situation) -> Finding:
         reason = names.REASON_PARTIALLY_ADMITTED if worst.reason != names.REASON_WAITING else worst.reason
         return "False", reason, f"{count}; unit {worst.number}: {worst.message}"
     return "False", worst.reason, _of_unit(situation, worst)
+
+
+def _all_admitted(units: Sequence[Unit]) -> Finding:
+    """What a backend has to say of how it did that stands beside it."""
+    if not units:
+        return "True", names.REASON_ADMITTED, "no units are wanted"
+    what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
+    report = units[0].report
+    said = report.admitted if report is not None else None
+    if said is None or said.status != "True" or said.reason in {"", names.REASON_ADMITTED}:
+        return "True", names.REASON_ADMITTED, what
+    return "True", said.reason, f"{what}; {said.message}"
 
 
 def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Finding:

@@ -29,6 +29,7 @@ from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.scale import States, choose_layout, current, replica_states, running_revisions
+from covey.operator.starting import Starting, find_starting
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Plan:
     states: States
     #: Who is let go by the operator, and why others are kept.
     release: Release = field(default_factory=Release)
+    #: Who waits for whom to start.
+    starting: Starting = field(default_factory=Starting)
 
 
 def plan(verdict: Verdict, observed: Observed) -> Plan:
@@ -76,6 +79,7 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
     early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
     ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
     not_yet = release.withheld | ending.slots
+    starting = find_starting(inference.spec, states, observed)
     actions = Actions(
         relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
@@ -91,15 +95,18 @@ def plan(verdict: Verdict, observed: Observed) -> Plan:
         apply=apply,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
-        ungate=tuple(item for item in let_go(release, observed) if item.pod.metadata.uid not in going),
+        ungate=tuple(
+            item for item in (*let_go(release, observed), *starting.ungate) if item.pod.metadata.uid not in going
+        ),
         notes=(
             *(remake.notes if surplus else ()),
+            *remake.shared_notes,
             *_scaled_down(surplus, remake.unit),
             *_created(observed, replicas, not_yet),
             *_replaced(replicas, not_yet),
         ),
     )
-    return Plan(actions, layout, states, release)
+    return Plan(actions, layout, states, release, starting)
 
 
 def _stand_still(verdict: Verdict, observed: Observed) -> Plan:

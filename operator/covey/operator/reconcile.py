@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ import structlog
 
 from covey.api import constants as names
 from covey.api.times import rfc3339
+from covey.backends import Cluster, within
 from covey.compile import Owner, Scale
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
@@ -111,6 +113,8 @@ class Reconciler:
         if verdict is None:
             return
         # 4. Plan and execute.
+        if verdict.backend is not None and verdict.backend.needs_room:
+            observed = replace(observed, room=self._caches.room.view(key))
         planned = plan(verdict, observed)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
@@ -141,8 +145,9 @@ class Reconciler:
 
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
         """What to keep up; None when that cannot be known, which is told then."""
-        case = read_case(stored, self._caches.topologies.found, self._caches.cluster, observed)
-        verdict = judge(case, observed)
+        cluster = self._caches.cluster
+        case = read_case(stored, self._caches.topologies.found, cluster, observed)
+        verdict = _within(judge(case, observed), cluster)
         if verdict is None:
             await self._report_invalid(stored, case.problem)
             return None
@@ -150,7 +155,7 @@ class Reconciler:
             return verdict
         tree = verdict.backend.compile(verdict.inference, revision=verdict.wanted, levels=verdict.levels)
         bad_template = await self._templates.find_problem(tree)
-        return judge(case, observed, bad_template) if bad_template else verdict
+        return _within(judge(case, observed, bad_template), cluster) if bad_template else verdict
 
     async def _act(self, owner: Owner, verdict: Verdict, observed: Observed, planned: Plan) -> Problem | None:
         """Do what is planned; what it was stopped by."""
@@ -264,6 +269,13 @@ class Reconciler:
             self._pace.forget(uid)
             self._lives.forget(uid)
             self._attempts.pop(uid, None)
+
+
+def _within(verdict: Verdict | None, cluster: Cluster) -> Verdict | None:
+    """The verdict with its backend as the cluster has it."""
+    if verdict is None or verdict.backend is None:
+        return verdict
+    return replace(verdict, backend=within(verdict.backend, cluster))
 
 
 def _reference(stored: Inference) -> ObjectRef:

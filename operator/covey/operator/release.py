@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
@@ -30,7 +31,7 @@ def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
     for slot in release.slots:
         pod = current(observed.pods.get(slot, ()))
         if pod is not None and not podstate.is_let_go(pod):
-            yield Ungate(pod)
+            yield Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
 
 
 def taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:

@@ -38,6 +38,14 @@ class Remake:
             message = f"unit {self.unit} is made anew: its groups cannot be changed in place"
             yield Note("UnitRemade", message, "Remake", warning=True)
 
+    @property
+    def shared_notes(self) -> Iterator[Note]:
+        """What to announce where no unit goes with them."""
+        for each in self.objects if len(self.objects) == len(self.fixed) else ():
+            kind = each.type.partition(".")[0]
+            message = f"{kind} {each.name} is made anew: it cannot be changed in place"
+            yield Note(f"{kind}Remade", message, "Remake")
+
 
 def find_remake(backend: Backend, tree: Tree, observed: Observed, scale: Scale, states: States) -> Remake:
     """What cannot be changed in place.

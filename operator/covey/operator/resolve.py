@@ -21,24 +21,30 @@ def resolve_backend(
         cluster: what the cluster has; what it lacks may come later, which is noticed.
         is_there: there are pods or groups of the resource.
     """
-    # 1. What was chosen before, and still can be had.
+    name = recorded.backend if recorded is not None else spec.effective_backend
     former = find(recorded.backend, recorded.dialect) if recorded is not None else None
+    # 1. The operator was started without it: nobody has asked the cluster about it.
+    if name not in cluster.enabled:
+        remedy = "add it to its --backends (value backends of the chart)"
+        return former or newest(name), Problem(
+            names.REASON_UNSUPPORTED, f"the operator runs without backend {name}: {remedy}"
+        )
+    # 2. What was chosen before, and still can be had.
     why = former.absent(cluster) if former is not None else None
     if former is not None and why is None:
-        return former, _disabled(former, cluster)
-    # 2. It cannot be had any more: what runs is left alone.
+        return former, None
+    # 3. It cannot be had any more: what runs is left alone.
     if recorded is not None and is_there:
         lost = why or f"this release of Covey has no backend {_described(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
-    # 3. Nothing runs: the newest that the cluster can do.
-    name = spec.effective_backend
+    # 4. Nothing runs: the newest that the cluster can do.
     chosen = choose(name, cluster)
     if chosen is None:
         latest = newest(name)
         why = latest.absent(cluster) if latest is not None else f"this release of Covey has no backend {name}"
         return latest, Problem(names.REASON_UNSUPPORTED, why or "")
-    return chosen, _disabled(chosen, cluster)
+    return chosen, None
 
 
 def find_refused(
@@ -47,13 +53,6 @@ def find_refused(
     """What a backend cannot carry of a spec."""
     refused = backend.refusals(spec, levels, cluster)
     return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
-
-
-def _disabled(backend: Backend, cluster: Cluster) -> Problem | None:
-    if backend.name in cluster.enabled:
-        return None
-    remedy = "add it to its --backends (value backends of the chart)"
-    return Problem(names.REASON_UNSUPPORTED, f"the operator runs without backend {backend.name}: {remedy}")
 
 
 def _described(recorded: Resolved) -> str:

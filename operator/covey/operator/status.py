@@ -100,6 +100,8 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
     if backend is None:
         return 0
     numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    # Not every backend has a group for each unit.
+    numbers |= {slot.unit for slot in observed.pods}
     return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
 
 

@@ -19,6 +19,8 @@ from covey.operator.scale import ReplicaState
 
 #: Reason of a unit whose minimum serves and that wants more.
 REASON_SURPLUS: Final = "SurplusWaiting"
+#: Reason of a unit in which some pods wait for others to start.
+REASON_START_HELD: Final = "StartHeld"
 
 
 class Phase(StrEnum):
@@ -76,7 +78,9 @@ def describe_units(
         kept = plan.release.waits.get(number)
         admitted = kept or (report.admitted if report else None)
         silence = backend.silence if backend else ""
-        phase, reason, message = _progress(scale, plan.states.get(number, {}), admitted, silence)
+        phase, reason, message = _progress(
+            scale, plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
+        )
         if kept is not None and phase is Phase.PARTIAL:
             reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
         yield Unit(
@@ -85,7 +89,11 @@ def describe_units(
 
 
 def _progress(
-    scale: Scale, states: Mapping[str, Mapping[int, ReplicaState]], admitted: core.Condition | None, silence: str
+    scale: Scale,
+    states: Mapping[str, Mapping[int, ReplicaState]],
+    admitted: core.Condition | None,
+    silence: str,
+    starting: str,
 ) -> tuple[Phase, str, str]:
     roles = scale.roles
     bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
@@ -96,6 +104,8 @@ def _progress(
             return Phase.PENDING, names.REASON_WAITING, silence
         if admitted is not None and admitted.status != "True":
             return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
+        if starting:
+            return Phase.ADMITTED, REASON_START_HELD, f"admitted; bound {short} of the minimum: {starting}"
         return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
     ready = {name: sum(state.is_ready for state in states.get(name, {}).values()) for name in roles}
     if short := _short(roles, ready):

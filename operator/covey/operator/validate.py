@@ -8,7 +8,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec, UnitTopology
 from covey.api.roles import RoleTopology
-from covey.api.support import unsupported
+from covey.api.support import in_circles, unsupported
 from covey.compile.groups import levels_named
 from covey.compile.membership import Levels
 from covey.operator.problem import Problem
@@ -16,9 +16,13 @@ from covey.placement.cluster import presets
 
 
 def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
-    """Fields that this version does not honour."""
-    found = unsupported(spec)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(found)) if found else None
+    """What the API server lets pass and cannot be done: fields not honoured yet, roles that wait for each other."""
+    if found := unsupported(spec):
+        return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
+    if circle := in_circles(spec):
+        roles = ", ".join(circle)
+        return Problem(names.REASON_INVALID, f"dependsOn: {roles} depend on each other in a circle: break it")
+    return None
 
 
 def resolve_topology(

@@ -67,6 +67,15 @@ class Shape:
     wide_terms: tuple[Term, ...] = ()
     #: Which anti-affinity terms in play speak of the pod; known once it is planned, and never more than can matter.
     matched: frozenset[Term] = frozenset()
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # Shapes are keys everywhere.
+        parts = (self.requests, self.node_selector, self.node_affinity, self.tolerations, self.host_ports)
+        object.__setattr__(self, "_hash", hash((*parts, self.anti_affinity, self.wide_terms, self.matched)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +126,7 @@ class ReplicaRequest:
     @property
     def placed(self) -> bool:
         """Every pod has its node."""
-        return all(pod.node is not None for pod in self.pods)
+        return None not in [pod.node for pod in self.pods]
 
 
 @dataclass(frozen=True, slots=True)

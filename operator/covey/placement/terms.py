@@ -33,7 +33,7 @@ class Term:
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        # Shapes are keys everywhere, and terms are what costs most in them.
+        # Shapes are keys, and terms are what costs most in them.
         object.__setattr__(self, "_hash", hash((self.key, self.namespaces, self.selector, self.expressions)))
 
     def __hash__(self) -> int:

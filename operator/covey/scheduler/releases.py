@@ -123,7 +123,11 @@ class Releases:
             self._doubted.pop(uid, None)
             self._marks.pop(uid, None)
         else:
-            self._pinned_at.setdefault(uid, self._clock())
+            if podstate.waits_for_start(pod):
+                # Its time begins when its turn comes.
+                self._pinned_at.pop(uid, None)
+            else:
+                self._pinned_at.setdefault(uid, self._clock())
             if podstate.unschedulable(pod) is None:
                 self._doubted.pop(uid, None)
             self._suspect(pod)

@@ -8,6 +8,7 @@ from covey.admission import overdue
 from covey.admission.tree import Unit
 from covey.api import times
 from scheduler_builders import GATE, group, member, role_groups, unit
+from scheduler_builders import START as HELD
 
 SINCE = "2026-01-01T00:01:00Z"
 START = times.seconds(SINCE) or 0.0
@@ -29,6 +30,12 @@ def whens(
 def test_time_counts_from_admission() -> None:
     assert whens(tree({"pin": "n1"}), admitted=7.0) == [("Timeout", 107.0)]
     assert whens(tree({"node": "n1"}), admitted=7.0) == []
+
+
+def test_who_may_not_start_yet_is_late_for_nothing() -> None:
+    found = tree({"pin": "n1", "gates": (HELD,)}, {"pin": "n2"})
+    assert whens(found, {"uid-root-decode-0-0": 1.0}, 7.0) == [("Timeout", 107.0)]
+    assert overdue.found_pinned(found, 7.0, START) == {"uid-root-decode-1-0": 7.0}
 
 
 def test_a_later_pin_has_its_own_time() -> None:

@@ -11,23 +11,12 @@ from covey.api.support import unsupported
 PREFILL = "spec.roles[prefill]"
 #: An edit, and the one sentence that refuses it.
 REFUSED: list[tuple[str, Any, str]] = [
-    ("spec.queue", "here", "spec.queue is not supported yet: remove it"),
     (
         "spec.gang.terminationDelaySeconds",
         60,
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
     ("spec.rollout", {"paused": True}, "spec.rollout is not supported yet: remove it"),
-    (
-        "spec.roles.0.dependsOn",
-        [{"role": "decode", "condition": "Ready"}],
-        f"{PREFILL}.dependsOn is not supported yet: remove it",
-    ),
-    (
-        "spec.roles.0.startup",
-        "LeaderReady",
-        f"{PREFILL}.startup LeaderReady is not supported yet: use Parallel or remove it",
-    ),
     (
         "spec.roles.0.restart.policy",
         "None",
@@ -77,6 +66,7 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
     ("path", "value"),
     [
         ("spec.backend", "Extender"),
+        ("spec.backend", "Volcano"),
         ("spec.schedulerName", "my-scheduler"),
         ("spec.priorityClassName", "high"),
         ("spec.topology", {"required": "block", "preferred": "rack"}),
@@ -85,6 +75,8 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.gang.timeoutSeconds", 60),
         ("spec.roles.0.topology", {"preferred": "rack", "followUnit": False}),
         ("spec.roles.0.startup", "Parallel"),
+        ("spec.roles.0.startup", "LeaderReady"),
+        ("spec.roles.0.dependsOn", [{"role": "decode", "condition": "Ready"}]),
         ("spec.roles.0.restart", {}),
         ("spec.roles.0.restart.policy", "RecreateReplica"),
         ("spec.roles.2.restart.policy", "None"),
@@ -97,11 +89,23 @@ def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any
     assert unsupported(spec_with(path, value)) == []
 
 
+@pytest.mark.parametrize("backend", ["Auto", "Extender", "Kubernetes"])
+def test_only_volcano_has_queues(backend: str) -> None:
+    edits = {"spec.queue": "gpus", "spec.backend": backend}
+    (sentence,) = unsupported(DisaggregatedInference.model_validate(changed(inference(), edits)).spec)
+    assert sentence.startswith(f"spec.queue with spec.backend {backend} is not supported yet: use backend Volcano")
+
+
 def test_every_field_is_named_at_once() -> None:
-    edits = {"spec.queue": "q", "spec.rollout": {}, "spec.roles.0.update": {}, "spec.roles.1.update": {}}
+    edits = {
+        "spec.gang.terminationDelaySeconds": 1,
+        "spec.rollout": {},
+        "spec.roles.0.update": {},
+        "spec.roles.1.update": {},
+    }
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
-        "spec.queue",
+        "spec.gang.terminationDelaySeconds",
         "spec.rollout",
         f"{PREFILL}.update",
         "spec.roles[decode].update",

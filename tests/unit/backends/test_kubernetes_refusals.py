@@ -56,6 +56,11 @@ REFUSED: list[tuple[str, DisaggregatedInference]] = [
     ("spec.spread", llama(spread={"level": "rack"})),
     ("spec.gang.timeoutSeconds is 60", llama(gang={"timeoutSeconds": 60})),
     ("spec.queue", llama(queue="q")),
+    (
+        "spec.roles[a].dependsOn holds pods",
+        inference(role("a", dependsOn=[{"role": "b", "condition": "Ready"}]), role("b")),
+    ),
+    ("spec.roles[a].startup LeaderReady holds pods", inference(role("a", size=2, startup="LeaderReady"))),
     ("spec.priorityClassName system-node-critical", llama(priorityClassName="system-node-critical")),
     (
         "spec.roles[a].topology.followUnit is false",

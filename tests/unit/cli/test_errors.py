@@ -64,7 +64,10 @@ def said_of_arguments(*arguments: object) -> str:
         (["plan", "--nods", NODES], "--nods: is no option of this command; try --nodes"),
         (["compile", "-f", NODES], "holds no DisaggregatedInference"),
         (["compile", "-f", ROUTER, "--backend", "Slurm"], "--backend: 'Slurm' is not one of"),
-        (["compile", "-f", ROUTER, "--backend", "Volcano"], "--backend: Volcano is not supported yet"),
+        (
+            ["compile", "-f", ROUTER, "--backend", "Volcano"],
+            "spec.topology.preferred: Volcano knows no preferred levels",
+        ),
         (["explain", ""], "NAME: is empty"),
         (["explain", "x", "-o", "svg"], "-o/--output: 'svg' is not one of"),
         (["status", "x", "-A"], "-A: means all there are"),

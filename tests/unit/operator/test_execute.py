@@ -16,7 +16,7 @@ from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Forbidden, NotFound, Unreachable
+from covey.kube.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute import Executor
 from covey.operator.observe import Grave
@@ -191,3 +191,53 @@ async def test_a_backend_says_whom_the_operator_lets_go(monkeypatch: pytest.Monk
     for hostname in ("0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"):
         made.bind(pod_of(made, hostname))
     assert {item.pod.spec.hostname for item in made.plan().actions.ungate} == {"0-decode-1-0", "0-decode-2-0"}
+
+
+@pytest.mark.parametrize("held", [False, True])
+async def test_a_pod_that_an_earlier_pass_let_go_is_no_denial(monkeypatch: pytest.MonkeyPatch, held: bool) -> None:  # noqa: FBT001 - a case
+    """A test of a JSON patch that fails has the code of a bad object: what the pod is now tells the two apart."""
+    made = World(inference(role("prefill")))
+    made.settle()
+    monkeypatch.setattr(backends, "BACKENDS", (Gatekeeper(),))
+    observed, actions = made.observe(), made.plan().actions
+    [item] = actions.ungate
+    name = item.pod.metadata.name
+    server = Server(made)
+    server.denied["patch", name] = Invalid(422, "Invalid", "the server rejected our request")
+    if not held:
+        made.pin(name)
+    executor = Executor(cast("Client", server), OWNER, observed, lambda _: None, lambda _kind, _item: None)
+    if held:
+        with pytest.raises(Blocked):
+            await executor.run(actions)
+    else:
+        await executor.run(actions)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, [{"op": "add", "path": "/spec/nodeSelector", "value": {"a.io/rack": "r1"}}]),
+        ({"gpu": "h100"}, [{"op": "add", "path": "/spec/nodeSelector/a.io~1rack", "value": "r1"}]),
+        ({"a.io/rack": "r2"}, []),
+    ],
+)
+async def test_a_pod_is_confined_as_it_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, str] | None, expected: list[object]
+) -> None:
+    class Confining(Gatekeeper):
+        def release(self, progress: Progress) -> Release:
+            found = super().release(progress)
+            return Release(found.slots, confined={slot: {"a.io/rack": "r1"} for slot in found.slots})
+
+    made = World(inference(role("prefill")))
+    made.settle()
+    monkeypatch.setattr(backends, "BACKENDS", (Confining(),))
+    [name] = made.pods
+    made.change(name, spec={"node_selector": own})
+    server = Server(made)
+    await run(made, server)
+    operations = server.ungated[name]
+    assert isinstance(operations, list)
+    assert operations[2:-1] == expected
+    assert operations[-1]["op"] == "remove"

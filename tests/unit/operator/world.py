@@ -22,7 +22,7 @@ from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import read_record
-from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel
+from covey.operator.actions import Actions, CreatePod, DeleteObject, Hold, Relabel, Ungate
 from covey.operator.judge import Verdict, judge, read_case
 from covey.operator.objects import CONTROLLER_REVISIONS, Inference
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
@@ -93,6 +93,8 @@ class World:
             yield lambda body=body: self._apply(body)
         for item in actions.create:
             yield lambda item=item: self._create(item, actions)
+        for ungate in actions.ungate:
+            yield lambda ungate=ungate: self._ungate(ungate)
 
     def settle(self, passes: int = 12) -> Plan:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
@@ -194,6 +196,12 @@ class World:
         key = (type_of(body), body["metadata"]["name"])
         uid = self.objects[key].metadata.uid if key in self.objects else f"uid-{next(self._uids)}"
         self.objects[key] = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": uid}}, Owned)
+
+    def _ungate(self, action: Ungate) -> None:
+        name = action.pod.metadata.name
+        if name in self.pods:
+            gates = tuple(gate for gate in self.pods[name].spec.scheduling_gates or () if gate.name != action.gate)
+            self.change(name, spec={"scheduling_gates": gates or None})
 
     def _create(self, item: CreatePod, actions: Actions) -> None:
         assert actions.factory is not None

@@ -190,3 +190,8 @@ def test_only_little_work_is_small_enough_to_be_done_at_once() -> None:
     assert not planner.is_small(few, hard.floor(300, unlike=False))
     assert not planner.is_small(hard.gang(*hard.three_small(1)), hard.floor(20, unlike=False))
     assert not planner.is_small(hard.gang(hard.role("a", 400, 400, hard.shape(0))), hard.floor(10, unlike=False))
+
+
+def test_the_memory_of_a_plan_is_told_by_however_large_a_process() -> None:
+    (figures,) = hard.table(("tight_on_sixty",))
+    assert 0.5 < figures.megabytes < 100

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.placement.capacity.tables import NEVER, Budget, SearchLimit, Table, Tables, Vector, project
+from covey.placement.capacity.tables import NEVER, Budget, Projection, SearchLimit, Table, Tables, Vector
 from covey.placement.sharing.cover import NO_WAY, Cover, Offer, Points, clip
 
 ENOUGH = 1 << 40
@@ -56,6 +56,21 @@ def test_a_sum_is_every_vector_with_every_other_cut_at_the_caps(case: tuple[Vect
     assert vectors_of(total) == closed(expected)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
+    st.sets(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1),
+)
+def test_a_long_curve_is_added_in_pieces(one: set[Vector], other: set[Vector]) -> None:
+    whole, pieces = Tables((15, 10)), Tables((15, 10))
+    with pytest.MonkeyPatch.context() as patch:
+        cut = {tuple(map(min, v, (15, 10))) for v in one}, {tuple(map(min, v, (15, 10))) for v in other}
+        expected = whole.add(table_of(whole, cut[0]), table_of(whole, cut[1]), Budget(ENOUGH))
+        patch.setattr("covey.placement.capacity.tables._CELLS", 20)
+        found = pieces.add(table_of(pieces, cut[0]), table_of(pieces, cut[1]), Budget(ENOUGH))
+    assert (found.values == expected.values).all()
+
+
 @settings(max_examples=100, deadline=None)
 @given(pairs())
 def test_union_minus_and_without(case: tuple[Vector, set[Vector], set[Vector]]) -> None:
@@ -91,7 +106,7 @@ def test_projection_counts_whole_replicas_and_carries_the_rest() -> None:
     pods = table_of(tables, {(2, 6), (4, 2)})
     replicas = Tables((3, 4, 8))
     takes = np.array([[1, 3], [1, 0], [0, 1]])  # a replica of one leader and three workers; single pods beside it
-    counted = replicas.intern(project(pods, takes, (3, 4, 8), Budget(ENOUGH)))
+    counted = replicas.intern(Projection(takes, (3, 4, 8)).of(pods, Budget(ENOUGH)))
     expected = {
         (x, a, b) for x, a, b in product(range(4), range(5), range(9)) if (x + a, 3 * x + b) in closed({(2, 6), (4, 2)})
     }

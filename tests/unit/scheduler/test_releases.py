@@ -16,6 +16,7 @@ from covey.scheduler.writer import PodWriter
 from scheduler_builders import (
     GATE,
     RELEASE,
+    START,
     cache,
     drop,
     group,
@@ -191,6 +192,30 @@ async def test_a_pin_that_was_there_before_keeps_its_time_whatever_happens_to_it
         await settle()
         assert writes.said == []
         now += 21
+        put(made, member("decode", 0, pin="n1", labels={"touched": "again"}))
+        await writes.wait("release", "root-decode-0-0")
+    assert writes.said == [("release", "root-decode-0-0", "Timeout")]
+
+
+async def test_the_time_of_a_pod_that_waits_for_others_to_start_begins_when_its_turn_comes() -> None:
+    since = "2026-01-01T00:00:00Z"
+    condition = {"type": "Admitted", "status": "True", "lastTransitionTime": since}
+    root = group("root", composite=True, minimum=1, timeoutSeconds=100, status={"conditions": [condition]})
+    held = member("decode", 0, pin="n1", gates=(START,))
+    made = cache(root, *GROUPS[1:], node("n1"), held)
+    writes = Writes()
+    now, wall = 0.0, times.seconds(since) or 0.0
+    async with running(made, writes, lambda: now, lambda: wall):
+        now += 5000
+        put(made, member("decode", 0, pin="n1", gates=(START,), labels={"touched": "yes"}))
+        await settle()
+        put(made, member("decode", 0, pin="n1"))
+        await settle()
+        now += 99
+        put(made, member("decode", 0, pin="n1", labels={"touched": "yes"}))
+        await settle()
+        assert writes.said == []
+        now += 2
         put(made, member("decode", 0, pin="n1", labels={"touched": "again"}))
         await writes.wait("release", "root-decode-0-0")
     assert writes.said == [("release", "root-decode-0-0", "Timeout")]

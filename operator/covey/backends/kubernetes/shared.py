@@ -9,6 +9,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, DisruptionMode, Proximity
 from covey.api.roles import Role
 from covey.backends.seam import Probe
+from covey.backends.starts import refused_starts
 from covey.compile import Levels, Owner
 from covey.compile.membership import Object
 from covey.kube import resources
@@ -92,6 +93,7 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
                 f"spec.proximity of {' and '.join(rule.roles)} cannot be said to kube-scheduler, which keeps no roles "
                 f"together but those of a whole unit: use spec.topology.required, {_EXTENDER}"
             )
+    yield from refused_starts(spec, "kube-scheduler")
     yield from _refused_levels("spec.topology", spec.topology.required, spec.topology.preferred, levels)
     for role in spec.roles:
         path = f"spec.roles[{role.name}].topology"
@@ -152,3 +154,11 @@ def pod_probe(name: str, membership: Mapping[str, Any], path: tuple[str | int, .
     }
     metadata = {"name": "covey-probe"}
     return Probe(name, resources.PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, path)
+
+
+#: That a pod may name its group, from Kubernetes 1.36 on.
+MEMBER: Final = pod_probe(
+    "kubernetes-pod-scheduling-group",
+    {"schedulingGroup": {"podGroupName": "covey-probe"}},
+    ("spec", "schedulingGroup", "podGroupName"),
+)

@@ -18,11 +18,12 @@ from typing import Final
 
 import msgspec
 
+from covey.admission.compiled import stand_in
 from covey.api import core
 from covey.api.constants import HOSTNAME_LABEL
 from covey.cli.documents import read_documents
 from covey.cli.errors import InputError, Place
-from covey.cli.planning.facts import Facts, read_node, stand_in
+from covey.cli.planning.facts import Facts, read_node
 from covey.cli.planning.report import AddedReport, Report
 from covey.cli.planning.topologies import choose_topologies, default_topology
 from covey.cli.planning.workload import Workload

@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from covey.admission.compiled import stand_in
 from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
@@ -113,11 +114,6 @@ def read_pod(document: Document, namespace: str = "default") -> core.Pod:
     for path, what, instead in bad_quantities(document.body.get("spec") or {}):
         raise InputError(document.place.at(f"spec.{path}"), what, instead)
     return msgspec.structs.replace(pod, metadata=meta)
-
-
-def stand_in(*parts: object) -> str:
-    """An identity for an object that has no UID, because no API server has seen it."""
-    return "/".join(("offline", *map(str, parts)))
 
 
 def read_node(document: Document) -> core.Node:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from covey.admission import podstate
+from covey.admission.compiled import compiled_units, stand_in
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
@@ -15,10 +16,8 @@ from covey.api.roles import RoleTopology
 from covey.api.support import unsupported
 from covey.cli.documents import Document, convert
 from covey.cli.errors import InputError
-from covey.cli.planning.facts import stand_in
-from covey.cli.planning.workload import Mention, Workload, age, build_units
-from covey.compile import Layout, Revision, Slot, compile_inference
-from covey.compile.groups import role_template
+from covey.cli.planning.workload import Mention, Workload, age
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 
 Existing = Mapping[Slot, core.Pod]
 
@@ -49,28 +48,15 @@ def inference_workload(
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
     tree = compile_inference(inference, layout=_layout(inference, existing))
-    owner = convert(tree.owner.reference(), core.OwnerReference)
-    groups = [
-        _identified(convert(body, core.Group), age(metadata.creation_timestamp, number))
-        for level in tree.levels
-        for body in level.objects
-        if body["kind"] in ("CompositePodGroup", "PodGroup")
-    ]
-    members: dict[str, core.Pod] = {}
-    leaf_of: dict[str, str] = {}
-    for slot in tree.slots:
-        name = f"{metadata.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
-        pod = existing.get(slot) or _planned(convert(tree.pods.named(slot, name), core.Pod))
-        pod = _adopted(pod, owner, tree.pods.labels(slot))
-        members[pod.metadata.uid] = pod
-        leaf_of[pod.metadata.uid] = tree.pods.anchor(slot)[1]
-    declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
+    pods_of = {slot: existing.get(slot) or _planned(convert(_named(tree, slot), core.Pod)) for slot in tree.slots}
+    roles = [role.name for role in inference.spec.roles]
+    units, members = compiled_units(tree, pods_of, roles, age(metadata.creation_timestamp, number))
     return Workload(
         document.place,
         metadata.namespace,
         metadata.name,
         age(metadata.creation_timestamp, number),
-        tuple(build_units(groups, members.values(), leaf_of, declared)),
+        units,
         members,
         inference.spec.topology.name,
         tuple(_mentions(document, inference)),
@@ -134,23 +120,13 @@ def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...
     return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
 
 
-def _identified(group: core.Group, created: str) -> core.Group:
-    meta = group.metadata
-    uid = stand_in(group.kind, meta.namespace, meta.name)
-    meta = msgspec.structs.replace(meta, uid=uid, creation_timestamp=created)
-    return msgspec.structs.replace(group, metadata=meta)
+def _named(tree: Tree, slot: Slot) -> dict[str, Any]:
+    return tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
 
 
 def _planned(pod: core.Pod) -> core.Pod:
     uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
     return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
-
-
-def _adopted(pod: core.Pod, owner: core.OwnerReference, labels: Mapping[str, str]) -> core.Pod:
-    """With the owner and labels of its slot, also where the input was trimmed of them."""
-    meta = pod.metadata
-    meta = msgspec.structs.replace(meta, owner_references=(owner,), labels={**(meta.labels or {}), **labels})
-    return msgspec.structs.replace(pod, metadata=meta)
 
 
 def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator[Mention]:

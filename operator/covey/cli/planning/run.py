@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import msgspec
-
-from covey.admission import gangs, podstate
+from covey.admission import gangs
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.holds import counted_shape, hold_all
 from covey.admission.priority import priority_of
 from covey.admission.reservations import Kept
-from covey.admission.resized import counted_spec
 from covey.admission.tree import Unit, key_of
 from covey.admission.volumes import Volumes
 from covey.api import core
@@ -25,7 +23,7 @@ from covey.cli.planning.report import Report, WorkloadReport
 from covey.cli.planning.topologies import choose_topologies, default_topology, topology_of
 from covey.cli.planning.workload import Workload
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.cluster.shape import shape_of, unmodelled
+from covey.placement.cluster.shape import unmodelled
 from covey.placement.model import Gang, Path, Shape, Topology, Verdict
 
 
@@ -71,7 +69,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     volumes = _volumes(facts)
 
     def shape(pod: core.Pod) -> Shape:
-        return _shape(pod, volumes)
+        return counted_shape(pod, volumes)
 
     classes = {each.metadata.name: each for each in facts.priority_classes}
     contenders = [
@@ -84,7 +82,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     inventory = Inventory({topology.name: topology for topology in every}.values())
     for node in facts.nodes:
         inventory.set_node(node)
-    _hold(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
+    hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
     pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
     decisions = pass_.run(contenders)
     reports = []
@@ -107,20 +105,6 @@ def _volumes(facts: Facts) -> Volumes:
         affinity = volume.spec.node_affinity
         volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
     return volumes
-
-
-def _shape(pod: core.Pod, volumes: Volumes) -> Shape:
-    """A pod's shape with all that counts: resizes under way, and where its volumes are."""
-    spec = volumes.confined(pod, counted_spec(pod))
-    return shape_of(pod if spec is pod.spec else msgspec.structs.replace(pod, spec=spec))
-
-
-def _hold(inventory: Inventory, pods: Sequence[core.Pod], shape: Callable[[core.Pod], Shape]) -> None:
-    """Count what bound and pinned pods hold; a pod that is in two inputs holds once."""
-    for pod in pods:
-        node = podstate.holding(pod)
-        if node is not None:
-            inventory.hold(pod.metadata.uid, node, shape(pod), pod.metadata)
 
 
 def _gang(

@@ -14,14 +14,15 @@ from typing import Any, Final
 import msgspec
 
 from covey.admission import podstate
+from covey.admission.compiled import build_units, stand_in
 from covey.admission.tree import Template, Unit, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.cli.documents import Document
 from covey.cli.errors import InputError, Place
-from covey.cli.planning.facts import read_pod, stand_in
-from covey.cli.planning.workload import Mention, Workload, age, build_units
+from covey.cli.planning.facts import read_pod
+from covey.cli.planning.workload import Mention, Workload, age
 from covey.cli.strict import validate
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"

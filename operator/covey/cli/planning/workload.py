@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from covey.admission.tree import Unit, build_unit
+from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import INFERENCE_API
 from covey.cli.errors import Place
@@ -54,34 +54,3 @@ class Workload:
 def age(timestamp: str, number: int) -> str:
     """What orders by age: ``~`` comes after every digit, so workloads that do not exist yet follow those that do."""
     return timestamp or f"~{number:06d}"
-
-
-def build_units(
-    groups: Iterable[core.Group], pods: Iterable[core.Pod], leaf_of: Mapping[str, str], declared: Mapping[str, int]
-) -> Iterator[Unit]:
-    """The units of some groups, in order of their roots.
-
-    Args:
-        groups: all of one namespace and owner.
-        pods: members.
-        leaf_of: pod UID → name of its PodGroup.
-        declared: template name → position, as the scheduler orders roles.
-    """
-    children: dict[str, list[core.Group]] = {}
-    roots: list[core.Group] = []
-    for group in groups:
-        parent = group.spec.parent_composite_pod_group_name
-        if parent:
-            children.setdefault(parent, []).append(group)
-        else:
-            roots.append(group)
-    members: dict[str, list[core.Pod]] = {}
-    for pod in pods:
-        members.setdefault(leaf_of[pod.metadata.uid], []).append(pod)
-    for root in roots:
-        yield build_unit(
-            root,
-            lambda group: children.get(group.metadata.name, []) if group.kind == "CompositePodGroup" else [],
-            lambda group: members.get(group.metadata.name, []),
-            declared,
-        )

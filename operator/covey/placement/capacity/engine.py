@@ -9,7 +9,7 @@ domain) is a `View`: only the domains it touches are worked out again, all other
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ import numpy as np
 from covey.placement.capacity.frame import Entry, Frame
 from covey.placement.capacity.nodes import NodeTables, Offered
 from covey.placement.capacity.structure import Structure
-from covey.placement.capacity.tables import Budget, SearchLimit, Table, Vector, project
+from covey.placement.capacity.tables import Budget, Projection, SearchLimit, Table, Vector
 from covey.placement.capacity.view import NO_VIEW, Counted, View
 from covey.placement.cluster.domains import DomainNode, NodeState
 from covey.placement.cluster.inventory import Inventory
@@ -69,6 +69,10 @@ class Engine:
         self._finals: dict[int, tuple[Table, int]] = {}
         self._tables: dict[Path, tuple[int, Whole]] = {}
         self._consumption = {depth: self._takes(depth) for depth in range(structure.scope, structure.bottom + 1)}
+        self._projections = {
+            depth: Projection(taken, self.frames[depth].tables.caps) for depth, taken in self._consumption.items()
+        }
+        self._scopes: tuple[int, tuple[DomainNode, ...]] | None = None
         self._breaking: dict[Path, tuple[int, Steps]] = {}
         self._different: dict[Hashable, Steps] = {}
         self._broken: dict[Hashable, tuple[tuple[int, Entry], ...]] = {}
@@ -87,11 +91,27 @@ class Engine:
         """How much is remembered, in bytes or a little less."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
         frames = sum(frame.size for frame in self.frames.values())
+        frames += sum(projection.size for projection in self._projections.values())
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
-    def candidates(self) -> Iterable[DomainNode]:
+    def candidates(self) -> Sequence[DomainNode]:
         """The domains of the structure's scope."""
-        return self.tree.at(self.structure.scope)
+        if self._scopes is None or self._scopes[0] != self.tree.changes:
+            self._scopes = (self.tree.changes, tuple(self.tree.at(self.structure.scope)))
+        return self._scopes[1]
+
+    def finals(self, seen: set[int | None]) -> Iterator[tuple[DomainNode, Table | None]]:
+        """What each candidate holds where no view plays a role: as `final`, in less time."""
+        tables, spend = self._tables, self.budget.spend
+        for scope in self.candidates():
+            known = tables.get(scope.path)
+            if known is None or known[0] != scope.version:
+                known = tables[scope.path] = (scope.version, self._final(scope, NO_VIEW))
+            found = known[1]
+            if found.alike not in seen:
+                seen.add(found.alike)
+                spend(found.work)
+            yield scope, found.table
 
     def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:
         """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit.
@@ -179,7 +199,8 @@ class Engine:
             offers = [(child, self.entry(child, view)) for child in domain.children.values()]
             return [(child, entry) for child, entry in offers if entry is not None]
         off = view.off(domain.path)
-        return [(node, self.node_entry(node, view, off)) for node in domain.nodes.values()]
+        offered = self._all_offered(domain, view, off)
+        return [(node, each.entry) for node, each in zip(domain.nodes.values(), offered, strict=True)]
 
     def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
         """What is the same for places alike, or None, and the work that what a place offers was."""
@@ -190,13 +211,15 @@ class Engine:
         offered = self._offered(place, view, off)
         return offered.number, offered.work
 
-    def node_entry(self, node: NodeState, view: View, off: int) -> Entry:
-        """What one node offers."""
-        return self._offered(node, view, off).entry
-
     def _offered(self, node: NodeState, view: View, off: int) -> Offered:
         closed = view.closed_nodes.get(node.name)
         return self.nodes.offer(node, off if closed is None else off | closed[1], self.budget)
+
+    def _all_offered(self, domain: DomainNode, view: View, off: int) -> Iterator[Offered]:
+        """What each node of a bottom domain offers."""
+        if off or view.closed_nodes:
+            return (self._offered(node, view, off) for node in domain.nodes.values())
+        return self.nodes.offers(domain.nodes, self.budget)
 
     def breaking(self, domain: DomainNode, view: View) -> Steps:
         """What a bottom domain offers with at most so many of its wholly free nodes broken into; the last is all."""
@@ -229,14 +252,14 @@ class Engine:
     def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
         """What the nodes that are in use hold, and beside them one, two … of the wholly free ones."""
         frame = self.frames[self.structure.bottom + 1]
-        used: Counter[int] = Counter()
-        whole: Counter[int] = Counter()
+        parts: tuple[list[int], list[int]] = ([], [])
         entries: dict[int, Entry] = {}
-        for node in domain.nodes.values():
-            entry = self.node_entry(node, view, off)
+        for node, offered in zip(domain.nodes.values(), self._all_offered(domain, view, off), strict=True):
+            entry = offered.entry
             if entry.number:
                 entries[entry.number] = entry
-                (whole if node.in_use == 0 else used)[entry.number] += 1
+                parts[node.in_use == 0].append(entry.number)
+        used, whole = map(Counter, parts)
         key = (frozenset(used.items()), frozenset(whole.items()))
         found = self._broken.get(key)
         if found is None:
@@ -272,8 +295,7 @@ class Engine:
                 alike[counted.alike] += 1
                 entries.append(entry)
         else:
-            for node in domain.nodes.values():
-                offered = self._offered(node, view, off)
+            for offered in self._all_offered(domain, view, off):
                 if offered.number not in alike:
                     own.spend(offered.work)
                 alike[offered.number] += 1
@@ -316,7 +338,7 @@ class Engine:
         if self.frames[depth].dimensions == self.frames[depth + 1].dimensions:
             return self.frames[depth].tables.intern(table.values)
         frame = self.frames[depth]
-        return frame.tables.intern(project(table, self._consumption[depth], frame.tables.caps, budget))
+        return frame.tables.intern(self._projections[depth].of(table, budget))
 
     def _takes(self, depth: int) -> Any:
         above, below = self.frames[depth].dimensions, self.frames[depth + 1].dimensions

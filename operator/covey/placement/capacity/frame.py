@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from covey.placement.capacity.structure import Structure
@@ -60,14 +60,9 @@ class Frame:
             found = self._entries[key] = Entry(tables, len(self._entries))
         return found
 
-    def total(self, children: Iterable[Entry], budget: Budget) -> Entry:
+    def total(self, children: Sequence[Entry], budget: Budget) -> Entry:
         """What the children hold together, however they are ordered."""
-        by_number: dict[int, Entry] = {}
-        numbers = []
-        for child in children:
-            numbers.append(child.number)
-            by_number[child.number] = child
-        counts = Counter(numbers)
+        counts = Counter([child.number for child in children])
         counts.pop(self.zero.number, None)
         key = frozenset(counts.items())
         found = self._totals.get(key)
@@ -75,6 +70,7 @@ class Frame:
             budget.spend(found[1])
             return found[0]
         before = budget.spent
+        by_number = {child.number: child for child in children}
         different = sorted((by_number[number] for number in counts), key=lambda entry: entry.digest)
         parts = [(entry.digest, self._times(entry, counts[entry.number], budget)) for entry in different]
         total = self._joined(parts, budget) if parts else self.zero

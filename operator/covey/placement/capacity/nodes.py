@@ -7,6 +7,7 @@ are exact here, as they never reach beyond the node.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
@@ -50,11 +51,13 @@ class NodeTables:
         self._most = [
             sum(s.cap * dict(s.shape.requests).get(name, 0) for s in self._streams) for name in self._resources
         ]
+        self._asked = list(zip(self._resources, self._most, strict=True))
         self._caps = [1 if exclusive(s.shape) else s.cap for s in self._streams]
         count = len(self._shapes)
         self._terms = any(shape.anti_affinity for shape in self._shapes)
         self._clashes = [(i, j) for i in range(count) for j in range(i) if conflict(self._shapes[i], self._shapes[j])]
-        self._known: dict[str, tuple[NodeState, int, int, Offered]] = {}
+        #: By name: the node's version and that of its facts, the streams (bits) that it admits, and what it offers.
+        self._known: dict[str, tuple[int, int, int, Offered]] = {}
         self._by_key: dict[tuple[tuple[int, ...], int], Offered] = {}
         self._nothing = Offered(frame.zero, -1, 0)
 
@@ -65,17 +68,25 @@ class NodeTables:
 
     def offer(self, node: NodeState, off: int, budget: Budget) -> Offered:
         """What the node offers, with some streams (bits) switched off; the work is not taken from the budget."""
-        known = self._known.get(node.node.metadata.name)
-        if known is not None and known[0] is node:
-            if known[1] == node.version and not off:
+        name = node.node.metadata.name
+        known = self._known.get(name)
+        if known is not None and known[1] == node.facts:
+            if known[0] == node.version and not off:
                 return known[3]
             usable = known[2]
         else:
             usable = sum(bit for bit, s in zip(self._bits, self._shapes, strict=True) if node.static_cause(s) is None)
         found = self._offer(node, usable & ~off, budget)
         if not off:
-            self._known[node.node.metadata.name] = (node, node.version, usable, found)
+            self._known[name] = (node.version, node.facts, usable, found)
         return found
+
+    def offers(self, nodes: Mapping[str, NodeState], budget: Budget) -> Iterator[Offered]:
+        """What each of these nodes (by name) offers with no stream switched off: as `offer`, in less time."""
+        known = self._known
+        for name, node in nodes.items():
+            each = known.get(name)
+            yield each[3] if each is not None and each[0] == node.version else self.offer(node, 0, budget)
 
     def _offer(self, node: NodeState, usable: int, budget: Budget) -> Offered:
         if not usable:
@@ -84,9 +95,8 @@ class NodeTables:
             for bit, shape in zip(self._bits, self._shapes, strict=True):
                 if usable & bit and node.conflict(shape):
                     usable &= ~bit
-        free = node.free
-        left = [min(max(free.get(name, 0), 0), most) for name, most in zip(self._resources, self._most, strict=True)]
-        key = (tuple(left), usable)
+        have = node.free.get
+        key = (tuple([min(max(have(name, 0), 0), most) for name, most in self._asked]), usable)
         found = self._by_key.get(key)
         if found is None:
             own = Budget(budget.limit)

@@ -26,6 +26,12 @@ Array = npt.NDArray[Any]
 NEVER: Final = -(1 << 24)
 #: What an entry of a memory takes, in bytes, beside what it holds.
 _ENTRY: Final = 200
+#: Dimensions of a table that is one line of numbers.
+_CURVE: Final = 2
+#: Cells that one pass over many moved curves may make.
+_CELLS: Final = 1 << 16
+#: Bytes of boxes that a projection remembers.
+_BOXES: Final = 1 << 17
 #: What one pass over cells costs beside the cells.
 PASS: Final = 2_000
 #: What a cell costs that is kept.
@@ -169,21 +175,45 @@ class Tables:
         return self.intern(trim(np.where(values < 0, NEVER, values).astype(np.int32)))
 
 
-def project(table: Table, consumption: Array, caps: Vector, budget: Budget) -> Array:
-    """Count in other units: row j of ``consumption`` is what one of the new dimension j takes of the old ones.
+class Projection:
+    """Counts what fits in other units, whole replicas instead of pods above all.
 
-    Exact, because the old table is closed downwards: a new vector fits iff the sum of what it takes fits.
+    Exact, because tables are closed downwards: a new vector fits iff the sum of what it takes fits.
     """
-    extent = np.array(table.extent)
-    with np.errstate(divide="ignore"):
-        alone = np.where(consumption > 0, extent // np.maximum(consumption, 1), np.iinfo(np.int32).max).min(axis=1)
-    most = np.minimum(alone, np.array(caps))
-    volume = prod(int(n) + 1 for n in most)
-    budget.spend(PASS * 5 + volume * (4 * len(caps) * len(extent) + KEPT))
-    grid = np.indices(tuple(most + 1), dtype=np.int32).reshape(len(caps), -1)
-    fits = table.hold((consumption.T @ grid).T).reshape(tuple(most + 1))
-    values = fits.sum(axis=-1, dtype=np.int32) - 1
-    return trim(np.where(values < 0, NEVER, values).astype(np.int32))
+
+    def __init__(self, consumption: Array, caps: Vector) -> None:
+        """Row j of ``consumption`` is what one of the new dimension j takes of the old ones; ``caps`` are the new ones."""
+        self._consumption = consumption
+        self._rows: list[list[int]] = consumption.tolist()
+        self._caps = caps
+        #: What all vectors of a box take, for small boxes: they come again and again.
+        self._taken: dict[Vector, Array] = {}
+        #: How much that is, in bytes.
+        self.size = 0
+
+    def of(self, table: Table, budget: Budget) -> Array:
+        """The values of a table in the new units."""
+        extent = table.extent
+        sizes = tuple(
+            1 + min([cap, *(have // want for have, want in zip(extent, row, strict=True) if want)])
+            for cap, row in zip(self._caps, self._rows, strict=True)
+        )
+        volume = prod(sizes)
+        budget.spend(PASS * 5 + volume * (4 * len(sizes) * len(extent) + KEPT))
+        fits = table.hold(self._takes(sizes)).reshape(sizes)
+        values = np.asarray(fits.sum(axis=-1, dtype=np.int32) - 1)
+        values[values < 0] = NEVER
+        return trim(values)
+
+    def _takes(self, sizes: Vector) -> Array:
+        taken = self._taken.get(sizes)
+        if taken is None:
+            grid = np.indices(sizes, dtype=np.int32).reshape(len(sizes), -1)
+            taken = (self._consumption.T @ grid).T
+            if self.size + taken.nbytes <= _BOXES:
+                self._taken[sizes] = taken
+                self.size += taken.nbytes
+        return taken
 
 
 def trim(values: Array) -> Array:
@@ -205,6 +235,8 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
     few, many = sorted((one, other), key=lambda table: (len(table.tops), table.digest))
     # A point touches the cells of the other table alone.
     budget.spend(len(few.tops) * (PASS + prod(many.values.shape)))
+    if len(caps) == _CURVE:
+        return _add_curves(few.tops, many.values, extent[0] + 1, caps[-1])
     total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
     shape = many.values.shape
     for point in few.tops.tolist():
@@ -214,6 +246,23 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
         view = total[target]
         np.maximum(view, many.values[source] + np.int32(point[-1]), out=view)
     return _close(total, caps[-1])
+
+
+def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
+    """The same for two dimensions, all points in a few passes: the highest of the curve moved by each of them."""
+    width = int(points[:, 0].max())
+    reach = min(len(curve), length)
+    padded = np.full(width + length, NEVER, dtype=np.int32)
+    padded[:width] = curve[0]  # what fits beside more fits beside less
+    padded[width : width + reach] = curve[:reach]
+    step = padded.itemsize
+    moved = np.ndarray((width + 1, length), np.int32, padded, 0, (step, step))  # row w: the curve moved by width - w
+    total = np.zeros(length, dtype=np.int32)
+    rows = max(1, _CELLS // length)
+    for start in range(0, len(points), rows):
+        some = points[start : start + rows]
+        np.maximum(total, (moved[width - some[:, 0]] + some[:, 1:]).max(axis=0), out=total)
+    return np.minimum(total, cap, out=total)
 
 
 def _close(values: Array, cap: int) -> Array:
@@ -238,6 +287,12 @@ def _tops(values: Array) -> Array:
     if values.ndim == 0:
         return np.array([[int(values)]], dtype=np.int32)
     maximal = values >= 0
+    if values.ndim == 1:
+        maximal[:-1] &= values[1:] < values[:-1]
+        (line,) = np.nonzero(maximal)
+        tops = np.empty((len(line), 2), dtype=np.int32)
+        tops[:, 0], tops[:, 1] = line, values[line]
+        return tops
     for axis in range(values.ndim):
         before = (slice(None),) * axis
         inner = (*before, slice(0, -1))

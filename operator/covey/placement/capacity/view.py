@@ -46,6 +46,11 @@ class View:
         object.__setattr__(self, "touched", touched)
         object.__setattr__(self, "anchored", sum(1 << group for group in self.anchors))
 
+    @property
+    def plain(self) -> bool:
+        """Whether the gang changes nothing."""
+        return not self.touched and not self.anchored
+
     def off(self, path: Path) -> int:
         """The streams that a domain is closed to, by itself or by one above it."""
         bits = 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -25,6 +25,9 @@ _ENGINES: Final = 24
 #: Bytes that all of them together may take.
 _REMEMBERED: Final = 48 << 20
 
+
+#: How full a choice of surplus makes the roles, and the choice; the larger is the better.
+_Rating = tuple[tuple[int, ...], Vector]
 
 #: Cells beyond which a sketch prices nothing (`Layout`).
 _SKETCHED: Final = 200_000
@@ -65,9 +68,7 @@ class Solution:
             if not demand.minimum:
                 kinds[demand.role].append(problem.kinds[demand.role, demand.replica.replica])
         self.roles = [Growth(tuple(k), n, role.desired) for k, n, role in zip(kinds, admitted, gang.roles, strict=True)]
-        self._fullest: dict[int, tuple[Vector, tuple[int, ...]] | None] = self.engine.fullest.setdefault(
-            (self.base, tuple(self.roles)), {}
-        )
+        self._fullest: dict[int, _Rating | None] = self.engine.fullest.setdefault((self.base, tuple(self.roles)), {})
 
     def table(self, scope: DomainNode) -> Table | None:
         """What a candidate holds, in whole replicas by class."""
@@ -82,32 +83,40 @@ class Solution:
             return table
         return self._frame.tables.without(table, [self.order.index(kind) for kind in barred])
 
-    def candidates(self) -> list[DomainNode]:
+    def tables(self) -> Iterable[tuple[DomainNode, Table | None]]:
+        """All candidates, and what each holds."""
+        problem = self.problem
+        if problem.view.plain and problem.anchor is None and not problem.wide:
+            self.engine.budget = self._budget
+            return self.engine.finals(self._seen)
+        return ((scope, self.table(scope)) for scope in self.candidates())
+
+    def candidates(self) -> Sequence[DomainNode]:
         """The candidate domains, in no order that matters."""
         if self.problem.anchor is not None:
             found = self.engine.tree.by_path.get(self.problem.anchor)
             return [found] if found is not None else []
-        return list(self.engine.candidates())
+        return self.engine.candidates()
 
     def feasible(self) -> bool:
         """Whether some candidate holds the minimum; all are looked at, as the order in which they stand is chance."""
         need = self._vector((0,) * len(self.roles))
-        tables = [self.table(scope) for scope in self.candidates()]
-        return any(table is not None and table.holds(need) for table in tables)
+        tables = {table for _, table in self.tables() if table is not None}
+        return any(table.holds(need) for table in tables)
 
     @cached_property
     def choices(self) -> list[Choice]:
         """The candidates that allow the best filled surplus."""
-        found: list[Choice] = []
-        for scope in self.candidates():
-            table = self.table(scope)
-            best = None if table is None else self._best(table)
-            if best is not None and (not found or best[1] >= found[0].fill):
-                if found and best[1] > found[0].fill:
-                    found.clear()
-                found.append(Choice(scope, *best))
-        most = max((choice.counts for choice in found), default=())
-        return [choice for choice in found if choice.counts == most]
+        scopes: dict[Table, list[DomainNode]] = {}
+        for scope, table in self.tables():
+            if table is not None:
+                scopes.setdefault(table, []).append(scope)
+        rated = [(rating, held) for table, held in scopes.items() if (rating := self._best(table)) is not None]
+        best = max((rating for rating, _ in rated), default=None)
+        if best is None:
+            return []
+        fill, counts = best
+        return [Choice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
 
     def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
         """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
@@ -119,9 +128,11 @@ class Solution:
         ranked: dict[tuple[Any, ...], list[DomainNode]] = {}
         for scope in scopes:
             domains, rest = layout.prices.split(layout.price(scope, target))
-            key = (domains, _broken(scope, above), rest, layout.prices.free(scope))
-            ranked.setdefault(key, []).append(scope)
-        return min(ranked[min(ranked)], key=lambda scope: [natural(value) for value in scope.path])
+            ranked.setdefault((domains, _broken(scope, above), rest), []).append(scope)
+        tied = [(layout.prices.free(scope), scope) for scope in ranked[min(ranked)]]
+        least = min(free for free, _ in tied)
+        tightest = [scope for free, scope in tied if free == least]
+        return min(tightest, key=lambda scope: [natural(value) for value in scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
         """A layout that charges nothing for domains that are used already."""
@@ -164,10 +175,10 @@ class Solution:
         table = self.table(scope)
         return table is not None and table.holds(self.target(chosen))
 
-    def _best(self, table: Table) -> tuple[Vector, tuple[int, ...]] | None:
+    def _best(self, table: Table) -> _Rating | None:
         if table.number not in self._fullest:
             counts = fullest(table, self.order, self.base, self.roles)
-            self._fullest[table.number] = None if counts is None else (counts, fill_key(counts, self.roles))
+            self._fullest[table.number] = None if counts is None else (fill_key(counts, self.roles), counts)
         return self._fullest[table.number]
 
     def _vector(self, counts: Vector) -> Vector:

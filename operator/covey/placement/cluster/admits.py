@@ -40,11 +40,13 @@ def state_cause(node: core.Node) -> str | None:
 
 def static_cause(shape: Shape, node: core.Node) -> str | None:
     """Why a shape may not use a node, or None: the cause as it is counted in reasons."""
+    return state_cause(node) or shape_cause(shape, node)
+
+
+def shape_cause(shape: Shape, node: core.Node) -> str | None:
+    """The same of a node that gangs may use as far as its state goes."""
     return (
-        state_cause(node)
-        or _untolerated(shape, node)
-        or _selector_cause(shape, node.metadata.labels or {})
-        or _affinity_cause(shape, node)
+        _untolerated(shape, node) or _selector_cause(shape, node.metadata.labels or {}) or _affinity_cause(shape, node)
     )
 
 

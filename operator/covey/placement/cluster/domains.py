@@ -23,12 +23,14 @@ _REMEMBERED: Final = 64
 class DomainTree:
     """All domains of one topology; the root (empty path) holds every node."""
 
-    __slots__ = ("by_path", "counts", "root", "topology")
+    __slots__ = ("by_path", "changes", "counts", "root", "topology")
 
     def __init__(self, topology: Topology) -> None:
         self.topology = topology
         self.root = DomainNode((), None)
         self.by_path: dict[Path, DomainNode] = {(): self.root}
+        #: How many domains have come or gone; nodes may come and go without.
+        self.changes = 0
         #: How many domains each depth has, the root not counted.
         self.counts = [0] * len(topology.levels)
 
@@ -40,6 +42,7 @@ class DomainTree:
             found = self.by_path[path] = DomainNode(path, parent)
             parent.children[path[-1]] = found
             self.counts[found.depth] += 1
+            self.changes += 1
         return found
 
     def drop_empty(self, domain: DomainNode) -> None:
@@ -49,6 +52,7 @@ class DomainTree:
             del parent.children[domain.path[-1]]
             del self.by_path[domain.path]
             self.counts[domain.depth] -= 1
+            self.changes += 1
             self.drop_empty(parent)
 
     def at(self, depth: int) -> Iterator[DomainNode]:
@@ -103,7 +107,19 @@ class Held(NamedTuple):
 class NodeState:
     """One node: its facts as last seen, what is free on it, and who holds the rest."""
 
-    __slots__ = ("_causes", "allocatable", "free", "guards", "held", "in_use", "leaves", "node", "version")
+    __slots__ = (
+        "_causes",
+        "_state",
+        "allocatable",
+        "facts",
+        "free",
+        "guards",
+        "held",
+        "in_use",
+        "leaves",
+        "node",
+        "version",
+    )
 
     def __init__(self, node: core.Node, held: dict[str, Held]) -> None:
         self.node = node
@@ -114,8 +130,11 @@ class NodeState:
         self.guards: dict[str, Shape] = {}
         self.in_use = 0
         self.leaves: dict[str, DomainNode] = {}
+        #: Changes whenever anything about the node does, and with the node itself alone; nodes have none in common.
         self.version = 0
+        self.facts = 0
         self._causes: dict[Shape, str | None] = {}
+        self._state = admits.state_cause(node)
         for key, each in held.items():
             self._count(key, each.shape, 1)
 
@@ -129,6 +148,12 @@ class NodeState:
         """Whether the limit of pods is reached."""
         return self.free.get(resources.PODS, 0) < 1
 
+    def admit_as(self, node: core.Node) -> None:
+        """Admit pods as another state of the same node does, with the same capacity."""
+        self.node = node
+        self._state = admits.state_cause(node)
+        self._causes.clear()
+
     def static_cause(self, shape: Shape) -> str | None:
         """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
         try:
@@ -136,7 +161,7 @@ class NodeState:
         except KeyError:
             if len(self._causes) >= _REMEMBERED:
                 self._causes.clear()
-            cause = self._causes[shape] = admits.static_cause(shape, self.node)
+            cause = self._causes[shape] = self._state or admits.shape_cause(shape, self.node)
             return cause
 
     def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:

@@ -65,6 +65,9 @@ class Inventory:
             if _same(known.node, node):
                 known.node = node
                 return
+            if self._stays(known, node):
+                self._renew(known, node)
+                return
             self._leave(known)
         state = NodeState(node, self._on.setdefault(name, {}))
         self.nodes[name] = state
@@ -177,9 +180,24 @@ class Inventory:
                 found.append(f"{lacking} of {len(self.nodes)} nodes have no level {level.name}")
         return tuple(found)
 
+    def _stays(self, state: NodeState, node: core.Node) -> bool:
+        """Whether a changed node has what it had, and lies where it lay: then no sum of any domain changes."""
+        labels = node.metadata.labels or {}
+        return state.node.status.allocatable == node.status.allocatable and all(
+            leaf.path == path_of(self.topologies[name], labels) for name, leaf in state.leaves.items()
+        )
+
+    def _renew(self, state: NodeState, node: core.Node) -> None:
+        """Take over a changed node that stays: what it admits may be other, no more."""
+        version = state.version = state.facts = self.facts = next(self._versions)
+        state.admit_as(node)
+        for leaf in state.leaves.values():
+            for domain in leaf.ancestors():
+                domain.version = version
+
     def _join(self, state: NodeState) -> None:
         labels = state.node.metadata.labels or {}
-        version = state.version = self.facts = next(self._versions)
+        version = state.version = state.facts = self.facts = next(self._versions)
         self.full += state.full
         for name, tree in self.trees.items():
             leaf = tree.domain(path_of(tree.topology, labels))

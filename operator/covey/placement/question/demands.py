@@ -25,20 +25,22 @@ class Demand:
     @property
     def missing(self) -> tuple[PodRequest, ...]:
         """The pods without a node."""
-        return tuple(pod for pod in self.replica.pods if pod.node is None)
+        return tuple([pod for pod in self.replica.pods if pod.node is None])
 
     @property
     def partial(self) -> bool:
         """Whether some of its pods are placed already."""
-        return any(pod.node is not None for pod in self.replica.pods)
+        return [pod.node for pod in self.replica.pods].count(None) < len(self.replica.pods)
 
 
 def minimum_of(role: RoleRequest) -> frozenset[int]:
     """The numbers of the replicas that count as the role's minimum."""
+    if not 0 < role.minimum < len(role.replicas):
+        return frozenset(replica.replica for replica in role.replicas) if role.minimum else frozenset()
 
     def rank(replica: ReplicaRequest) -> tuple[bool, bool, bool, int]:
-        untouched = all(pod.node is None for pod in replica.pods)
-        return (not replica.placed, untouched, replica.replica not in role.first, replica.replica)
+        without = [pod.node for pod in replica.pods].count(None)
+        return (without > 0, without == len(replica.pods), replica.replica not in role.first, replica.replica)
 
     ranked = sorted(role.replicas, key=rank)
     return frozenset(replica.replica for replica in ranked[: role.minimum])

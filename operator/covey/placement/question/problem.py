@@ -247,6 +247,8 @@ class _Builder:
         inner: bool = False,
     ) -> Item:
         """A replica, or a part of one with a level of its own, and the class that it is of."""
+        if not parts:
+            return self._whole_item(demand, self._pods(demand, pods), (), depth, sets, fixed=fixed, inner=inner)
         finer = list(self._finer(parts, depth))
         inside = {key for part in finer for key in part.pods}
         held = [
@@ -261,11 +263,24 @@ class _Builder:
             for part in finer
         ]
         own = self._pods(demand, [pod for pod in pods if pod.key not in inside])
-        within = tuple(sorted(Counter(each.kind for each in held).items()))
+        return self._whole_item(demand, own, tuple(held), depth, sets, fixed=fixed, inner=inner)
+
+    def _whole_item(
+        self,
+        demand: Demand,
+        own: tuple[tuple[str, ...], ...],
+        held: tuple[Item, ...],
+        depth: int,
+        sets: _Sets,
+        *,
+        fixed: bool,
+        inner: bool,
+    ) -> Item:
+        within = tuple(sorted(Counter([each.kind for each in held]).items())) if held else ()
         key = (tuple(map(len, own)), depth, sets, within, inner, fixed)
         number = self._numbers.setdefault(key, len(self._numbers))
         self._classes[key] = self._classes.get(key, 0) + (not fixed)
-        return Item(demand.role, demand.replica.replica, number, own, tuple(held))
+        return Item(demand.role, demand.replica.replica, number, own, held)
 
     def _depth(self, part: Part) -> int:
         return self._inventory.topologies[self._gang.topology].depth(part.required)
@@ -299,8 +314,10 @@ class _Builder:
         return found
 
     def _pods(self, demand: Demand, pods: Sequence[PodRequest]) -> tuple[tuple[str, ...], ...]:
-        keys: list[list[str]] = [[] for _ in self._streams]
         streams = self._by_pod(demand.role, pods)
+        if len(pods) == 1:
+            return tuple([(pods[0].key,) if stream == streams[0] else () for stream in range(len(self._streams))])
+        keys: list[list[str]] = [[] for _ in self._streams]
         for _, stream, key in sorted([(pod.index, s, pod.key) for pod, s in zip(pods, streams, strict=True)]):
             keys[stream].append(key)
         return tuple(map(tuple, keys))

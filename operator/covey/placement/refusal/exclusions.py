@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ANTI_AFFINITY
 from covey.placement.model import Exclusion, Gang, Path, Shape
@@ -34,7 +35,7 @@ def exclusions(
         forbidden: domains reserved for others.
     """
     known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
-    counts, out = Counter(known.counts), set(known.names)
+    counts, out = Counter(known.counts), set(known.causes)
     later = {EXCLUDED: [name for name in gang.excluded_nodes if name in inventory.nodes]}
     domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
     later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
@@ -67,34 +68,45 @@ def _kept_off(inventory: Inventory, shapes: Sequence[Shape]) -> dict[str, list[s
 
 @dataclass(frozen=True, slots=True)
 class _Static:
-    """Nodes that are out for what they are, and how many by cause."""
+    """Nodes that are out for what they are, each with its cause, and how many by cause; as of a state of the facts."""
 
+    facts: int
+    causes: Mapping[str, str]
     counts: Counter[str]
-    names: frozenset[str]
+
+
+_NOTHING: Final = _Static(-1, {}, Counter())
 
 
 def _static(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
-    """The causes that only change with the nodes themselves; counted once until one does."""
-    memo: dict[Hashable, tuple[int, _Static]] = inventory.memo.setdefault("exclusions", {})
+    """The causes that only change with the nodes themselves; until one does, and then for that one alone."""
+    memo: dict[Hashable, _Static] = inventory.memo.setdefault("exclusions", {})
     key = (topology, shapes, levels)
-    known = memo.get(key)
-    if known is None or known[0] != inventory.facts:
+    known = memo.get(key, _NOTHING)
+    if known.facts != inventory.facts:
         if len(memo) >= _REMEMBERED:
             memo.clear()
-        known = memo[key] = (inventory.facts, _count(topology, inventory, shapes, levels))
-    return known[1]
+        known = memo[key] = _count(topology, inventory, shapes, levels, known)
+    return known
 
 
-def _count(topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...]) -> _Static:
+def _count(
+    topology: str, inventory: Inventory, shapes: tuple[Shape, ...], levels: tuple[str, ...], before: _Static
+) -> _Static:
     depths = [(level, inventory.topologies[topology].depth(level)) for level in levels]
     found: dict[str, str] = {}
     for name, state in inventory.nodes.items():
-        causes = [state.static_cause(shape) for shape in shapes]
-        if causes and None not in causes:
-            found[name] = causes[0] or ""
-            continue
-        path = inventory.path(topology, name)
-        lacking = next((level for level, depth in depths if path[depth] is None), None)
-        if lacking is not None:
-            found[name] = f"no level {lacking}"
-    return _Static(Counter(found.values()), frozenset(found))
+        changed = state.facts > before.facts
+        cause = _cause(state, topology, shapes, depths) if changed else before.causes.get(name)
+        if cause is not None:
+            found[name] = cause
+    return _Static(inventory.facts, found, Counter(found.values()))
+
+
+def _cause(state: NodeState, topology: str, shapes: tuple[Shape, ...], depths: Sequence[tuple[str, int]]) -> str | None:
+    causes = [state.static_cause(shape) for shape in shapes]
+    if causes and None not in causes:
+        return causes[0] or ""
+    path = state.leaves[topology].path
+    lacking = next((level for level, depth in depths if path[depth] is None), None)
+    return None if lacking is None else f"no level {lacking}"

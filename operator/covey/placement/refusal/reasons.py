@@ -71,9 +71,12 @@ class _Case:
         self._roles = [i for i, demands in enumerate(self._open) if demands]
         self.kinds = [tuple(problem.kinds[d.role, d.replica.replica] for d in demands) for demands in self._open]
         self._classes = len(problem.structure.classes)
+        #: For each role what its first 0, 1, 2 … open replicas are, by class.
+        self._first = [self._by_class(kinds) for kinds in self.kinds]
         tables = [(scope, solution.table(scope)) for scope in solution.candidates()]
         self._tables = [(scope, table) for scope, table in tables if table is not None]
         self._tables.sort(key=lambda pair: [natural(value) for value in pair[0].path])
+        self._asked_first: dict[int, str] = {}
         self._most_memo: dict[tuple[int, int, Vector], int] = {}
         self._own: dict[str, list[Shape]] = {}
         for pod in (pod for role in gang.roles for replica in role.replicas for pod in replica.pods):
@@ -97,21 +100,28 @@ class _Case:
         else:
             yield from self._jointly()
 
+    def _by_class(self, kinds: Sequence[int]) -> list[list[int]]:
+        rows = [[0] * self._classes]
+        for kind in kinds:
+            rows.append([n + (number == kind) for number, n in enumerate(rows[-1])])
+        return rows
+
     def _fits(self, table: Table, counts: Vector) -> bool:
-        by_class = [0] * self._classes
-        for kinds, n in zip(self.kinds, counts, strict=True):
-            for kind in kinds[:n]:
-                by_class[kind] += 1
-        return table.holds([by_class[kind] for kind in self._solution.order])
+        rows = [first[n] for first, n in zip(self._first, counts, strict=True)]
+        return table.holds([sum(row[kind] for row in rows) for kind in self._solution.order])
 
     def _most(self, table: Table, role: int, others: Vector) -> int:
         """How many replicas of a role fit beside the others; -1 when those do not fit themselves."""
         key = (table.number, role, others)
         if key not in self._most_memo:
-            count = -1
-            while count < len(self._open[role]) and self._fits(table, (*others[:role], count + 1, *others[role + 1 :])):
-                count += 1
-            self._most_memo[key] = count
+            fits, high = -1, len(self._open[role])  # whoever has room for more has room for less
+            while fits < high:
+                middle = (fits + high + 1) // 2
+                if self._fits(table, (*others[:role], middle, *others[role + 1 :])):
+                    fits = middle
+                else:
+                    high = middle - 1
+            self._most_memo[key] = fits
         return self._most_memo[key]
 
     def _best(self, role: int, others: Vector) -> _Best:
@@ -123,8 +133,10 @@ class _Case:
 
     def _room(self, scope: DomainNode, role: int) -> int:
         """How much is free in a domain of what the role's pods ask first."""
-        first = min((name for name, _ in self._open[role][0].missing[0].shape.requests), key=resources.rank)
-        return scope.free.get(first, 0)
+        if role not in self._asked_first:
+            requests = self._open[role][0].missing[0].shape.requests
+            self._asked_first[role] = min((name for name, _ in requests), key=resources.rank)
+        return scope.free.get(self._asked_first[role], 0)
 
     def _alone(self, role: int, best: _Best) -> Reason:
         """The role does not fit, whatever the others do."""

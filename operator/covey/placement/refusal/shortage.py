@@ -96,6 +96,10 @@ class Shortage:
         return f"; {amount} {'is' if self.short == 1 else 'are'} missing there" if self.large and amount else ""
 
 
+#: Smaller is nearer: even all strangers' room would not do, what is missing, what would be left, the node's name.
+_Gap = tuple[bool, float, float, str]
+
+
 def _pods(count: int) -> str:
     return f"{count} pod{'s' * (count > 1)}"
 
@@ -123,6 +127,8 @@ class Bench:
         self._on: dict[str, list[Shape]] = {}
         #: The nodes that a shape may use, each with what keeps it off there.
         self._usable: dict[Shape, list[tuple[str, str | None]]] = {}
+        #: How near a node is to having room for a shape, until something is put onto it.
+        self._gaps: dict[Shape, dict[str, _Gap]] = {}
         for node in self._nodes:
             self._free[node.name], self._could[node.name] = dict(node.free), dict(node.allocatable)
             self._on[node.name] = list(taken.get(node.name, ()))
@@ -138,6 +144,7 @@ class Bench:
         found._free = {name: dict(free) for name, free in self._free.items()}
         found._could = {name: dict(could) for name, could in self._could.items()}
         found._on = {name: list(on) for name, on in self._on.items()}
+        found._gaps = {shape: dict(gaps) for shape, gaps in self._gaps.items()}
         return found
 
     def lack(self, shapes: Sequence[Shape]) -> Shortage:
@@ -165,6 +172,8 @@ class Bench:
             _take(free, shape)
             _take(self._could[node], shape)
             self._on[node].append(shape)
+            for gaps in self._gaps.values():
+                gaps.pop(node, None)
         first = min(missing, key=rank, default=None)
         return Shortage(
             first,
@@ -194,8 +203,12 @@ class Bench:
                 if node.static_cause(shape) is None
             ]
         here = [(name, cause or self._among(name, shape)) for name, cause in usable]
+        gaps = self._gaps.setdefault(shape, {})
         free = [name for name, cause in here if cause is None]
-        best = min(free, key=lambda name: self._gap(name, shape), default=None)
+        for name in free:
+            if name not in gaps:
+                gaps[name] = self._gap(name, shape)
+        best = min(free, key=gaps.__getitem__, default=None)
         if best is None or self._short(best, shape):
             kept = next((cause for name, cause in here if cause is not None and not self._short(name, shape)), None)
             if kept is not None:
@@ -212,7 +225,7 @@ class Bench:
         free = self._free[node]
         return any(free.get(name, 0) < value for name, value in shape.requests)
 
-    def _gap(self, node: str, shape: Shape) -> tuple[bool, float, float, str]:
+    def _gap(self, node: str, shape: Shape) -> _Gap:
         free, gap, left = self._free[node], 0.0, 0.0
         for name, value in shape.requests:
             have = free.get(name, 0)

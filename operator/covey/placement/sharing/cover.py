@@ -94,28 +94,31 @@ class Cover(Generic[Child]):
     def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
         """One cheapest way to share a vector out; among equal ways the one that uses the earlier offers."""
         left, found = tuple(vector), []
+        cell = self._flat(left)
+        price = _words(self.layers[-1][mask], cell)
         for index in range(len(self.offers) - 1, -1, -1):
-            price, before = _words(self.layers[index + 1][mask], self._flat(left)), self.layers[index]
-            if mask in before and _words(before[mask], self._flat(left)) == price:
+            before = self.layers[index]
+            if mask in before and _words(before[mask], cell) == price:
                 continue
-            inner, point = self._chosen(index, left, mask, price)
-            taken = tuple(min(have, wanted) for have, wanted in zip(point, left, strict=True))
+            inner, point = self._chosen(index, cell, mask, price)
+            taken = tuple(map(min, point, left))
             found.append(Share(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
             mask ^= inner
+            cell = self._flat(left)
+            price = _words(before[mask], cell)
         return found[::-1]
 
-    def _chosen(self, index: int, left: Vector, mask: int, price: Price) -> tuple[int, Vector]:
-        before = self.layers[index]
+    def _chosen(self, index: int, cell: int, mask: int, price: Price) -> tuple[int, Vector]:
+        """The first point of an offer with which a cell has its price."""
+        before, asked = self.layers[index], np.array(price)[:, None]
         for inner, (points, prices) in sorted(self.offers[index].points.items()):
             if inner & ~mask or mask ^ inner not in before:
                 continue
-            layer = before[mask ^ inner]
-            for point, own in zip(points.rows.tolist(), prices.T.tolist(), strict=True):
-                rest = [max(wanted - n, 0) for wanted, n in zip(left, point, strict=True)]
-                there = _words(layer, self._flat(rest))
-                if tuple(map(sum, zip(there, own, strict=True))) == price:
-                    return inner, tuple(point)
+            met = (before[mask ^ inner][:, points.rest[:, cell]] + prices == asked).all(axis=0)
+            first = int(met.argmax()) if len(met) else 0
+            if len(met) and met[first]:
+                return inner, tuple(points.rows[first].tolist())
         raise AssertionError("a price without an offer")
 
     def _with(self, before: dict[int, Array], offer: Offer[Child]) -> dict[int, Array]:
@@ -126,7 +129,9 @@ class Cover(Generic[Child]):
             for mask, layer in before.items():
                 if mask & inner:
                     continue
-                best = _least(layer[:, points.rest] + prices[:, :, None])
+                costs = layer.take(points.rest, axis=1)
+                costs += prices[:, :, None]
+                best = _least(costs)
                 present = after.get(mask | inner)
                 after[mask | inner] = best if present is None else _smaller(best, present)
         return after

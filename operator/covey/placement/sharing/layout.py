@@ -62,6 +62,7 @@ class Layout:
         self.prices = prices
         self._cells = cells
         self._bottom = engine.structure.bottom
+        self._one_host: Any = np.array(prices.one_host, dtype=np.int64)[:, None]
         #: Whether wholly free hosts are counted; None: not decided yet.
         self._hosts: bool | None = None
         self._covers: dict[tuple[Path, Vector], Cover[Place] | Chain[Place] | Mixture[Place]] = {}
@@ -328,7 +329,7 @@ class Layout:
             found = (Points(list(taken), need), np.array([*taken.values()], dtype=np.int64))
             self._remember(key, found, found[0])
         points, numbers = found
-        return points, np.array(self.prices.one_host, dtype=np.int64)[:, None] * numbers
+        return points, self._one_host * numbers
 
     def _flat(self, child: Place, table: Table, need: Vector) -> Points:
         """The largest vectors that a child takes of a need; remembered, as equal tables come again and again."""
@@ -375,7 +376,7 @@ class Layout:
 
 
 def _points(entry: Entry) -> int:
-    return sum(len(table.points) for table in entry.tables.values())
+    return sum(len(table.tops) for table in entry.tables.values())
 
 
 def counted_depths(engine: Engine, host: int | None) -> range:

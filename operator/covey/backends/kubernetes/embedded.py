@@ -1,0 +1,94 @@
+"""The dialect of ``Kubernetes`` for 1.35, whose groups are entries of the Workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, ClassVar, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend as BackendName
+from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
+from covey.backends.kubernetes import gates, needs, shared
+from covey.backends.kubernetes.embedded_groups import WORKLOADS, EmbeddedGroups
+from covey.backends.kubernetes.fixed import differs
+from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
+from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
+from covey.compile import Layout, Levels, Revision, Tree, compile_inference
+from covey.kube.resources import Resource
+
+_MEMBER: Final = shared.pod_probe(
+    "kubernetes-pod-workload-ref",
+    {"workloadRef": {"name": "covey-probe", "podGroup": "probe"}},
+    ("spec", "workloadRef", "name"),
+)
+
+
+class Embedded:
+    """The backend ``Kubernetes`` with groups inside the Workload."""
+
+    name: ClassVar[BackendName] = BackendName.KUBERNETES
+    dialect: ClassVar[str] = "1.35"
+    silence: ClassVar[str] = "its Workload is being created"
+    needs_room: ClassVar[bool] = True
+
+    def kinds(self) -> tuple[Resource, ...]:
+        """The Workload."""
+        return (WORKLOADS,)
+
+    def probes(self) -> tuple[Probe, ...]:
+        """Pods' membership stands behind a feature gate."""
+        return (_MEMBER,)
+
+    def absent(self, cluster: Cluster) -> str | None:
+        """It needs its kind, and pods that may name it."""
+        return needs.missing_kinds(cluster, self.kinds(), "1.35") or needs.missing_field(
+            cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
+        )
+
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - no gate changes what it carries
+        """What these groups cannot say: they have a name and a count."""
+        return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
+
+    def compile(
+        self,
+        inference: DisaggregatedInference,
+        *,
+        layout: Layout | None = None,
+        revision: Revision | None = None,
+        levels: Levels | None = None,
+    ) -> Tree:
+        """A Workload."""
+        return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=EmbeddedGroups)
+
+    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:  # noqa: ARG002 - all units have one Workload
+        """A Workload has no status: a unit's minimum was let go, or who keeps it says why."""
+        workload = objects.get((WORKLOADS.type, inference))
+        if workload is None:
+            return None
+        admitted = core.Condition(names.ADMITTED, "True", gates.REASON, gates.LET_GO)
+        return UnitReport(workload.metadata.uid, workload.metadata.creation_timestamp, admitted)
+
+    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:  # noqa: ARG002 - see below
+        """Nothing: pods that are bound do without their Workload."""
+        return frozenset()
+
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
+        """Whatever differs."""
+        return differs(stored.spec, wanted["spec"], frozenset())
+
+    def release(self, progress: Progress) -> Release:
+        """The minimum of a unit together, then its surplus."""
+        return gates.release(progress)
+
+
+def _refused(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
+    yield from refused_everywhere(spec)
+    yield from refused_strays(spec)
+    for role in spec.roles:
+        yield from shared.refused_single_pods(role, spec, levels)
+    if spec.disruption_mode is DisruptionMode.REPLICA:
+        yield (
+            "spec.disruptionMode Replica cannot be said to Kubernetes 1.35, which preempts pod by pod: remove it, or use "
+            "backend Extender, or a later Kubernetes"
+        )

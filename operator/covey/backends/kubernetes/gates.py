@@ -1,0 +1,129 @@
+"""The hierarchy that flat groups cannot say, held by Covey's own gate.
+
+kube-scheduler knows each PodGroup by itself: the prefill replicas of a unit could start without its decode replicas. So
+every pod is born with Covey's gate. The minimum of all roles of a unit is let go together, once all its pods exist and
+the free room of the cluster holds all of them. Surplus is let go replica by replica, as room allows, while the whole
+minimum of its unit is bound; when a part of the minimum is lost, what has not been let go waits again.
+
+What this does not guarantee is told with every verdict (``LIMITS``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends.seam import Progress, Release, ReplicaProgress
+from covey.compile import Slot
+
+#: What a pod is born with.
+GATED: Final[Mapping[str, Any]] = {"schedulingGates": [{"name": names.GATE_GANG}]}
+REASON: Final = "HierarchyByGates"
+LIMITS: Final = (
+    "between that look and the binding somebody else may take the room, and kube-scheduler need not find the same "
+    "places: then the gang stays partly bound until room comes"
+)
+LET_GO: Final = f"Covey's gates have let the whole minimum go together, since there was room for all of it; {LIMITS}"
+_UNSEEN: Final = "the operator has not seen all nodes and pods of the cluster yet; if this stays, see its log"
+#: Replicas of a unit's surplus that are let go in one pass. Their pods bring the next one.
+_STEP: Final = 32
+
+
+def release(progress: Progress, *, atomic: bool = False) -> Release:
+    """Whom to let go now, and why the minimum of other units has to wait.
+
+    Args:
+        progress: how far the resource has come.
+        atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those of
+            the surplus are there only while the minimum is bound, and go at once.
+    """
+    waits: dict[int, core.Condition] = {}
+    withheld: set[Slot] = set()
+    going: list[ReplicaProgress] = []
+    for unit, replicas in sorted(progress.units.items()):
+        minimum = [each for each in replicas if each.in_minimum]
+        if not all(each.is_let_go for each in minimum):
+            wait = _wait(progress, minimum)
+            if wait is None:
+                # Who comes first is placed first: the larger a replica, the fewer places there are for it.
+                going += sorted(minimum, key=_largest)
+            else:
+                waits[unit] = wait
+        if atomic and not _is_bound(replicas):
+            withheld.update(slot for each in replicas if _is_single_surplus(each) for slot in each.slots)
+    # Every minimum that can go has its room by now.
+    for replicas in progress.units.values():
+        if _is_bound(replicas):
+            at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
+            going += (each for each in at_once if each.is_complete and not each.is_let_go)
+            going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
+    slots = tuple(slot for each in going for slot in each.slots)
+    return Release(slots, waits, confined=_confined(progress, slots), withheld=frozenset(withheld))
+
+
+def _confined(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
+    """kube-scheduler goes from replica to replica and never back: it is told the domains of a whole that fits."""
+    found = ((slot, progress.room.confined(slot)) for slot in slots) if progress.room is not None else ()
+    return {slot: labels for slot, labels in found if labels}
+
+
+def _is_bound(replicas: Sequence[ReplicaProgress]) -> bool:
+    return all(each.is_bound for each in replicas if each.in_minimum)
+
+
+def _is_single_surplus(replica: ReplicaProgress) -> bool:
+    return not replica.in_minimum and len(replica.slots) == 1
+
+
+def _largest(replica: ReplicaProgress) -> int:
+    return -len(replica.slots)
+
+
+def _wait(progress: Progress, minimum: Sequence[ReplicaProgress]) -> core.Condition | None:
+    """Why the minimum of a unit is kept; None when it may go."""
+    missing = sum(not each.is_complete for each in minimum)
+    if missing:
+        what = f"{missing} of {len(minimum)} replicas of its minimum have no pods yet"
+        return _kept(names.REASON_WAITING, what)
+    if progress.room is None:
+        return _kept(names.REASON_WAITING, _UNSEEN)
+    lacks = progress.room.lacks(progress.inference, minimum)
+    if lacks is None:
+        return None
+    return _kept(REASON, f"{lacks}; Covey's gates let the minimum of all roles go together, once all of it fits")
+
+
+def _kept(reason: str, message: str) -> core.Condition:
+    return core.Condition(names.ADMITTED, "False", reason, message)
+
+
+def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterator[ReplicaProgress]:
+    """The surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
+    waiting: dict[str, list[ReplicaProgress]] = {}
+    share: dict[str, list[bool]] = {}
+    for each in replicas:
+        share.setdefault(each.role, []).append(each.is_let_go)
+        if not each.is_let_go and each.is_complete:
+            waiting.setdefault(each.role, []).append(each)
+    room, anchor = progress.room, _anchor(progress, replicas)
+    for _ in range(_STEP):
+        if room is None or not waiting:
+            return
+        role = min(waiting, key=lambda name: (sum(share[name]) / len(share[name]), name))
+        first, *rest = waiting.pop(role)
+        if room.lacks(progress.inference, (*anchor, first)) is None:
+            yield first
+            share[role][share[role].index(False)] = True
+            if rest:
+                waiting[role] = rest
+
+
+def _anchor(progress: Progress, replicas: Sequence[ReplicaProgress]) -> tuple[ReplicaProgress, ...]:
+    """A bound replica that says in which domain its unit lies, where it has to lie in one."""
+    spec = progress.inference.spec
+    if spec.topology.required is None:
+        return ()
+    following = {role.name for role in spec.roles if role.topology.follow_unit}
+    return tuple(each for each in replicas if each.is_bound and each.role in following)[:1]

@@ -1,0 +1,19 @@
+"""An order of starts needs places that are reserved while a gate holds the pod: only Covey's own scheduler does that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile.starting import is_held
+
+
+def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator[str]:
+    """Roles that would be held at their start, which keeps a gang of this scheduler from ever being whole."""
+    for role in spec.roles:
+        if is_held(role, 1):
+            field = "dependsOn" if role.depends_on else f"startup {role.startup}"
+            yield (
+                f"spec.roles[{role.name}].{field} holds pods after their places are reserved, which {scheduler} cannot: "
+                "remove it, or use backend Extender"
+            )

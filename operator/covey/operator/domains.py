@@ -1,0 +1,40 @@
+"""Volcano's HyperNodes, watched only where the backend Volcano is enabled: resources ask by levels, Volcano by tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from covey.api import core
+from covey.backends import HyperNodes
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import HYPER_NODES
+from covey.kube.watch import DELETED, EventType
+
+
+class Domains:
+    """A copy of all HyperNodes; none where the cluster does not know the kind.
+
+    Args:
+        client: to the API server.
+        on_change: called when levels may have become other tiers.
+    """
+
+    def __init__(self, client: Client, on_change: Callable[[], None]) -> None:
+        self.reflector: Reflector[core.HyperNode] = Reflector(client, HYPER_NODES, core.HyperNode)
+        self._on_change = on_change
+        self._found: HyperNodes | None = None
+        self.reflector.subscribe(self._on_event)
+
+    @property
+    def found(self) -> HyperNodes:
+        """What there is, read anew only when it has changed."""
+        if self._found is None:
+            self._found = HyperNodes(self.reflector.store.values())
+        return self._found
+
+    def _on_event(self, kind: EventType, item: core.HyperNode, before: core.HyperNode | None) -> None:
+        # Volcano counts nodes in their status.
+        if kind == DELETED or before is None or before.spec != item.spec:
+            self._found = None
+            self._on_change()

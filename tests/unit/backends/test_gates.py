@@ -1,0 +1,166 @@
+"""The hierarchy that Covey's gates hold: the minimum of a unit goes together, its surplus after it is bound."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.backends import Progress, Release, ReplicaProgress
+from covey.backends.kubernetes.gates import LIMITS, REASON, release
+from covey.compile import Slot
+from unit.compile.inferences import inference, role
+
+WANTED = inference(role("prefill", replicas=9, size=2), role("decode", replicas=9))
+
+
+@dataclass
+class Places:
+    """A room that has so many places for pods."""
+
+    free: int
+    asked: list[tuple[Slot, ...]] = field(default_factory=list)
+
+    def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
+        assert inference is WANTED
+        slots = tuple(slot for each in replicas for slot in each.slots if not each.is_bound)
+        self.asked.append(slots)
+        if len(slots) > self.free:
+            return f"{len(slots)} places are needed, {self.free} are free"
+        self.free -= len(slots)
+        return None
+
+    def confined(self, slot: Slot) -> Mapping[str, str]:
+        return {"rack": f"r{slot.index}"} if slot.role == "prefill" else {}
+
+
+def replica(
+    name: str, number: int = 0, *, unit: int = 0, minimum: bool = True, state: str = "complete"
+) -> ReplicaProgress:
+    size = 2 if name == "prefill" else 1
+    slots = tuple(Slot(unit, name, number, index) for index in range(size))
+    at = ("missing", "complete", "let go", "bound").index(state)
+    return ReplicaProgress(slots, minimum, at >= 1, at >= 2, at >= 3)
+
+
+def decide(*replicas: ReplicaProgress, free: int | None = 99, atomic: bool = False) -> Release:
+    units: dict[int, list[ReplicaProgress]] = {}
+    for each in replicas:
+        units.setdefault(each.slots[0].unit, []).append(each)
+    room = None if free is None else Places(free)
+    return release(Progress(WANTED, units, {}, room), atomic=atomic)
+
+
+def going(found: Release) -> set[tuple[int, str, int]]:
+    return {(slot.unit, slot.role, slot.replica) for slot in found.slots}
+
+
+def test_the_minimum_of_all_roles_goes_together_the_largest_replica_first() -> None:
+    found = decide(replica("decode"), replica("prefill"))
+    assert [slot.role for slot in found.slots] == ["prefill", "prefill", "decode"]
+    assert not found.waits
+
+
+def test_it_goes_where_there_is_room_for_the_whole() -> None:
+    """kube-scheduler never goes back: of several domains it might take the one that another replica needs."""
+    found = decide(replica("decode"), replica("prefill"))
+    assert found.confined == {Slot(0, "prefill", 0, index): {"rack": f"r{index}"} for index in range(2)}
+
+
+def test_nothing_goes_that_does_not_fit_whole() -> None:
+    found = decide(replica("prefill"), replica("decode"), free=2)
+    assert not found.slots
+    assert found.waits[0].type == names.ADMITTED
+    assert (found.waits[0].status, found.waits[0].reason) == ("False", REASON)
+    assert "3 places are needed, 2 are free" in found.waits[0].message
+
+
+def test_what_is_not_guaranteed_is_told() -> None:
+    assert "somebody else may take the room" in LIMITS
+    assert "partly bound" in LIMITS
+
+
+@pytest.mark.parametrize(
+    ("replicas", "free"), [([replica("prefill", state="missing")], 99), ([replica("decode")], None)]
+)
+def test_it_waits_for_its_pods_and_for_the_operator_to_see_the_cluster(
+    replicas: list[ReplicaProgress], free: int | None
+) -> None:
+    found = decide(*replicas, free=free)
+    assert not found.slots
+    assert found.waits[0].reason == names.REASON_WAITING
+
+
+def test_units_are_let_go_one_after_another() -> None:
+    found = decide(replica("decode", unit=0), replica("decode", unit=1), replica("decode", unit=2), free=2)
+    assert going(found) == {(0, "decode", 0), (1, "decode", 0)}
+    assert set(found.waits) == {2}
+
+
+def test_surplus_waits_until_the_minimum_is_bound() -> None:
+    surplus = replica("prefill", 1, minimum=False)
+    assert not going(decide(replica("prefill", state="let go"), replica("decode", state="bound"), surplus))
+    found = decide(replica("prefill", state="bound"), replica("decode", state="bound"), surplus)
+    assert going(found) == {(0, "prefill", 1)}
+
+
+def test_surplus_waits_again_after_a_loss() -> None:
+    lost = replica("decode", state="complete")
+    found = decide(replica("prefill", state="bound"), lost, replica("prefill", 1, minimum=False), free=0)
+    assert not found.slots
+    assert set(found.waits) == {0}
+
+
+def test_surplus_comes_after_every_minimum_that_fits() -> None:
+    bound = [replica("prefill", state="bound"), replica("decode", state="bound")]
+    surplus = replica("decode", 1, minimum=False)
+    found = decide(*bound, surplus, replica("prefill", unit=1), replica("decode", unit=1), free=3)
+    assert going(found) == {(1, "prefill", 0), (1, "decode", 0)}
+
+
+def test_surplus_goes_by_whole_replicas_the_emptiest_role_first() -> None:
+    bound = [replica("prefill", state="bound"), replica("decode", state="bound")]
+    surplus = [replica(name, number, minimum=False) for name in ("prefill", "decode") for number in (1, 2)]
+    assert going(decide(*bound, *surplus, free=3)) == {(0, "decode", 1), (0, "prefill", 1)}
+    # A replica of two pods does not fit, single pods do.
+    assert going(decide(*bound, *surplus, free=1)) == {(0, "decode", 1)}
+
+
+def test_a_group_that_one_gate_keeps_has_no_surplus_pods_with_a_gate() -> None:
+    surplus = [replica("decode", 1, minimum=False, state="missing"), replica("prefill", 1, minimum=False)]
+    before = decide(replica("prefill"), replica("decode"), *surplus, atomic=True)
+    assert before.withheld == {Slot(0, "decode", 1, 0)}, "a replica of several pods has a group of its own"
+    after = decide(replica("prefill", state="bound"), replica("decode", state="bound"), *surplus, atomic=True)
+    assert not after.withheld
+    there = replica("decode", 1, minimum=False)
+    found = decide(replica("prefill", state="bound"), replica("decode", state="bound"), there, free=0, atomic=True)
+    assert going(found) == {(0, "decode", 1)}, "it would keep the next replacement of its role from the queue"
+
+
+replicas = st.builds(
+    replica,
+    st.sampled_from(["prefill", "decode"]),
+    st.integers(0, 4),
+    unit=st.integers(0, 2),
+    minimum=st.booleans(),
+    state=st.sampled_from(["missing", "complete", "let go", "bound"]),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(replicas, max_size=14, unique_by=lambda each: each.slots), st.integers(0, 20))
+def test_never_a_part_of_a_minimum_and_never_surplus_before_it(found: list[ReplicaProgress], free: int) -> None:
+    let_go = set(decide(*found, free=free).slots)
+    for unit in {each.slots[0].unit for each in found}:
+        mine = [each for each in found if each.slots[0].unit == unit]
+        minimum = [each for each in mine if each.in_minimum]
+        waiting = [slot for each in minimum if not each.is_let_go for slot in each.slots]
+        assert let_go.isdisjoint(waiting) or let_go.issuperset(waiting)
+        if not all(each.is_bound for each in minimum):
+            assert let_go.isdisjoint(slot for each in mine if not each.in_minimum for slot in each.slots)
+    assert all(set(each.slots) <= let_go or let_go.isdisjoint(each.slots) for each in found), "whole replicas"

@@ -1,0 +1,131 @@
+"""What Volcano cannot carry is said by field, with what to do."""
+
+from typing import Any
+
+import pytest
+
+from covey.api.inference import DisaggregatedInference
+from covey.backends import Cluster, HyperNodes
+from covey.backends.volcano import Volcano
+from covey.kube.resources import VOLCANO_POD_GROUPS
+from unit.backends.volcano.objects import DISCOVERED, LEVELS, hyper_node, kthena, template, workers
+from unit.compile.inferences import inference, role
+
+KEPT = frozenset(probe.name for probe in Volcano().probes())
+CLUSTER = Cluster(kept=KEPT, hyper_nodes=HyperNodes(DISCOVERED))
+
+
+def refusals(resource: DisaggregatedInference, cluster: Cluster = CLUSTER) -> tuple[str, ...]:
+    return Volcano().refusals(resource.spec, LEVELS, cluster)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        kthena(),
+        kthena(queue="gpus", priorityClassName="high", schedulerName="volcano-2"),
+        kthena(topology={"required": "block"}),
+        inference(workers("prefill", size=2, topology={"required": "rack"}), topology={"required": "block"}),
+        # Without a domain of the unit there is none that a role could leave.
+        inference(workers("decode"), workers("router", minReplicas=0, topology={"followUnit": False})),
+    ],
+)
+def test_what_it_carries(resource: DisaggregatedInference) -> None:
+    assert refusals(resource) == ()
+
+
+SPECS: list[tuple[DisaggregatedInference, str]] = [
+    (kthena(topology={"preferred": "rack"}), "spec.topology.preferred: Volcano knows no preferred levels"),
+    (
+        inference(workers("decode", topology={"preferred": "rack"})),
+        "spec.roles[decode].topology.preferred: Volcano knows no preferred levels",
+    ),
+    (kthena(topology={"required": "zone"}), "spec.topology.required zone: no HyperNode has the tierName"),
+    (
+        inference(workers("decode", topology={"required": "host"})),
+        "spec.roles[decode].topology.required host: no HyperNode has the tierName",
+    ),
+    (
+        inference(workers("decode", topology={"followUnit": False}), topology={"required": "block"}),
+        "spec.roles[decode].topology.followUnit: Volcano keeps every role in the unit's domain",
+    ),
+    (kthena(proximity=[{"roles": ["prefill", "decode"], "level": "rack"}]), "spec.proximity: Volcano has no domain"),
+    (kthena(spread={"level": "block"}), "spec.spread: Volcano does not keep PodGroups apart"),
+    (kthena(gang={"timeoutSeconds": 60}), "spec.gang.timeoutSeconds: Volcano binds a minimum at once"),
+    (kthena(disruptionMode="Unit"), "spec.disruptionMode: Volcano preempts pod by pod"),
+    (inference(role("decode")), "spec.roles[decode].template: Volcano counts a pod without resource requests"),
+    (
+        inference(workers("decode", leaderTemplate={"spec": {"containers": [{"name": "a", "image": "b"}]}})),
+        "spec.roles[decode].leaderTemplate: Volcano counts a pod without resource requests",
+    ),
+]
+
+
+@pytest.mark.parametrize(("resource", "words"), SPECS, ids=[words.split(":")[0] for _, words in SPECS])
+def test_what_it_does_not(resource: DisaggregatedInference, words: str) -> None:
+    (sentence,) = refusals(resource)
+    assert sentence.startswith(words)
+    assert any(
+        remedy in sentence
+        for remedy in ("or use backend Extender", "or use backend Kubernetes", "give its containers requests")
+    )
+
+
+def test_every_field_is_named_at_once() -> None:
+    resource = kthena(spread={"level": "rack"}, topology={"required": "zone", "preferred": "rack"})
+    assert [sentence.split(":")[0] for sentence in refusals(resource)] == [
+        "spec.topology.required zone",
+        "spec.topology.preferred",
+        "spec.spread",
+    ]
+
+
+def test_tiers_that_contradict_the_levels() -> None:
+    wrong = HyperNodes((hyper_node("r", 2, "rack", children=("b",)), hyper_node("b", 1, "block", nodes=".*")))
+    resource = inference(workers("prefill", topology={"required": "rack"}), topology={"required": "block"})
+    (sentence,) = refusals(resource, Cluster(hyper_nodes=wrong))
+    assert "level block is broader than rack, and its HyperNodes have tier 1 and 2" in sentence
+
+
+def test_levels_are_not_judged_where_nobody_has_looked() -> None:
+    assert refusals(kthena(topology={"required": "zone"}), Cluster()) == ()
+
+
+def test_requests_that_come_from_limits_count() -> None:
+    limited: dict[str, Any] = template()
+    limited["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "8"}}
+    assert refusals(inference(workers("decode", template=limited))) == ()
+
+
+# Whether the cluster can do it at all
+
+
+@pytest.mark.parametrize(
+    ("cluster", "words"),
+    [
+        (
+            Cluster(unserved=frozenset({VOLCANO_POD_GROUPS})),
+            "does not serve podgroups of scheduling.volcano.sh/v1beta1",
+        ),
+        (Cluster(), "do not keep spec.subGroupPolicy"),
+        (Cluster(kept=frozenset(list(KEPT)[:1])), "do not keep spec.subGroupPolicy"),
+        (Cluster(unprobed=dict.fromkeys(KEPT, "a webhook does not answer")), "not known: a webhook does not answer"),
+    ],
+)
+def test_an_older_volcano_is_not_used_at_all(cluster: Cluster, words: str) -> None:
+    assert words in (Volcano().absent(cluster) or "")
+
+
+def test_a_volcano_with_subgroups_is() -> None:
+    assert Volcano().absent(CLUSTER) is None
+
+
+def test_probes_ask_for_what_a_release_before_1_14_drops() -> None:
+    paths = set()
+    for probe in Volcano().probes():
+        found: Any = probe.body
+        for step in probe.path:
+            found = found[step]
+        assert found
+        paths.add(probe.path[-1])
+    assert paths == {"minSubGroups", "matchLabelKeys"}

@@ -1,0 +1,180 @@
+"""A resource whose hierarchy is held by gates, from its creation on, with losses and crashes at any moment."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Cluster
+from covey.backends.kubernetes import Embedded, Flat
+from covey.compile.identity import slot_of
+from covey.operator import podstate
+from covey.operator.actions import Actions, Ungate
+from covey.operator.observe import Observed
+from covey.operator.plan import Plan
+from covey.operator.units import describe_units
+from unit.compile.inferences import inference, role, template
+from unit.operator.test_room import GPUS, Ground
+from unit.operator.world import Step, World
+from unit.placement.builders import make_node
+
+DIALECTS = {"1.35": Embedded(), **{dialect: Flat(dialect) for dialect in Flat.dialects}}
+
+
+class Gated(World):
+    """A world with nodes of one pod each, and a kube-scheduler that binds whoever is let go, wherever it likes."""
+
+    def __init__(self, dialect: str, nodes: int, *roles: dict[str, Any], **spec: Any) -> None:
+        wanted = [each | {"template": template(**GPUS)} for each in roles]
+        super().__init__(inference(*wanted, backend="Kubernetes", **spec))
+        backend = DIALECTS[dialect]
+        every = {kind for each in DIALECTS.values() for kind in each.kinds()}
+        kept = frozenset(probe.name for probe in backend.probes())
+        self.cluster = Cluster(frozenset(every - set(backend.kinds())), kept)
+        self.nodes = [f"n{number}" for number in range(nodes)]
+        self.ground = Ground(*map(make_node, self.nodes))
+        self.shown: dict[str, core.Pod] = {}
+        self.going: set[Any] = set()
+
+    def observe(self) -> Observed:
+        """The room sees what the operator does."""
+        now = {pod.metadata.uid: pod for pod in self.pods.values()}
+        for uid, pod in self.shown.items():
+            if uid not in now:
+                self.ground.go(pod)
+        self.ground.see(*(pod for uid, pod in now.items() if self.shown.get(uid) is not pod))
+        self.shown = now
+        return replace(super().observe(), room=self.ground.view())
+
+    def steps(self, actions: Actions) -> Iterator[Step]:
+        self.going = {slot_of(each.pod.spec.hostname) for each in actions.ungate}
+        yield from super().steps(actions)
+
+    def _ungate(self, action: Ungate) -> None:
+        name = action.pod.metadata.name
+        if self.pods.get(name) is None:
+            return
+        slot = slot_of(action.pod.spec.hostname)
+        assert slot is not None
+        minimum = self.inference.spec.roles
+        for each in minimum:
+            mine = self.complete(slot.unit, each.name, lambda pod: podstate.is_let_go(pod) or is_going(pod, self.going))
+            assert mine >= each.min_replicas, f"{slot} goes, but not the minimum of {each.name}"
+        self.change(name, spec={"scheduling_gates": None})
+
+    def complete(self, unit: int, name: str, accepted: Any) -> int:
+        """Replicas of a role all of whose pods are accepted."""
+        size = next(each.size for each in self.inference.spec.roles if each.name == name)
+        found: dict[int, int] = {}
+        for pod in self.pods.values():
+            slot = slot_of(pod.spec.hostname)
+            if slot and (slot.unit, slot.role) == (unit, name) and not podstate.is_dead(pod) and accepted(pod):
+                found[slot.replica] = found.get(slot.replica, 0) + 1
+        return sum(count == size for count in found.values())
+
+    def free(self) -> list[str]:
+        taken = {pod.spec.node_name for pod in self.pods.values()}
+        return [name for name in self.nodes if name not in taken]
+
+    def schedule(self, random: Random) -> None:
+        """kube-scheduler binds one pod after another."""
+        waiting = [n for n, pod in self.pods.items() if podstate.is_let_go(pod) and not podstate.is_bound(pod)]
+        random.shuffle(waiting)
+        for name in waiting:
+            free = self.free()
+            if free:
+                self.change(name, spec={"node_name": random.choice(free)})
+
+    def run(self, random: Random, *, crash: bool = False) -> Plan:
+        """A pass, perhaps not to its end."""
+        planned = self.plan()
+        for step in itertools.takewhile(lambda _: not crash or random.random() < 0.8, self.steps(planned.actions)):
+            step()
+            self.check()
+        self.finish()
+        return planned
+
+    def bound(self, unit: int, name: str) -> int:
+        return self.complete(unit, name, podstate.is_bound)
+
+
+def is_going(pod: core.Pod, goes: set[Any]) -> bool:
+    return slot_of(pod.spec.hostname) in goes
+
+
+def settle(world: Gated, random: Random, passes: int = 30) -> Plan:
+    for _ in range(passes):
+        planned = world.run(random)
+        world.schedule(random)
+    return planned
+
+
+def llama(dialect: str, nodes: int, **spec: Any) -> Gated:
+    return Gated(dialect, nodes, role("prefill", replicas=3, size=2), role("decode", replicas=3), **spec)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.sampled_from(sorted(DIALECTS)), st.integers(0, 12), st.randoms(use_true_random=False), st.integers(1, 2))
+def test_no_part_of_a_gang_goes_whatever_happens(dialect: str, nodes: int, random: Random, units: int) -> None:
+    """``Gated._ungate`` looks at every single pod that is let go."""
+    world = llama(dialect, nodes, replicas=units)
+    for _ in range(12):
+        world.run(random, crash=random.random() < 0.3)
+        world.schedule(random)
+        if world.pods and random.random() < 0.3:
+            world.delete(random.choice(sorted(world.pods)))
+    settle(world, random)
+    # Nothing is lost any more: as many units as there is room for have their minimum.
+    whole = sum(world.bound(unit, "prefill") >= 1 and world.bound(unit, "decode") >= 1 for unit in range(units))
+    begun = any(map(podstate.is_bound, world.pods.values()))
+    assert whole >= 1 or not begun
+    if nodes >= 9 * units:
+        assert all((world.bound(u, "prefill"), world.bound(u, "decode")) == (3, 3) for u in range(units))
+
+
+def test_the_condition_says_what_is_short_and_then_what_is_not_guaranteed() -> None:
+    world, random = llama("1.36", 2), Random(1)
+    planned = settle(world, random, 3)
+    [unit] = describe_units(world.inference, DIALECTS["1.36"], world.observe(), planned)
+    assert unit.reason == "HierarchyByGates"
+    assert "nvidia.com/gpu" in unit.message
+    assert not any(map(podstate.is_bound, world.pods.values()))
+    assert all(names.GATE_GANG in core.gates(pod) for pod in world.pods.values())
+
+
+def test_a_counted_minimum_is_made_anew_where_it_cannot_be_changed() -> None:
+    for dialect, kept in (("1.37-flat", True), ("1.36", False), ("1.35", True)):
+        random = Random(1)
+        world = llama(dialect, 20)
+        settle(world, random)
+        before = {pod.metadata.uid for pod in world.pods.values()}
+        roles = tuple(
+            each.model_copy(update={"min_replicas": 2}) if each.name == "decode" else each
+            for each in world.inference.spec.roles
+        )
+        spec = world.inference.spec.model_copy(update={"roles": roles})
+        world.inference = world.inference.model_copy(update={"spec": spec})
+        settle(world, random)
+        after = {pod.metadata.uid for pod in world.pods.values()}
+        assert (before == after) is kept, dialect
+        assert (world.bound(0, "prefill"), world.bound(0, "decode")) == (3, 3)
+
+
+def test_single_surplus_is_not_there_before_the_minimum_is_bound_in_1_37() -> None:
+    def decode(world: Gated) -> list[core.Pod]:
+        return [pod for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-decode-")]
+
+    waits, runs = llama("1.37-flat", 2), llama("1.37-flat", 3)
+    for world in (waits, runs):
+        settle(world, Random(1), 5)
+    assert len(decode(waits)) == 1
+    assert len(decode(runs)) == 3
+    assert all(map(podstate.is_let_go, decode(runs)))

@@ -1,0 +1,292 @@
+"""Gangs are let go by the free room: nothing that does not fit whole, and one after another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference, UnitTopology
+from covey.backends import ReplicaProgress
+from covey.backends.kubernetes import Flat
+from covey.compile import Slot
+from covey.operator import room as rooms
+from covey.operator.room import ClusterRoom, View
+from covey.operator.watched import Key
+from unit.compile.inferences import inference, role, template
+from unit.placement.builders import make_node
+
+GPUS = {"containers": [{"name": "engine", "image": "e", "resources": {"requests": {"nvidia.com/gpu": "8"}}}]}
+TOPOLOGY = msgspec.convert(
+    {
+        "metadata": {"name": "dc"},
+        "spec": {"levels": [{"name": "rack", "keys": ["rack"]}, {"name": "host", "keys": ["kubernetes.io/hostname"]}]},
+    },
+    core.ClusterTopology,
+)
+
+
+class Found:
+    """ClusterTopologies without an API server."""
+
+    found = (TOPOLOGY,)
+
+
+class Ground:
+    """A room whose watches are fed by hand."""
+
+    def __init__(self, *nodes: core.Node) -> None:
+        self.woken: list[Key] = []
+        self.now = 0.0
+        self.room = ClusterRoom(None, Found(), self.woken.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
+        for node in nodes:
+            self.room._on_node("ADDED", node, None)
+        self.room.nodes.synced.set()
+        self.room.pods.synced.set()
+
+    def view(self, name: str = "llama") -> View:
+        found = self.room.view(("ml", name))
+        assert found is not None
+        return found
+
+    def see(self, *pods: core.Pod) -> None:
+        for pod in pods:
+            self.room._on_pod("ADDED", pod, None)
+
+    def go(self, pod: core.Pod) -> None:
+        self.room._on_pod("DELETED", pod, None)
+
+    def wake(self) -> list[Key]:
+        self.woken.clear()
+        asyncio.run(self.room.wake())
+        return list(self.woken)
+
+
+def llama(name: str = "llama", *, size: int = 1, level: str | None = None) -> DisaggregatedInference:
+    topology: dict[str, Any] = {"topology": {"required": level}} if level else {}
+    return inference(
+        role("prefill", replicas=4, size=size, **topology) | {"template": template(**GPUS)},
+        role("decode", replicas=4) | {"template": template(**GPUS)},
+        name=name,
+        uid=f"uid-{name}",
+    )
+
+
+def pods_of(wanted: DisaggregatedInference) -> dict[Slot, core.Pod]:
+    """As kubelet and API server know them: gated, with the membership of the dialect."""
+    tree = Flat("1.36").compile(wanted)
+    found = {}
+    for slot in tree.slots:
+        body = tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
+        body["metadata"]["uid"] = f"uid-{body['metadata']['name']}"
+        found[slot] = msgspec.convert(body, core.Pod)
+    return found
+
+
+def replica(
+    pods: dict[Slot, core.Pod], name: str, number: int = 0, *, size: int = 1, minimum: bool = True
+) -> ReplicaProgress:
+    slots = tuple(Slot(0, name, number, index) for index in range(size))
+    mine = tuple(pods[slot] for slot in slots)
+    gone = all(names.GATE_GANG not in core.gates(pod) for pod in mine)
+    bound = all(pod.spec.node_name for pod in mine)
+    return ReplicaProgress(slots, minimum, is_complete=True, is_let_go=gone, is_bound=bound, pods=mine)
+
+
+def let_go(pod: core.Pod, node: str | None = None) -> core.Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, scheduling_gates=None, node_name=node))
+
+
+def test_all_of_a_minimum_or_nothing() -> None:
+    wanted = llama(size=2)
+    pods = pods_of(wanted)
+    minimum = [replica(pods, "prefill", size=2), replica(pods, "decode")]
+    small = Ground(make_node("n1"), make_node("n2"))
+    lacks = small.view().lacks(wanted, minimum)
+    assert lacks is not None
+    assert "nvidia.com/gpu" in lacks
+    large = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
+    view = large.view()
+    assert view.lacks(wanted, minimum) is None
+    assert view.confined(minimum[0].slots[0]) == {}, "nothing requires a level"
+
+
+def test_what_was_let_go_counts_until_it_is_bound() -> None:
+    ground = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
+    one, other = llama("one"), llama("other")
+    mine, theirs = pods_of(one), pods_of(other)
+    assert ground.view("one").lacks(one, [replica(mine, "prefill"), replica(mine, "decode")]) is None
+    wanted = [replica(theirs, "prefill"), replica(theirs, "decode")]
+    assert ground.view("other").lacks(other, wanted) is not None
+    # It is let go; the watch tells of it, and it is bound elsewhere than was planned.
+    for slot in (Slot(0, "prefill", 0, 0), Slot(0, "decode", 0, 0)):
+        ground.see(mine[slot])
+        ground.see(let_go(mine[slot]))
+    assert ground.view("other").lacks(other, wanted) is not None
+    ground.see(let_go(mine[Slot(0, "prefill", 0, 0)], "n3"), let_go(mine[Slot(0, "decode", 0, 0)], "n2"))
+    assert ground.view("other").lacks(other, wanted) is not None
+    ground.room._on_node("ADDED", make_node("n4"), None)
+    assert ground.view("other").lacks(other, wanted) is None
+
+
+def test_to_ask_again_is_the_same_answer() -> None:
+    ground = Ground(make_node("n1"), make_node("n2"))
+    wanted = llama()
+    pods = pods_of(wanted)
+    minimum = [replica(pods, "prefill"), replica(pods, "decode")]
+    for _ in range(3):
+        assert ground.view().lacks(wanted, minimum) is None
+
+
+def test_let_go_in_part_the_rest_is_asked_for_with_it() -> None:
+    """A crash between two patches."""
+    ground = Ground(make_node("n1"), make_node("n2"))
+    wanted = llama()
+    pods = pods_of(wanted)
+    first = Slot(0, "prefill", 0, 0)
+    pods[first] = let_go(pods[first])
+    ground.see(*pods.values())
+    assert ground.view().lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")]) is None
+
+
+def test_what_is_bound_stays_where_it_is() -> None:
+    ground = Ground(make_node("n1"), make_node("n2"))
+    wanted = llama()
+    pods = pods_of(wanted)
+    first = Slot(0, "prefill", 0, 0)
+    pods[first] = let_go(pods[first], "n1")
+    ground.see(*pods.values())
+    view = ground.view()
+    assert view.lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")]) is None
+    assert view.lacks(wanted, [replica(pods, "decode", 1, minimum=False)]) is not None
+
+
+def test_a_required_level_counts() -> None:
+    wanted = llama(size=2, level="rack")
+    pods = pods_of(wanted)
+    minimum = [replica(pods, "prefill", size=2), replica(pods, "decode")]
+    apart = [make_node(f"n{number}", labels={"rack": f"r{number}"}) for number in range(3)]
+    assert Ground(*apart).view().lacks(wanted, minimum) is not None
+    near = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(3)]
+    view = Ground(*near).view()
+    assert view.lacks(wanted, minimum) is None
+    # Whoever binds them is told which rack; also of a pod that may go anywhere, lest it takes the others' room.
+    assert [view.confined(slot) for slot in minimum[0].slots] == [{"rack": "r0"}] * 2
+    assert view.confined(minimum[1].slots[0]) == {"rack": "r1"}
+
+
+def test_a_unit_lies_in_one_domain_and_its_surplus_beside_it() -> None:
+    wanted = llama()
+    wanted = wanted.model_copy(
+        update={"spec": wanted.spec.model_copy(update={"topology": UnitTopology(required="rack")})}
+    )
+    pods = pods_of(wanted)
+    minimum = [replica(pods, "prefill"), replica(pods, "decode")]
+    surplus = replica(pods, "decode", 1, minimum=False)
+    nodes = [make_node(f"n{number}", labels={"rack": f"r{number // 2}"}) for number in range(4)]
+    ground = Ground(*nodes)
+    view = ground.view()
+    assert view.lacks(wanted, minimum) is None
+    rack = view.confined(minimum[0].slots[0])
+    assert rack == view.confined(minimum[1].slots[0]) != {}
+    # Alone it would fit; beside its unit there is no room, until there is.
+    first = Slot(0, "prefill", 0, 0)
+    pods[first] = let_go(pods[first], "n0" if rack == {"rack": "r0"} else "n2")
+    ground.see(pods[first])
+    anchor = replica(pods, "prefill")
+    view = ground.view()
+    assert view.lacks(wanted, [anchor, surplus]) is not None
+    ground.room._on_node("ADDED", make_node("n5", labels=rack), None)
+    assert view.lacks(wanted, [anchor, surplus]) is None
+    assert view.confined(surplus.slots[0]) == rack
+
+
+def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:
+    wanted = llama()
+    pods = pods_of(wanted)
+    slot = Slot(0, "decode", 0, 0)
+    gates = (core.SchedulingGate(names.GATE_GANG), core.SchedulingGate("example.com/quota"))
+    pods[slot] = msgspec.structs.replace(
+        pods[slot], spec=msgspec.structs.replace(pods[slot].spec, scheduling_gates=gates)
+    )
+    lacks = (
+        Ground(make_node("n1"), make_node("n2"))
+        .view()
+        .lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")])
+    )
+    assert lacks is not None
+    assert "example.com/quota" in lacks
+
+
+def test_the_cluster_is_watched_from_the_first_question_on() -> None:
+    room = ClusterRoom(None, Found(), lambda _key: None)  # type: ignore[arg-type] # nothing is asked
+    assert not room._wanted.is_set()
+    assert room.view(("ml", "llama")) is None
+    assert room._wanted.is_set()
+
+
+def ask(ground: Ground, name: str) -> str | None:
+    """A pass over a resource whose minimum is two pods of 8 GPUs."""
+    wanted = llama(name)
+    pods = pods_of(wanted)
+    return ground.view(name).lacks(wanted, [replica(pods, "prefill"), replica(pods, "decode")])
+
+
+def taken(number: int) -> core.Pod:
+    pod = pods_of(llama("taker"))[Slot(0, "prefill", 0, 0)]
+    meta = msgspec.structs.replace(pod.metadata, uid=f"taker-{number}", name=f"taker-{number}")
+    return msgspec.structs.replace(let_go(pod, f"n{number}"), metadata=meta)
+
+
+def test_a_freed_node_wakes_one_of_a_thousand_and_only_when_it_helps() -> None:
+    ground = Ground(*(make_node(f"n{number}") for number in range(3)))
+    takers = [taken(number) for number in range(3)]
+    ground.see(*takers)
+    names_ = [f"w{number}" for number in range(1000)]
+    assert all(ask(ground, name) is not None for name in names_)
+    ground.wake()
+    ground.go(takers[0])
+    assert ground.wake() == [], "one node is too little for two pods"
+    ground.go(takers[1])
+    assert ground.wake() == [("ml", "w0")]
+    assert ask(ground, "w0") is None
+    # Room was found: the next that asks for the same may find it too.
+    assert ground.wake() == [("ml", "w1")]
+    assert ask(ground, "w1") is not None
+    assert ground.wake() == []
+
+
+def test_a_new_node_wakes_who_waits() -> None:
+    ground = Ground(make_node("n1"))
+    assert ask(ground, "w0") is not None
+    ground.wake()
+    ground.room._on_node("ADDED", make_node("n2"), None)
+    assert ground.wake() == [("ml", "w0")]
+
+
+def test_who_asks_no_more_is_not_woken() -> None:
+    ground = Ground(make_node("n1"))
+    for name in ("gone", "other"):
+        assert ask(ground, name) is not None
+    ground.wake()
+    ground.room.forget(("ml", "gone"))
+    ground.room._on_node("ADDED", make_node("n2"), None)
+    assert ground.wake() == [("ml", "other")]
+    # A pass in which nothing was asked for ends the wait.
+    ground.view("other")
+    ground.room._on_node("ADDED", make_node("n3"), None)
+    assert ground.wake() == []
+
+
+def test_plans_are_bounded_when_many_ask_for_different_things(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waking looks at who waits without a plan."""
+    ground = Ground(make_node("n1"))
+    for number in range(20):
+        assert ask(ground, f"w{number}") is not None
+    monkeypatch.setattr(rooms, "plan_minimum", None)
+    ground.room._on_node("ADDED", make_node("n2"), None)
+    assert len(ground.wake()) == 1

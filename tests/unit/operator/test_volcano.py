@@ -1,0 +1,151 @@
+"""The operator with the backend Volcano: groups first, minimums whole, nothing twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend, DisaggregatedInference
+from covey.backends import Cluster, HyperNodes
+from covey.backends.volcano import Volcano
+from covey.operator.actions import Actions
+from covey.operator.units import Phase, describe_units
+from unit.backends.volcano.objects import DISCOVERED, workers
+from unit.compile.inferences import inference
+from unit.operator.world import Step, World
+
+KEPT = frozenset(probe.name for probe in Volcano().probes())
+GROUP = ("PodGroup.v1beta1.scheduling.volcano.sh", "llama-0")
+
+
+class VolcanoWorld(World):
+    """Pods are let go by the operator; vc-scheduler binds what it is told to here."""
+
+    def __init__(self, resource: DisaggregatedInference) -> None:
+        super().__init__(resource)
+        self.cluster = Cluster(kept=KEPT, hyper_nodes=HyperNodes(DISCOVERED))
+
+    def steps(self, actions: Actions) -> Iterator[Step]:
+        yield from super().steps(actions)
+        for item in actions.ungate:
+            yield lambda item=item: self.pin(item.pod.metadata.name)
+
+    def free(self) -> set[str]:
+        """Replicas without a gate."""
+        return {self.place(pod) for pod in self.pods.values() if not core.gates(pod)}
+
+    def place(self, pod: core.Pod) -> str:
+        labels = pod.metadata.labels or {}
+        return f"{labels[names.LABEL_ROLE]} {labels[names.LABEL_REPLICA]}"
+
+    def bind_all(self, *places: str) -> None:
+        for name, pod in list(self.pods.items()):
+            if self.place(pod) in places:
+                self.bind(name)
+
+    def phase(self) -> tuple[Phase, str]:
+        verdict, planned = self.judge(), self.plan()
+        [unit] = describe_units(verdict.inference, verdict.backend, self.observe(), planned)
+        return unit.phase, unit.message
+
+
+@pytest.fixture
+def world() -> VolcanoWorld:
+    roles: list[dict[str, Any]] = [workers("prefill", replicas=3, size=2, minReplicas=2), workers("decode", replicas=2)]
+    return VolcanoWorld(inference(*roles, backend="Volcano"))
+
+
+def test_the_minimum_goes_first_and_the_rest_when_it_is_bound(world: VolcanoWorld) -> None:
+    world.settle()
+    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
+    assert not world.plan().actions
+    world.bind_all("prefill 0", "prefill 1")
+    world.settle()
+    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
+    world.bind_all("decode 0")
+    world.settle()
+    assert world.free() == {"prefill 0", "prefill 1", "decode 0", "prefill 2", "decode 1"}
+
+
+def test_pods_are_there_before_any_of_them_goes(world: VolcanoWorld) -> None:
+    minimum = {"prefill 0", "prefill 1", "decode 0"}
+    planned = world.plan()
+    assert not planned.actions.ungate
+    for step in world.steps(planned.actions):
+        step()
+        there = sum(world.place(pod) in minimum for pod in world.pods.values())
+        let_go = {world.place(item.pod) for item in world.plan().actions.ungate}
+        assert let_go == (minimum if there == 5 else set())
+
+
+def test_a_replacement_goes_when_its_replica_is_whole_and_surplus_waits(world: VolcanoWorld) -> None:
+    world.settle()
+    world.bind_all("prefill 0", "prefill 1", "decode 0")
+    lost = next(name for name, pod in world.pods.items() if world.place(pod) == "decode 0")
+    world.delete(lost)
+    world.settle()
+    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
+    assert lost not in world.pods
+    world.bind_all("decode 0")
+    world.settle()
+    assert {"prefill 2", "decode 1"} <= world.free()
+
+
+def test_a_higher_minimum_is_told_to_volcano_before_pods_go_for_it(world: VolcanoWorld) -> None:
+    world.settle()
+    higher = {"roles": [{**role.as_object(), "minReplicas": 2} for role in world.inference.spec.roles]}
+    world.edits = higher
+    planned = world.plan()
+    assert [len(level) for level in planned.actions.apply] == [1, 0]
+    assert not planned.actions.ungate
+    for step in world.steps(planned.actions):
+        step()
+    assert world.objects[GROUP].spec["minMember"] == 6
+    assert {world.place(item.pod) for item in world.plan().actions.ungate} == {"decode 1"}
+
+
+def test_what_is_told_of_a_unit(world: VolcanoWorld) -> None:
+    planned = world.plan()
+    verdict = world.judge()
+    assert [unit.message for unit in describe_units(verdict.inference, verdict.backend, world.observe(), planned)] == [
+        "waits until its PodGroup exists"
+    ]
+    world.settle()
+    assert world.phase() == (Phase.PENDING, Volcano.silence)
+    world.bind_all("prefill 0", "prefill 1", "decode 0")
+    assert world.phase()[0] is Phase.SCHEDULED
+
+
+def test_suspended_and_resumed(world: VolcanoWorld) -> None:
+    world.settle()
+    world.edits = {"suspend": True}
+    world.settle()
+    assert not world.pods
+    assert not any(kind == GROUP[0] for kind, _ in world.objects)
+    world.edits = {}
+    world.settle()
+    assert world.free() == {"prefill 0", "prefill 1", "decode 0"}
+
+
+def test_what_cannot_be_carried_is_refused_before_anything_is_created() -> None:
+    refused = VolcanoWorld(inference(workers("decode"), backend="Volcano", topology={"required": "zone"}))
+    verdict = refused.judge()
+    assert verdict.problem is not None
+    assert "spec.topology.required zone: no HyperNode has the tierName" in verdict.problem.message
+    assert not refused.plan().actions
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_an_operator_without_it_does_not_blame_the_cluster(world: VolcanoWorld, runs: bool) -> None:  # noqa: FBT001 - a parameter
+    """Nothing was probed then, so that its kinds seem to lack what they have."""
+    if runs:
+        world.settle()
+    world.cluster = Cluster(enabled=frozenset({Backend.EXTENDER}))
+    verdict = world.judge()
+    assert verdict.problem is not None
+    assert "the operator runs without backend Volcano: add it to its --backends" in verdict.problem.message
+    assert not world.plan().actions
