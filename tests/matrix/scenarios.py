@@ -52,8 +52,7 @@ SCENARIOS: Final[list[Scenario]] = []
 #: Of a gang whose replicas each take the fullest rack, one after the other, and go back on none.
 _NOTHING: Final = "nothing is bound"
 _HALF_A_GANG: Final = "one role takes both nodes, the other has none"
-_FLAT: Final = (KUBERNETES_1_36, KUBERNETES_1_35)
-_NATIVE: Final = (KUBERNETES_1_37, *_FLAT)
+_NATIVE: Final = (KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35)
 #: The finalizer of Kubernetes' own PodGroups goes when their pods are gone.
 _PROTECTED: Final = "no pod is touched, and the deleted group stays until its pods are gone"
 
@@ -286,7 +285,7 @@ def outside_the_gang(bench: Bench) -> None:
     bench.expect(prefill=1, decode=1, router=1)
 
 
-@scenario("`topology.required`: a unit in one block", dict.fromkeys(_FLAT, refused("spec.topology.required")))
+@scenario("`topology.required`: a unit in one block")
 def unit_in_one_block(bench: Bench) -> None:
     """Two blocks have two free nodes each, and three are needed, until a block of four comes."""
     bench.nodes(1, racks=2, blocks=2)
@@ -297,10 +296,7 @@ def unit_in_one_block(bench: Bench) -> None:
     assert len(bench.domains_of(BLOCK)) == 1
 
 
-@scenario(
-    "`roles[].topology.required`: each replica in one rack",
-    {KUBERNETES_1_35: refused("spec.roles[prefill].topology.required")},
-)
+@scenario("`roles[].topology.required`: each replica in one rack")
 def replica_in_one_rack(bench: Bench) -> None:
     bench.nodes(3, racks=3)
     wanted = {"required": "rack"}
@@ -310,9 +306,7 @@ def replica_in_one_rack(bench: Bench) -> None:
         assert len(bench.domains(members, RACK)) == 1
 
 
-@scenario(
-    "both: a unit in one block, each replica in one rack", dict.fromkeys(_FLAT, refused("spec.topology.required"))
-)
+@scenario("both: a unit in one block, each replica in one rack")
 def two_levels(bench: Bench) -> None:
     bench.nodes(2, racks=2, blocks=2)
     wanted = {"required": "rack"}
@@ -371,9 +365,7 @@ def nine_roles(bench: Bench) -> None:
     assert {label(pod, "role") for pod in bench.pods()} == set(names)
 
 
-@scenario(
-    "the example of the README, `examples/disaggregated.yaml`", dict.fromkeys(_FLAT, refused("spec.topology.required"))
-)
+@scenario("the example of the README, `examples/disaggregated.yaml`")
 def example(bench: Bench) -> None:
     """Four and two replicas in one of two blocks, each in one of its three racks."""
     bench.nodes(6, racks=3, blocks=2)
