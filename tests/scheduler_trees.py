@@ -278,6 +278,11 @@ class Replacing:
         self._thread.join()
         self._recording.__exit__(kind, error, trace)
 
+    def amend(self, **spec: Any) -> None:
+        """Create successors with other fields from now on."""
+        for manifest in list(self._manifests.values()):
+            manifest["spec"] |= spec
+
     def _run(self) -> None:
         seen = 0
         while not self._stop.is_set():

@@ -51,7 +51,9 @@ def test_explain_reads_well(cluster: Cluster) -> None:
 
 def test_explain_says_what_is_immutable_rolled_and_not_built_yet(cluster: Cluster) -> None:
     spec = " ".join(cluster.kubectl("explain", "dinf.spec").split())
-    assert "Default: none. Immutable. Not supported yet." in spec
+    assert "Default: Auto. Immutable." in spec
+    gang = " ".join(cluster.kubectl("explain", "dinf.spec.gang").split())
+    assert "Default: never. Not supported yet." in gang
     role = " ".join(cluster.kubectl("explain", "dinf.spec.roles").split())
     assert "1 to 999. Default: 1. A change replaces the pods." in role
     update = " ".join(cluster.kubectl("explain", "dinf.spec.roles.update").split())

@@ -55,12 +55,12 @@ def refusals(cluster: Cluster) -> float:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"disruptionMode": "Unit"}, "spec.disruptionMode is not supported yet"),
-        ({"backend": "Volcano"}, "spec.backend Volcano is not supported yet"),
-        ({"rollout": {"paused": True}}, "spec.rollout is not supported yet"),
+        ({"gang": {"terminationDelaySeconds": 60}}, "spec.gang.terminationDelaySeconds is not supported yet"),
+        ({"disruptionMode": "Unit"}, "spec.disruptionMode is not supported by backend Extender: remove it"),
+        ({"backend": "Volcano"}, "the operator runs without backend Volcano: add it to its --backends"),
     ],
 )
-def test_a_field_that_is_not_built_yet(bench: Workbench, spec: Object, words: str) -> None:
+def test_a_field_that_cannot_be_honoured(bench: Workbench, spec: Object, words: str) -> None:
     bench.create(**spec)
     assert words in bench.await_condition("BackendSupported", "False", "Unsupported")
     assert words in bench.await_condition("Admitted", "False", "Unsupported")
@@ -122,10 +122,16 @@ def test_a_group_of_another_resource(bench: Workbench) -> None:
 
 
 @pytest.fixture
-def topologies(cluster: Cluster) -> Iterator[list[str]]:
+def topologies(cluster: Cluster, bench: Workbench) -> Iterator[list[str]]:
     names = ["one", "two"]
     for name in names:
         cluster.apply(topology(name))
+    for name in names:
+        # The operator has heard of it.
+        bench.create(name=f"asks-{name}", topology={"name": name, "required": "cage"})
+        known = f"level cage is not in topology {name}"
+        eventually(lambda name=name, known=known: known in bench.condition("Admitted", f"asks-{name}")["message"])
+        bench.delete("DisaggregatedInference", f"asks-{name}")
     yield names
     for name in names:
         cluster.api("DELETE", f"/apis/scheduling.covey.dev/v1alpha1/clustertopologies/{name}")
