@@ -30,7 +30,19 @@ def test_help_lists_every_command_and_loads_none() -> None:
     code += "print([name for name in sys.modules if name in {'pydantic', 'msgspec', 'yaml', 'numpy', 'kopf', 'aiohttp', 'rich'}])"
     result = python(code)
     assert result.stdout.rstrip().endswith("[]")
-    for name in ("plan", "compile", "convert", "explain", "status", "top", "crds", "operator", "scheduler", "version"):
+    for name in (
+        "plan",
+        "compile",
+        "convert",
+        "explain",
+        "status",
+        "top",
+        "rollout",
+        "crds",
+        "operator",
+        "scheduler",
+        "version",
+    ):
         assert f"\n  {name} " in result.stdout
 
 
@@ -40,7 +52,8 @@ def test_an_offline_plan_loads_no_server_and_no_client() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["plan", "compile", "convert", "explain", "status", "top", "crds", "operator", "scheduler", "version"]
+    "command",
+    ["plan", "compile", "convert", "explain", "status", "top", "rollout", "crds", "operator", "scheduler", "version"],
 )
 def test_every_command_has_help(command: str) -> None:
     result = covey(command, "--help")

@@ -94,7 +94,10 @@ def _expanded(
     able = Cluster(kept=frozenset(probe.name for probe in chosen.probes()))
     refused = chosen.refusals(inference.spec, levels, able)
     if refused:
-        raise InputError(inference.metadata.name, "; ".join(refused), "or choose another --backend")
+        remedy = "choose another --backend" + (
+            "" if facts.topologies else ", or give the ClusterTopology with --topology"
+        )
+        raise InputError(inference.metadata.name, "; ".join(refused), remedy)
     return chosen.compile(inference, levels=levels).objects()
 
 
