@@ -35,4 +35,13 @@ def test_api_version(resource: Resource, expected: str) -> None:
 
 def test_every_resource_is_named_once() -> None:
     all_of_them = [value for value in vars(resources).values() if isinstance(value, Resource)]
-    assert len({(resource.group, resource.plural) for resource in all_of_them}) == len(all_of_them) == 13
+    assert PODS in all_of_them
+    assert len({(resource.group, resource.plural) for resource in all_of_them}) == len(all_of_them)
+    assert len({resource.type for resource in all_of_them}) == len(all_of_them)
+
+
+@pytest.mark.parametrize(
+    ("resource", "expected"), [(PODS, "Pod.v1"), (WORKLOADS, "Workload.v1alpha1.scheduling.covey.dev")]
+)
+def test_a_type_is_kind_version_and_group(resource: Resource, expected: str) -> None:
+    assert resource.type == expected
