@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from api_manifests import Object, role, template
-from cluster.workbench import Workbench, is_gated, label, name_of, uid_of
+from cluster.workbench import Workbench, is_gated, is_ready, label, name_of, uid_of
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of, pin_of
 
@@ -190,3 +191,24 @@ def serving(cluster: Cluster, namespace: str) -> Serving:
 
 
 __all__ = ["serving"]
+
+
+def fewest_serving(before: Sequence[Object], events: Sequence[Event], role: str, size: int) -> int:
+    """The fewest replicas of a role that served at any moment since ``before``."""
+    pods = {uid_of(pod): pod for pod in before}
+    found = [_serving(pods.values(), role, size)]
+    for kind, pod in events:
+        pods.pop(uid_of(pod), None)
+        if kind != "DELETED":
+            pods[uid_of(pod)] = pod
+        found.append(_serving(pods.values(), role, size))
+    return min(found)
+
+
+def _serving(pods: Iterable[Object], role: str, size: int) -> int:
+    ready = Counter(label(pod, "replica") for pod in pods if label(pod, "role") == role and serves(pod))
+    return sum(count >= size for count in ready.values())
+
+
+def serves(pod: Object) -> bool:
+    return is_ready(pod) and not pod["metadata"].get("deletionTimestamp")

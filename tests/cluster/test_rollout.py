@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 import cli_inputs
 from api_manifests import Object
-from cluster.serving import AddNodes, Event, Serving, serving, workers
-from cluster.workbench import is_ready, label, uid_of
+from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
+from cluster.workbench import label, uid_of
 from localcluster import eventually
 
 __all__ = ["serving"]
@@ -31,27 +30,6 @@ def pair(*, prefill: str = "1", decode: str = "1", **fields: Any) -> list[Object
 def images(pods: Sequence[Object]) -> set[tuple[str, str]]:
     """Roles and what they run."""
     return {(label(pod, "role"), pod["spec"]["containers"][0]["image"].rpartition(":")[2]) for pod in pods}
-
-
-def fewest(before: Sequence[Object], events: Sequence[Event], role: str, size: int) -> int:
-    """The fewest replicas of a role that served at any moment since ``before``."""
-    pods = {uid_of(pod): pod for pod in before}
-    found = [_serving(pods.values(), role, size)]
-    for kind, pod in events:
-        pods.pop(uid_of(pod), None)
-        if kind != "DELETED":
-            pods[uid_of(pod)] = pod
-        found.append(_serving(pods.values(), role, size))
-    return min(found)
-
-
-def _serving(pods: Iterable[Object], role: str, size: int) -> int:
-    ready = Counter(label(pod, "replica") for pod in pods if label(pod, "role") == role and serves(pod))
-    return sum(count >= size for count in ready.values())
-
-
-def serves(pod: Object) -> bool:
-    return is_ready(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def await_rolled(serving: Serving, count: int, wanted: set[tuple[str, str]]) -> None:
@@ -82,8 +60,8 @@ def test_a_change_of_one_role_rolls_that_role_only(serving: Serving, nodes: AddN
         await_rolled(serving, 7, {("prefill", "1"), ("decode", "2")})
         history = recording.events
     assert {uid_of(pod) for pod in serving.pods(role="prefill")} == prefill
-    assert fewest(before, history, "decode", 1) == 3
-    assert fewest(before, history, "prefill", 2) == 2
+    assert fewest_serving(before, history, "decode", 1) == 3
+    assert fewest_serving(before, history, "prefill", 2) == 2
     status = serving.get("DisaggregatedInference", "llm")["status"]
     assert "rollout" not in status
     assert {each["name"]: each["updated"] for each in status["roles"]} == {"prefill": 2, "decode": 3}
@@ -102,7 +80,7 @@ def test_roles_arrive_together_and_a_reversal_takes_them_back(serving: Serving, 
         await_rolled(serving, 7, {("prefill", "1"), ("decode", "1")})
         history = recording.events
     for role, size, count in (("prefill", 2, 2), ("decode", 1, 3)):
-        assert fewest(before, history, role, size) == count
+        assert fewest_serving(before, history, role, size) == count
     assert len(serving.owned("ControllerRevision")) == 2
 
 
@@ -121,7 +99,7 @@ def test_a_change_of_size_is_rolled(serving: Serving, nodes: AddNodes) -> None:
         serving.await_condition("Progressing", "True", "Complete")
         history = recording.events
     assert {uid_of(pod) for pod in serving.pods(role="prefill")} == prefill
-    assert fewest(before, history, "decode", 2) == 3
+    assert fewest_serving(before, history, "decode", 2) == 3
 
 
 def test_the_command_line_pauses_resumes_and_takes_back(serving: Serving, nodes: AddNodes) -> None:
@@ -169,5 +147,5 @@ def test_where_there_is_no_room_old_replicas_make_it(serving: Serving, nodes: Ad
         )
         await_rolled(serving, 7, {("prefill", "2"), ("decode", "2")})
         history = recording.events
-    assert fewest(before, history, "prefill", 2) >= 1
-    assert fewest(before, history, "decode", 1) >= 1
+    assert fewest_serving(before, history, "prefill", 2) >= 1
+    assert fewest_serving(before, history, "decode", 1) >= 1

@@ -91,13 +91,6 @@ def test_rights_on_kubernetes_own_groups_only_where_that_backend_is_enabled(offl
     assert "scheduling.k8s.io" in groups(MATRIX["native"])
 
 
-def test_the_component_for_kubernetes_own_groups_gives_the_rights_that_the_chart_gives(offline: Helm) -> None:
-    text = (ROOT / "manifests" / "components" / "kubernetes" / "rights.yaml").read_text()
-    (role,) = (each for each in yaml.safe_load_all(text) if each["kind"] == "ClusterRole")
-    rendered = find(offline.render({"backends": ["Extender", "Kubernetes"]}), "ClusterRole", "covey-operator")
-    assert [rule for rule in rendered["rules"] if rule["apiGroups"] == ["scheduling.k8s.io"]] == role["rules"]
-
-
 def pod_specs(objects: list[Object]) -> Iterator[tuple[str, Object]]:
     for each in objects:
         if each["kind"] == "Deployment":
@@ -272,20 +265,21 @@ def comparable(objects: list[Object]) -> dict[tuple[str, str], Object]:
     return {(each["kind"], each["metadata"]["name"]): each for each in objects}
 
 
-def test_the_component_for_volcano_has_what_the_chart_adds(offline: Helm, tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", ["Kubernetes", "Volcano"])
+def test_the_component_for_a_backend_has_what_the_chart_adds(offline: Helm, tmp_path: Path, backend: str) -> None:
     def rights(values: Object) -> list[Object]:
         roles = [each for each in offline.render(values) if each["kind"] == "ClusterRole"]
         return [rule for each in roles if "operator" in each["metadata"]["name"] for rule in each["rules"]]
 
     without = rights({})
-    added = [rule for rule in rights({"backends": ["Extender", "Volcano"]}) if rule not in without]
+    added = [rule for rule in rights({"backends": ["Extender", backend]}) if rule not in without]
     manifests = [
-        each for each in composed(tmp_path, "volcano") if each["metadata"]["name"].startswith("covey-operator")
+        each for each in composed(tmp_path, backend.lower()) if each["metadata"]["name"].startswith("covey-operator")
     ]
-    assert find(manifests, "ClusterRole", "covey-operator-volcano")["rules"] == added
+    assert find(manifests, "ClusterRole", f"covey-operator-{backend.lower()}")["rules"] == added
     assert added
     spec = find(manifests, "Deployment", "covey-operator")["spec"]["template"]["spec"]
-    assert spec["containers"][0]["args"][-1] == "--backends=Extender,Volcano"
+    assert spec["containers"][0]["args"][-1] == f"--backends=Extender,{backend}"
 
 
 def composed(folder: Path, component: str) -> list[Object]:

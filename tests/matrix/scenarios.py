@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from api_manifests import Object
-from cluster.serving import BLOCK, RACK, replicas, workers
+from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
 from localcluster.programs import ROOT
@@ -186,6 +186,33 @@ def scale_role(bench: Bench) -> None:
     assert uids(bench.pods(role="decode")) <= before
     bench.change({"roles": roles(prefill=1, decode=3)})
     bench.expect(prefill=1, decode=3)
+
+
+@scenario("templates change: replicas are replaced whole, and as many serve all the while")
+def roll_out(bench: Bench) -> None:
+    bench.nodes(10)
+    bench.create(*roles(decode=2))
+    bench.expect(prefill=2, decode=2)
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    before = bench.pods()
+    wanted = roles(decode=2)
+    for each in wanted:
+        each["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
+    with bench.cluster.record(bench.path("Pod")) as recording:
+        bench.change({"roles": wanted})
+
+        def rolled() -> bool:
+            pods = bench.pods()
+            images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+            assert images == {"registry.test/engine:2"}, f"{images}; {bench.states()}"
+            assert len(pods) == 6
+            return all(map(serves, pods))
+
+        eventually(rolled, 120, "every replica is of the new template")
+        bench.expect(prefill=2, decode=2)
+        history = recording.events
+    assert fewest_serving(before, history, "prefill", 2) == 2
+    assert fewest_serving(before, history, "decode", 1) == 2
 
 
 @scenario("units come and go; what runs stays")

@@ -28,6 +28,7 @@ from covey.placement.model import Gang, Topology
 Confined = Mapping[Slot, Mapping[str, str]]
 
 _GATE: Final = core.SchedulingGate(names.GATE_GANG)
+_TOGETHER: Final = frozenset({names.LABEL_TOGETHER, names.LABEL_TOGETHER_COUNT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +132,12 @@ def _layout(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Layout:
 
 
 def _askable(pod: core.Pod) -> core.Pod:
-    """A pod that is not bound yet may go anywhere, also where its gate has been lifted already."""
+    """A pod that is not bound yet may go anywhere, also where its gate has been lifted already.
+
+    What comes together is what is asked for together, whatever its labels say of replicas that are asked for apart.
+    """
+    labels = {key: value for key, value in (pod.metadata.labels or {}).items() if key not in _TOGETHER}
+    pod = msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, labels=labels))
     if pod.spec.node_name is not None or names.GATE_GANG in core.gates(pod):
         return pod
     gates = (*(pod.spec.scheduling_gates or ()), _GATE)

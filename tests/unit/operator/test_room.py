@@ -115,6 +115,18 @@ def test_all_of_a_minimum_or_nothing() -> None:
     assert view.confined(minimum[0].slots[0]) == {}, "nothing requires a level"
 
 
+def test_the_first_of_a_rollout_is_asked_for_by_itself() -> None:
+    """It carries the mark of a set that comes together, of which it is one; the other has been let go before."""
+    wanted = llama()
+    pods = pods_of(wanted)
+    mark = {names.LABEL_TOGETHER: "rev", names.LABEL_TOGETHER_COUNT: "2"}
+    slot = Slot(0, "decode", 3, 0)
+    metadata = pods[slot].metadata
+    marked = msgspec.structs.replace(metadata, labels={**(metadata.labels or {}), **mark})
+    pods[slot] = msgspec.structs.replace(pods[slot], metadata=marked)
+    assert Ground(make_node("n1")).view().lacks(wanted, [replica(pods, "decode", 3, minimum=False)]) is None
+
+
 def test_what_was_let_go_counts_until_it_is_bound() -> None:
     ground = Ground(make_node("n1"), make_node("n2"), make_node("n3"))
     one, other = llama("one"), llama("other")
