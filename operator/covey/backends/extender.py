@@ -52,8 +52,8 @@ class Extender:
     def refusals(
         self,
         spec: DisaggregatedInferenceSpec,
-        levels: Levels | None,  # noqa: ARG002 - the scheduler process knows them
-        cluster: Cluster,  # noqa: ARG002 - it needs nothing of it
+        _levels: Levels | None,
+        _cluster: Cluster,
     ) -> tuple[str, ...]:
         """What only other backends carry."""
         if spec.disruption_mode is not None:
@@ -91,10 +91,10 @@ class Extender:
         parents = {(_COMPOSITE, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()}
         return frozenset(leaves | parents)
 
-    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:  # noqa: ARG002 - whatever they are
+    def is_fixed(self, _stored: Owned, _wanted: Mapping[str, Any]) -> bool:
         """Never: all that differs can be applied."""
         return False
 
-    def release(self, progress: Progress) -> Release:  # noqa: ARG002 - whatever it is
+    def release(self, _progress: Progress) -> Release:
         """Nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()

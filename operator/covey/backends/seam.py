@@ -190,10 +190,10 @@ class Backend(Protocol):
     def probes(self) -> tuple[Probe, ...]:
         """What has to be asked before ``absent`` and ``refusals`` can answer."""
 
-    def absent(self, cluster: Cluster) -> str | None:
+    def absent(self, cluster: Cluster, /) -> str | None:
         """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster, /) -> tuple[str, ...]:
         """What it cannot carry of a spec: one sentence each, which names the field and says what to do.
 
         Args:
@@ -215,14 +215,14 @@ class Backend(Protocol):
         What ties a pod to its group (``membership``) and after whom it is named (``anchor``) comes with the tree.
         """
 
-    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
+    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
         """What the scheduler says of a unit of the resource with this name; None where it has no root."""
 
-    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
+    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod], /) -> frozenset[Identity]:
         """Groups that some pod or group refers to: they stay while it does, wanted or not."""
 
-    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
+    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any], /) -> bool:
         """The API server would refuse to change the one into the other: it has to be deleted and made anew."""
 
-    def release(self, progress: Progress) -> Release:
+    def release(self, progress: Progress, /) -> Release:
         """Whom the operator lets go now; nobody where the scheduler does that itself."""

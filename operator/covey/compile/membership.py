@@ -43,11 +43,11 @@ class Membership:
 class Groups(Protocol):
     """The groups of one resource, as its backend has them."""
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:
+    def levels(self, layout: Layout, /) -> tuple[Level, ...]:
         """The groups, in creation order."""
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
         """What ties the pod of a slot to its group; ``revision`` is that of its replica."""
 
-    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
+    def anchor(self, slot: Slot, revision: RoleRevision, /) -> Anchor:
         """The object after whose UID the first pod of a slot is named; it is there before the pod is."""

@@ -46,7 +46,7 @@ class Embedded:
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
 
-    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:  # noqa: ARG002 - no gate changes what it carries
+    def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, _cluster: Cluster) -> tuple[str, ...]:
         """What these groups cannot say: they have a name and a count."""
         return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
 
@@ -61,7 +61,7 @@ class Embedded:
         """A Workload."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=EmbeddedGroups)
 
-    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:  # noqa: ARG002 - all units have one Workload
+    def read_back(self, inference: str, _unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """A Workload has no status: a unit's minimum was let go, or who keeps it says why."""
         workload = objects.get((WORKLOADS.type, inference))
         if workload is None:
@@ -69,7 +69,7 @@ class Embedded:
         admitted = core.Condition(names.ADMITTED, "True", gates.REASON, gates.LET_GO)
         return UnitReport(workload.metadata.uid, workload.metadata.creation_timestamp, admitted)
 
-    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:  # noqa: ARG002 - see below
+    def in_use(self, _objects: Mapping[Identity, Owned], _pods: Iterable[core.Pod]) -> frozenset[Identity]:
         """Nothing: pods that are bound do without their Workload."""
         return frozenset()
 

@@ -39,7 +39,7 @@ class EmbeddedGroups:
         self._sizes = {name: role.size for name, role in revision.roles.items()}
         self._scale = Scale.of(spec)
 
-    def levels(self, layout: Layout) -> tuple[Level, ...]:  # noqa: ARG002 - it is the same for any number of units
+    def levels(self, _layout: Layout) -> tuple[Level, ...]:
         """The Workload."""
         return (Level("workload", () if self._spec.suspend else (self._workload(),)),)
 
@@ -49,7 +49,7 @@ class EmbeddedGroups:
         reference = {"name": self._owner.name, "podGroup": slot.role, "podGroupReplicaKey": key}
         return Membership(spec={"workloadRef": reference, **gates.GATED})
 
-    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:  # noqa: ARG002 - there is nothing else
+    def anchor(self, _slot: Slot, _revision: RoleRevision) -> Anchor:
         """The Workload."""
         return WORKLOADS.type, self._owner.name
 

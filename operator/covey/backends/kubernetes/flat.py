@@ -124,11 +124,11 @@ class Flat:
         groups = partial(FlatGroups, self._version, levels=levels)
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
-    def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:  # noqa: ARG002 - the objects are all of one resource
+    def read_back(self, _inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
         """What it says of a unit's PodGroups."""
         return self._reports.of(unit, objects)
 
-    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:  # noqa: ARG002 - no group refers to another one
+    def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
         """Pods name their group, which has a finalizer as long as they do."""
         kind = self._version.pod_groups.type
         named = (pod.spec.scheduling_group for pod in pods)

@@ -90,7 +90,7 @@ class Hierarchical:
         self,
         spec: DisaggregatedInferenceSpec,
         levels: Levels | None,
-        cluster: Cluster,  # noqa: ARG002 - ``absent`` has judged it
+        _cluster: Cluster,
     ) -> tuple[str, ...]:
         """What its groups cannot say."""
         return tuple(refused(spec, levels))

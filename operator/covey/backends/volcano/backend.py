@@ -118,11 +118,11 @@ class Volcano:
         phase = f" (phase {status.phase})" if status.phase else ""
         return core.Condition(names.ADMITTED, "False", names.REASON_WAITING, f"{said}{phase}")
 
-    def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:  # noqa: ARG002 - groups refer to none
+    def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
         """Pods name their PodGroup in an annotation."""
         return frozenset((TYPE, pod.metadata.annotation(ANNOTATION_GROUP) or "") for pod in pods)
 
-    def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:  # noqa: ARG002 - whatever they are
+    def is_fixed(self, _stored: Owned, _wanted: Mapping[str, Any]) -> bool:
         """Never: every field of a PodGroup can be changed."""
         return False
 

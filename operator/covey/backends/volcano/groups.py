@@ -60,7 +60,7 @@ class UnitCompiler:
         _, group = self.anchor(slot, revision)
         return Membership(spec={"schedulingGates": [{"name": names.GATE_GANG}]}, annotations={ANNOTATION_GROUP: group})
 
-    def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:  # noqa: ARG002 - one for all of a unit
+    def anchor(self, slot: Slot, _revision: RoleRevision) -> Anchor:
         """The unit's PodGroup."""
         return TYPE, group_name(self._owner.name, slot.unit)
 
