@@ -132,10 +132,12 @@ def _short(state: RoleState) -> int:
 def _counted(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
     partitioned = any(state.budget.partition for state in roles.values())
     proven = all(serving(state.new) or not state.wanted for state in roles.values())
-    return {name: _count(state, starved, partitioned, proven) for name, state in roles.items()}
+    return {
+        name: _count(state, starved=starved, partitioned=partitioned, proven=proven) for name, state in roles.items()
+    }
 
 
-def _count(state: RoleState, starved: bool, partitioned: bool, proven: bool) -> _Role:  # noqa: FBT001 - facts of the unit
+def _count(state: RoleState, *, starved: bool, partitioned: bool, proven: bool) -> _Role:
     old = state.old
     hopeful = [each for each in old.values() if not proven or each.stage >= Stage.DOUBTFUL]
     kept = max(state.budget.partition, 1 if partitioned else 0)

@@ -158,7 +158,7 @@ class GroupTree:
         return {
             "schedulingPolicy": {"gang": {"minGroupCount": gang}},
             **shared.constraints(self._spec.topology.required, self._levels),
-            **self._common(self._mode is DisruptionMode.UNIT),
+            **self._common(whole=self._mode is DisruptionMode.UNIT),
         }
 
     def _role_body(self, role: Role, *, composite: bool, most: int | None = None) -> Object:
@@ -168,15 +168,15 @@ class GroupTree:
             least = max(1, min(least, most))
         return {
             "schedulingPolicy": {"gang": {"minGroupCount" if composite else "minCount": least}},
-            **self._common(self._mode is DisruptionMode.UNIT),
+            **self._common(whole=self._mode is DisruptionMode.UNIT),
         }
 
     def _replica_body(self, role: Role, size: int) -> Object:
         return {
             "schedulingPolicy": {"gang": {"minCount": size}},
             **shared.constraints(shared.replica_level(role, self._spec, self._levels), self._levels),
-            **self._common(self._mode is not DisruptionMode.POD),
+            **self._common(whole=self._mode is not DisruptionMode.POD),
         }
 
-    def _common(self, whole: bool) -> Object:  # noqa: FBT001 - one flag, named by what it passes on
+    def _common(self, *, whole: bool) -> Object:
         return {"disruptionMode": dict(_ALL if whole else _SINGLE), **shared.prioritised(self._spec)}
