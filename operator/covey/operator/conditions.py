@@ -88,6 +88,9 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     found = [unit.topology for unit in situation.units if unit.topology is not None]
     if found:
         yield names.TOPOLOGY_SATISFIED, _topology(found)
+    told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
+    for remark in told.values():
+        yield remark.type, ("True", remark.reason, remark.message)
 
 
 def _supported(situation: Situation) -> Finding:
@@ -214,6 +217,9 @@ def _degraded(situation: Situation) -> Finding:
         fault = situation.plan.release.faults.get(unit.number)
         if fault is not None:
             return "True", fault.reason, f"unit {unit.number}: {fault.message}"
+    for remark in situation.plan.remarks:
+        if remark.type == names.DEGRADED:
+            return "True", remark.reason, remark.message
     return "False", "AsExpected", "no unit that has served is below its minimum"
 
 

@@ -28,6 +28,7 @@ from covey.operator.judge import Verdict, revision_before
 from covey.operator.observe import Observed, number
 from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
+from covey.operator.remark import Remark
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
 from covey.operator.scale import States, current, replica_states, running_revisions
@@ -52,6 +53,8 @@ class Plan:
     rolling: Rolling | None = None
     #: The hash of the revision that it leaves.
     former: str = ""
+    #: What else there is to tell, each as a condition of its own or as a reason of ``Degraded``.
+    remarks: tuple[Remark, ...] = ()
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:

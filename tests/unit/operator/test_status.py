@@ -1,5 +1,6 @@
 """What the status says in each situation."""
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator import status
 from covey.operator.plan import plan
 from covey.operator.problem import Problem
+from covey.operator.remark import Remark
 from covey.operator.transitions import find_transitions
 from covey.operator.units import describe_units
 from unit.compile.inferences import inference, role
@@ -374,6 +376,22 @@ def test_the_reason_is_told_once(world: World) -> None:
     computed = compute(world)
     assert [item["type"] for item in computed["conditions"] if "no rack" in item["message"]] == ["Admitted"]
     assert message(computed, "Available") == "0/1 units have their minimum Ready; the condition Admitted says why"
+
+
+def test_remarks_are_conditions_of_their_own_or_reasons_of_degraded(world: World) -> None:
+    serve(world)
+    observed, verdict = world.observe(), world.judge()
+    told = (
+        Remark("EvacuationBlocked", "NoRoom", "the first"),
+        Remark("EvacuationBlocked", "NoRoom", "the second"),
+        Remark(names.DEGRADED, "NodesAvoided", "node a is avoided"),
+    )
+    planned = replace(plan(verdict, observed), remarks=told)
+    units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+    computed = status.compute(verdict, observed, planned, units, {}, NOW)
+    assert conditions(computed)["EvacuationBlocked"] == ("True", "NoRoom")
+    assert message(computed, "EvacuationBlocked") == "the first"
+    assert conditions(computed)[names.DEGRADED] == ("True", "NodesAvoided")
 
 
 def test_what_the_crd_knows_is_all_that_is_said(world: World) -> None:
