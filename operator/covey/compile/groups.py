@@ -14,7 +14,7 @@ whatever the roles are called (upstream's rule for ``scheduling.k8s.io`` Workloa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -23,7 +23,7 @@ from covey.api.meta import Mode
 from covey.api.roles import Role, RoleTopology
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout, Replicas, Scale
+from covey.compile.layout import Layout, Replicas, RoleCount, Scale
 from covey.compile.membership import Anchor, Level, Membership, Object
 from covey.compile.revision import Revision, RoleRevision
 
@@ -94,7 +94,8 @@ class GroupCompiler:
         """The CompositePodGroup of each role of more than one pod a replica."""
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
-                if role.name in roles and (body := self._side(role, roles[role.name], composite=True)):
+                count = self._count(layout, unit, role)
+                if role.name in roles and (body := self._side(role, roles[role.name], count, composite=True)):
                     spec = {**self._child(role_template(role.name), unit), **body}
                     yield _object("CompositePodGroup", self._metadata(unit, role.name), spec)
 
@@ -103,12 +104,10 @@ class GroupCompiler:
         for unit, roles in layout.units.items():
             for role in self._spec.roles:
                 if role.name in roles:
-                    yield from self._pod_groups(unit, role, roles[role.name], layout.together)
+                    yield from self._pod_groups(unit, role, roles[role.name], layout)
 
-    def _pod_groups(
-        self, unit: int, role: Role, replicas: Replicas, together: Mapping[tuple[int, str, int], Mapping[str, str]]
-    ) -> Iterator[Object]:
-        if body := self._side(role, replicas, composite=False):
+    def _pod_groups(self, unit: int, role: Role, replicas: Replicas, layout: Layout) -> Iterator[Object]:
+        if body := self._side(role, replicas, self._count(layout, unit, role), composite=False):
             spec = {**self._child(role_template(role.name), unit), **body}
             yield _object("PodGroup", self._metadata(unit, role.name), spec)
         for replica, revision in replicas.items():
@@ -117,16 +116,18 @@ class GroupCompiler:
             spec = {**self._child(replica_template(role.name), unit, role.name), **_replica_body(role, revision.size)}
             spec |= self._common
             metadata = self._metadata(unit, role.name, replica)
-            metadata["labels"] |= together.get((unit, role.name, replica), {})
+            metadata["labels"] |= layout.together.get((unit, role.name, replica), {})
             yield _object("PodGroup", metadata, spec)
 
-    def _side(self, role: Role, replicas: Replicas, *, composite: bool) -> Object | None:
+    def _count(self, layout: Layout, unit: int, role: Role) -> RoleCount:
+        return (layout.scale or self._scale).count(unit, role.name)
+
+    def _side(self, role: Role, replicas: Replicas, count: RoleCount, *, composite: bool) -> Object | None:
         """The role's group of one kind; None where it has none of it. What runs counts, not what is to come."""
         mine = sum((revision.size > 1) == composite for revision in replicas.values())
         if not mine and (replicas or self._is_composite(role) != composite):
             return None
-        count = self._scale.roles[role.name]
-        # With a surge there are more than the spec says.
+        # With a surge there are more than are wanted.
         desired = max(count.replicas, mine)
         return self._role_body(role, composite=composite, least=count.minimum, desired=desired)
 

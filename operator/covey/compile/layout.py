@@ -8,7 +8,7 @@ stand side by side.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
@@ -30,27 +30,75 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is wanted: the one place where a spec's numbers are read."""
+    """How much is wanted: the one place where a spec's numbers are read.
+
+    ``roles`` has what the spec says of each unit. ``totals`` has the replicas of roles that somebody else sets, over all
+    units; ``shares`` what that makes of each unit.
+    """
 
     units: int
     roles: Mapping[str, RoleCount]
+    totals: Mapping[str, int] = field(default_factory=dict)
+    shares: Mapping[int, Mapping[str, RoleCount]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, spec: DisaggregatedInferenceSpec) -> Scale:
-        """What a spec asks for; no units while it is suspended."""
+    def of(cls, spec: DisaggregatedInferenceSpec, totals: Mapping[str, int] | None = None) -> Scale:
+        """What a spec asks for; no units while it is suspended.
+
+        Args:
+            spec: the spec.
+            totals: replicas over all units, by role, where it is not the spec that says how many.
+        """
         roles = {role.name: RoleCount(role.replicas, role.min_replicas) for role in spec.roles}
-        return cls(0 if spec.suspend else spec.replicas, roles)
+        units = 0 if spec.suspend else spec.replicas
+        return cls(units, roles, totals or {}).over(range(units))
+
+    def over(self, units: Iterable[int]) -> Scale:
+        """The same with these units: totals are spread evenly, and units of lower number have the remainder."""
+        numbers = sorted(units)
+        spread = {
+            name: dict(zip(numbers, shares(total, len(numbers), self.roles[name].minimum), strict=True))
+            for name, total in self.totals.items()
+        }
+        found = {
+            unit: {**self.roles}
+            | {name: replace(self.roles[name], replicas=each[unit]) for name, each in spread.items()}
+            for unit in (numbers if spread else ())
+        }
+        return replace(self, shares=found)
+
+    def unit(self, unit: int) -> Mapping[str, RoleCount]:
+        """What one unit shall have of each role."""
+        return self.shares.get(unit, self.roles)
+
+    def count(self, unit: int, role: str) -> RoleCount:
+        """What one unit shall have of a role."""
+        return self.unit(unit)[role]
+
+    def total(self, role: str) -> int:
+        """Replicas of a role that all units shall have together."""
+        if role not in self.totals:
+            return self.roles[role].replicas * self.units
+        return sum(each[role].replicas for each in self.shares.values())
+
+
+def shares(total: int, units: int, minimum: int) -> list[int]:
+    """Replicas of each unit: as even as can be, none below its minimum, the greater ones first."""
+    each, rest = divmod(max(total, minimum * units), units) if units else (0, 0)
+    return [each + (rank < rest) for rank in range(units)]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The units of a resource, ascending, each with its replicas by role.
 
-    ``together``: labels of replicas (unit, role, number) that are placed all or none.
+    ``together``: labels of replicas (unit, role, number) that are placed all or none. ``scale``: how many there are meant
+    to be, where that is not what the spec says of each unit.
     """
 
     units: Mapping[int, Unit]
     together: Mapping[tuple[int, str, int], Mapping[str, str]] = field(default_factory=dict)
+    scale: Scale | None = None
 
     @classmethod
     def of(cls, numbers: Mapping[int, Mapping[str, Iterable[int]]], revision: Revision) -> Layout:
@@ -65,8 +113,11 @@ class Layout:
     @classmethod
     def fresh(cls, scale: Scale, revision: Revision) -> Layout:
         """Units and replicas numbered from 0, as of a resource that is new."""
-        unit = {name: range(count.replicas) for name, count in scale.roles.items()}
-        return cls.of(dict.fromkeys(range(scale.units), unit), revision)
+        units = {
+            unit: {name: range(count.replicas) for name, count in scale.unit(unit).items()}
+            for unit in range(scale.units)
+        }
+        return replace(cls.of(units, revision), scale=scale if scale.totals else None)
 
     def replicas(self) -> Iterator[tuple[int, str, int, RoleRevision]]:
         """Every unit, role and replica with its revision, in order."""

@@ -60,7 +60,7 @@ class PodFactory:
         self._layout = layout
         self._groups = groups
         self._levels = tuple(levels)
-        self._scale = Scale.of(spec)
+        self._scale = layout.scale or Scale.of(spec)
         self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
@@ -154,7 +154,7 @@ class PodFactory:
                 name: environment.Peer(
                     network.address(self._owner, leaders[name]), count.replicas, self.revision_of(leaders[name]).size
                 )
-                for name, count in self._scale.roles.items()
+                for name, count in self._scale.unit(unit).items()
             }
         return self._peers[unit]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -156,7 +156,7 @@ def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
     states = replica_states(observed.pods, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
     chosen = roll(verdict.inference.spec, verdict.wanted, observed, states, running).layout
-    layout = Layout({unit: roles for unit, roles in chosen.units.items() if unit in existing})
+    layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
     return Plan(Actions(), layout, states)
 
 

@@ -14,7 +14,7 @@ from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Owned
 from covey.compile import Layout, Scale, Slot, Tree
-from covey.compile.layout import Unit
+from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.observe import Observed, number
@@ -57,6 +57,7 @@ def roll(
     running: Running,
     lacking: Refused | None = None,
     before: Mapping[str, Any] | None = None,
+    totals: Mapping[str, int] | None = None,
 ) -> Rolling:
     """The units and replicas that there shall be.
 
@@ -68,31 +69,37 @@ def roll(
         running: of which revision each replica is.
         lacking: tells for a layout what found no room in it.
         before: the status so far; nothing is remembered without it.
+        totals: replicas over all units, by role, where it is not the spec that says how many.
     """
-    scale, settings, now = Scale.of(spec), settings_of(spec), observed.now
+    scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
     if not scale.units:
-        return Rolling(Layout({}))
+        return Rolling(_layout({}, in_force.hash, scale))
     last = resumed(read_progress(before or {}), in_force.hash, settings, now)
     stays = settings.paused or (last is not None and last.is_late(settings, now))
+    chosen = choose_units(scale, observed, states)
+    scale = scale.over(chosen)
     seen = _Seen(spec, in_force, observed, states, running)
-    units = {unit: seen.unit(unit, stays=stays) for unit in choose_units(scale, observed, states)}
+    units = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
     if lacking is not None and last is not None and last.starves(units.values(), now):
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
         units = {unit: _starved(unit, state, lacks) for unit, state in units.items()}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
     return Rolling(
-        _layout(steps, in_force.hash), progress, progress.again(settings, now) if progress is not None else seen.doubt
+        _layout(steps, in_force.hash, scale),
+        progress,
+        progress.again(settings, now) if progress is not None else seen.doubt,
     )
 
 
-def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str) -> Layout:
+def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:
     together = {
         (unit, *member): {names.LABEL_TOGETHER: mark, names.LABEL_TOGETHER_COUNT: str(len(step.together))}
         for unit, (_, step) in steps.items()
         for member in step.together
     }
-    return Layout({unit: step.roles for unit, (_, step) in steps.items()}, together)
+    units = {unit: step.roles for unit, (_, step) in steps.items()}
+    return Layout(units, together, scale if scale.totals else None)
 
 
 def _as_they_are(state: UnitState) -> Unit:
@@ -153,8 +160,8 @@ class _Seen:
         if unit is not None and role is not None and replica is not None:
             self._grouped.setdefault(unit, {}).setdefault(role, set()).add(replica)
 
-    def unit(self, unit: int, *, stays: bool) -> UnitState:
-        """One unit as it is."""
+    def unit(self, unit: int, counts: Mapping[str, RoleCount], *, stays: bool) -> UnitState:
+        """One unit as it is, and how many replicas it shall have."""
         roles = {}
         for role in self.spec.roles:
             pods = self._pods.get(unit, {}).get(role.name, {})
@@ -162,8 +169,9 @@ class _Seen:
             replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost})}
             spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
             target = self.in_force.roles[role.name]
+            wanted = counts[role.name].replicas
             roles[role.name] = RoleState(
-                target, role.replicas, role.min_replicas, Budget.of(role), replicas, frozenset(spare)
+                target, wanted, role.min_replicas, Budget.of(role, wanted), replicas, frozenset(spare)
             )
         return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
 

@@ -114,7 +114,7 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
 
 def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
     # What is wanted, also while something keeps it from being created.
-    scale, marks = Scale.of(verdict.inference.spec), _marks(observed)
+    scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
     rows: list[Status] = []
     for name, count in scale.roles.items():
         states = [
@@ -126,7 +126,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
         rows.append(
             {
                 "name": name,
-                "replicas": count.replicas * scale.units,
+                "replicas": scale.total(name),
                 "minReplicas": count.minimum * scale.units,
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),

@@ -71,7 +71,7 @@ def describe_units(
     inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
 ) -> Iterator[Unit]:
     """Every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
-    scale = Scale.of(inference.spec)
+    scale = plan.layout.scale or Scale.of(inference.spec)
     for number in plan.layout.units:
         report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
         # Whom the operator keeps, the scheduler has not been asked about.
@@ -79,7 +79,7 @@ def describe_units(
         admitted = kept or (report.admitted if report else None)
         silence = backend.silence if backend else ""
         phase, reason, message = _progress(
-            scale, plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
+            scale.unit(number), plan.states.get(number, {}), admitted, silence, plan.starting.of(number)
         )
         if kept is not None and phase is Phase.PARTIAL:
             reason, message = kept.reason, f"the minimum is Ready; {kept.message}"
@@ -89,13 +89,12 @@ def describe_units(
 
 
 def _progress(
-    scale: Scale,
+    roles: Mapping[str, RoleCount],
     states: Mapping[str, Mapping[int, ReplicaState]],
     admitted: core.Condition | None,
     silence: str,
     starting: str,
 ) -> tuple[Phase, str, str]:
-    roles = scale.roles
     bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
     if short := _short(roles, bound):
         # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.

@@ -26,13 +26,13 @@ class Budget:
     partition: int = 0
 
     @classmethod
-    def of(cls, role: Role) -> Budget:
-        """What a role's ``update`` says."""
+    def of(cls, role: Role, wanted: int) -> Budget:
+        """What a role's ``update`` says where so many replicas are wanted in a unit."""
         update = role.update
         if update is None:
             return cls()
-        surge = _SURGE if update.max_surge is None else _resolved(update.max_surge, role.replicas, up=True)
-        missing = None if update.max_unavailable is None else _resolved(update.max_unavailable, role.replicas, up=False)
+        surge = _SURGE if update.max_surge is None else _resolved(update.max_surge, wanted, up=True)
+        missing = None if update.max_unavailable is None else _resolved(update.max_unavailable, wanted, up=False)
         return cls(surge, 1 if not surge and not missing else missing, update.partition or 0)
 
 

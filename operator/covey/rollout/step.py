@@ -55,8 +55,9 @@ def _stay(state: RoleState) -> Replicas:
     Between two revisions the surge stays as well.
     """
     alive = state.alive
-    limit = state.wanted + (state.budget.surge if state.old and state.new and state.wanted else 0)
-    kept = _best(alive, limit)
+    kept = _best(alive, state.wanted + (state.budget.surge if state.wanted else 0))
+    if not state.old.keys() & kept or not state.new.keys() & kept:
+        kept = kept[: state.wanted]
     more = set(_filled(kept, state.wanted, state)) - set(kept)
     return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
 

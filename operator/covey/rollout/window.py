@@ -130,7 +130,8 @@ def _short(state: RoleState) -> int:
 
 
 def _counted(roles: Mapping[str, RoleState], *, starved: bool) -> dict[str, _Role]:
-    partitioned = any(state.budget.partition for state in roles.values())
+    # A role that shall have none keeps none, and is gone in the next step.
+    partitioned = any(state.budget.partition for state in roles.values() if state.wanted)
     proven = all(serving(state.new) or not state.wanted for state in roles.values())
     return {
         name: _count(state, starved=starved, partitioned=partitioned, proven=proven) for name, state in roles.items()

@@ -25,4 +25,4 @@ def test_percentages_and_defaults_are_those_of_deployments(
     replicas: int, update: dict[str, Any] | None, budget: Budget
 ) -> None:
     stated = {} if update is None else {"update": update}
-    assert Budget.of(Role.model_validate(role("prefill", replicas=replicas, **stated))) == budget
+    assert Budget.of(Role.model_validate(role("prefill", **stated)), replicas) == budget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from covey.rollout import Budget, Stage
+from covey.rollout import Budget, Stage, next_step
 from unit.rollout.acting import Role, Unit
 
 NO_SURGE = Budget(surge=0, unavailable=1)
@@ -239,3 +239,26 @@ def test_a_number_is_not_taken_while_its_pods_are_going() -> None:
     unit.step()
     assert unit.roles["prefill"].replicas[1].stage is Stage.GOING
     assert set(unit.roles["prefill"].state.alive) == {0, 2, 3}
+
+
+def test_a_partition_of_a_role_that_shall_have_none_keeps_nothing() -> None:
+    one = Budget(surge=0, unavailable=1)
+    roles = {
+        "prefill": Role.serving(1, minimum=0, budget=one),
+        "decode": Role.serving(1, minimum=0, budget=Budget(surge=0, unavailable=1, partition=1)),
+        "router": Role.serving(1, budget=one),
+    }
+    unit = Unit(roles)
+    unit.edit("b")
+    roles["decode"].wanted = 0
+    planned = unit.step()
+    assert next_step(unit.state).roles == planned.roles
+
+
+def test_what_a_partition_holds_gives_its_surge_back_at_once() -> None:
+    unit = Unit({"prefill": Role.serving(2, budget=Budget(partition=1))})
+    unit.edit("b")
+    unit.step()
+    unit.roles["prefill"].wanted = 1
+    planned = unit.step()
+    assert next_step(unit.state).roles == planned.roles

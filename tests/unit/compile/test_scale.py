@@ -1,0 +1,90 @@
+"""How replicas that are counted over all units are spread over them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Layout, Revision, compile_inference
+from covey.compile.layout import RoleCount, Scale, shares
+from unit.compile.inferences import inference, role
+
+UNITS = st.integers(0, 40)
+TOTALS = st.integers(0, 2000)
+MINIMA = st.integers(0, 20)
+
+
+@given(TOTALS, UNITS, MINIMA)
+def test_shares_sum_up_and_are_even(total: int, units: int, minimum: int) -> None:
+    found = shares(total, units, minimum)
+    assert len(found) == units
+    assert sum(found) == (max(total, minimum * units) if units else 0)
+    assert all(share >= minimum for share in found)
+    assert max(found, default=0) - min(found, default=0) <= 1
+    assert found == sorted(found, reverse=True)
+
+
+@given(TOTALS, UNITS, MINIMA)
+def test_one_replica_more_changes_one_unit_at_most(total: int, units: int, minimum: int) -> None:
+    before, after = shares(total, units, minimum), shares(total + 1, units, minimum)
+    changed = [(one, other) for one, other in zip(before, after, strict=True) if one != other]
+    assert len(changed) <= 1
+    assert all(other == one + 1 for one, other in changed)
+
+
+@given(TOTALS, UNITS, MINIMA)
+def test_no_unit_gets_more_when_there_are_more_units(total: int, units: int, minimum: int) -> None:
+    before, after = shares(total, units, minimum), shares(total, units + 1, minimum)
+    assert all(other <= one for one, other in zip(before, after, strict=False))
+
+
+def llama(**spec: Any) -> DisaggregatedInference:
+    return inference(role("prefill", replicas=3), role("decode", replicas=2, size=2), **spec)
+
+
+def test_without_totals_every_unit_has_what_the_spec_says() -> None:
+    scale = Scale.of(llama(replicas=2).spec)
+    assert scale.unit(0) == scale.unit(7) == {"prefill": RoleCount(3, 1), "decode": RoleCount(2, 1)}
+    assert scale.total("prefill") == 6
+
+
+def test_a_total_is_spread_over_units_whatever_their_numbers() -> None:
+    scale = Scale.of(llama(replicas=3).spec, {"prefill": 7}).over((9, 2, 4))
+    assert [scale.count(unit, "prefill").replicas for unit in (2, 4, 9)] == [3, 2, 2]
+    assert [scale.count(unit, "decode").replicas for unit in (2, 4, 9)] == [2, 2, 2]
+    assert (scale.total("prefill"), scale.total("decode")) == (7, 6)
+
+
+def test_a_total_below_the_minimum_is_the_minimum() -> None:
+    assert Scale.of(llama(replicas=3).spec, {"prefill": 1}).total("prefill") == 3
+
+
+def test_a_suspended_resource_has_no_replicas() -> None:
+    scale = Scale.of(llama(replicas=3, suspend=True).spec, {"prefill": 7})
+    assert (scale.units, scale.total("prefill"), scale.total("decode")) == (0, 0, 0)
+
+
+def test_groups_and_pods_are_told_what_their_own_unit_has() -> None:
+    resource = llama(replicas=2)
+    revision = Revision.of(resource.spec)
+    layout = Layout.fresh(Scale.of(resource.spec, {"prefill": 5, "decode": 3}), revision)
+    tree = compile_inference(resource, layout=layout, revision=revision)
+    wanted = {
+        body["metadata"]["name"]: body["spec"].get("desiredCount", body["spec"].get("desiredGroupCount"))
+        for level in tree.levels
+        for body in level.objects
+        if body["kind"] in {"PodGroup", "CompositePodGroup"}
+    }
+    assert [wanted[f"llama-{unit}-prefill"] for unit in (0, 1)] == [3, 2]
+    assert [wanted[f"llama-{unit}-decode"] for unit in (0, 1)] == [2, 1]
+    told = [
+        {each["name"]: each.get("value") for each in body["spec"]["containers"][0]["env"]}[
+            "COVEY_ROLE_PREFILL_REPLICAS"
+        ]
+        for body in tree.objects()
+        if body["kind"] == "Pod" and body["metadata"]["labels"]["covey.dev/role"] == "decode"
+    ]
+    assert told == ["3"] * 4 + ["2"] * 2
