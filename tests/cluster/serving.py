@@ -20,7 +20,15 @@ from scheduler_trees import node_of, pin_of
 BLOCK = "cloud.provider.com/topology-block"
 RACK = "cloud.provider.com/topology-rack"
 #: Everything that a resource causes to exist, by the path below its namespace's API.
-KINDS = ("Workload", "CompositePodGroup", "PodGroup", "Service", "ControllerRevision", "Pod")
+KINDS = (
+    "Workload",
+    "CompositePodGroup",
+    "PodGroup",
+    "Service",
+    "PodDisruptionBudget",
+    "ControllerRevision",
+    "Pod",
+)
 AddNodes = Callable[..., list[str]]
 Event = tuple[str, Object]
 

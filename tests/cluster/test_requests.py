@@ -24,6 +24,7 @@ BOUNDS = {
     ("operator", "create", "compositepodgroups"): 1,
     ("operator", "create", "podgroups"): 2,
     ("operator", "create", "services"): 2,
+    ("operator", "create", "poddisruptionbudgets"): 1,
     ("operator", "create", "pods"): 8,
     # Created, Scheduled or Admitted before it, Available.
     ("operator", "create", "events"): 4,

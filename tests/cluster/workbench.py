@@ -19,10 +19,11 @@ _PATHS = {
     "ControllerRevision": "/apis/apps/v1/namespaces/{}/controllerrevisions",
     "Service": "/api/v1/namespaces/{}/services",
     "Pod": "/api/v1/namespaces/{}/pods",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
 }
 #: Everything that the operator makes, in the order in which it does.
-OWNED = ("Workload", "CompositePodGroup", "PodGroup", "Service", "Pod")
+OWNED = ("Workload", "CompositePodGroup", "PodGroup", "Service", "PodDisruptionBudget", "Pod")
 GANG = {"name": "scheduling.covey.dev/gang"}
 ROLES = (role("prefill", replicas=2, size=2), role("decode", replicas=2))
 

@@ -27,6 +27,7 @@ KINDS = (
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/compositepodgroups",
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/podgroups",
     "/api/v1/namespaces/{}/services",
+    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "/apis/apps/v1/namespaces/{}/controllerrevisions",
 )
 EXAMPLE = ROOT / "examples" / "disaggregated.yaml"

@@ -107,6 +107,19 @@ class GangSettings(Model):
     Default: never."""
 
 
+class Disruption(Model):
+    """What happens to replicas on nodes that are to be empty."""
+
+    evacuate_after_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds for which a node may be a mere candidate for deletion (a soft taint of an autoscaler) before its replicas
+    are moved. Cordons and hard taints count at once. 0 to 86400. Default: 60."""
+    allow_below_minimum: Annotated[bool | None, LIVE] = None
+    """True: where there is no room for a successor, a replica goes even though its role has no more than minReplicas.
+    Default: false: it stays, and the condition EvacuationBlocked says what would help."""
+    hold_seconds: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=3600)] = None
+    """Seconds for which the room of a lost replica is held for it. 0 to 3600."""
+
+
 class Rollout(Model):
     """How a change of rolled fields is brought in."""
 
@@ -188,6 +201,8 @@ class DisaggregatedInferenceSpec(Model):
     the units. Default: Unit."""
     gang: GangSettings = GangSettings()
     """How long a gang may take."""
+    disruption: Disruption | None = None
+    """What happens to replicas on nodes that are to be empty."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
     rollout: Rollout | None = None

@@ -222,6 +222,10 @@ class Role(Model):
     the leader is Ready. Default: Parallel."""
     restart: Restart | None = None
     """What happens when a pod fails."""
+    drain_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds that a replica which is to go has for the requests that it serves: it is marked (covey.dev/draining),
+    loses its address, and is deleted when they have passed, or when the annotation covey.dev/in-flight of every pod
+    of it is 0. Failures do not wait. 0 to 86400. Default: 0."""
     update: Update | None = None
     """How replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None

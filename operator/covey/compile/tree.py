@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import network
+from covey.compile import disruption, network
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, levels_named
 from covey.compile.identity import Owner, Slot, hostname
@@ -67,10 +67,11 @@ def compile_inference(
     # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
     # Without units it keeps both.
     services = () if spec.suspend else tuple(network.services(owner, spec))
+    budgets = () if spec.suspend else tuple(disruption.budgets(owner, spec))
     return Tree(
         owner,
         layout,
         revision,
-        (*compiled.levels(layout), Level("services", services)),
+        (*compiled.levels(layout), Level("budgets", budgets), Level("services", services)),
         PodFactory(owner, spec, revision, layout, compiled, tuple(told)),
     )

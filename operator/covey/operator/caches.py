@@ -28,7 +28,7 @@ from covey.operator.accepted import Record, read_record
 from covey.operator.domains import Domains
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
-from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
+from covey.operator.objects import COMMON_KINDS, CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
 from covey.operator.observe import (
     Observed,
     is_ours,
@@ -77,7 +77,7 @@ class Caches:
         self._kinds = group_kinds(backends)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
-            for resource in (*self._kinds, resources.SERVICES)
+            for resource in (*self._kinds, *COMMON_KINDS)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)
@@ -210,7 +210,8 @@ class Caches:
             for reflector in watched.reflectors:
                 reflector.on_served(self.probing.stale)
                 reflector.on_served(self._look_at_all)
-            watched.subscribe(partial(self._on_owned, self._new_objects[kind]))
+            on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
+            watched.subscribe(partial(on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
@@ -244,6 +245,11 @@ class Caches:
     def _enqueue_soon(self, key: Key) -> None:
         self._enqueue_after(key, _GATHER)
 
+    def _on_budget(self, newborns: Newborns[Any], kind: EventType, item: Owned, before: Owned | None) -> None:
+        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
+        if kind == DELETED or before is None or not _is_same(item, before):
+            self._on_owned(newborns, kind, item, before)
+
     def _on_owned(
         self,
         newborns: Newborns[Any],
@@ -256,6 +262,14 @@ class Caches:
         for key in {*owner_key(item), *(owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key)
+
+
+def _is_same(now: Owned, before: Owned) -> bool:
+    """Only the status is another, and what the API server notes beside."""
+    return now.spec == before.spec and all(
+        getattr(now.metadata, field) == getattr(before.metadata, field)
+        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
+    )
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:

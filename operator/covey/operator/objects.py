@@ -23,9 +23,12 @@ def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
     return tuple(dict.fromkeys(kind for backend in BACKENDS if backend.name in names for kind in backend.kinds()))
 
 
+#: What the operator applies for every resource, whatever its backend.
+COMMON_KINDS: Final = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
+
 #: Every kind that the operator writes besides pods, by its type.
 BY_TYPE: Final = {
-    resource.type: resource for resource in (*group_kinds(Backend), resources.SERVICES, CONTROLLER_REVISIONS)
+    resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, CONTROLLER_REVISIONS)
 }
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison

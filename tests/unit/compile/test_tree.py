@@ -27,6 +27,7 @@ PodGroup llama-0-prefill-0 under llama-0-prefill: gang 2 of 2 pods, rack Require
 PodGroup llama-0-prefill-1 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
 PodGroup llama-0-decode under llama-0: gang 2 of 3 pods, host Required Pod
 PodGroup llama-0-router under llama-0: basic of 1 pods, free
+PodDisruptionBudget llama-gang
 Service llama-prefill
 Service llama-decode
 Service llama-router
@@ -54,8 +55,8 @@ def llama(**spec: Any) -> DisaggregatedInference:
 def summary(body: dict[str, Any]) -> str:
     """One line for an object, so that a tree can be read."""
     kind, name, spec = body["kind"], body["metadata"]["name"], body.get("spec", {})
-    if kind == "Service":
-        return f"Service {name}"
+    if kind in {"Service", "PodDisruptionBudget"}:
+        return f"{kind} {name}"
     if kind == "Pod":
         return f"Pod {name} in {body['metadata']['labels'][names.LABEL_POD_GROUP]}"
     if kind == "Workload":
@@ -122,7 +123,7 @@ def test_root_carries_every_wish_of_the_unit() -> None:
 def test_priority_is_on_every_group_and_pod() -> None:
     tree = compile_inference(llama(priorityClassName="high"))
     for body in tree.objects():
-        if body["kind"] not in {"Workload", "Service"}:
+        if body["kind"] not in {"Workload", "Service", "PodDisruptionBudget"}:
             assert body["spec"]["priorityClassName"] == "high", body["metadata"]["name"]
     (workload,) = tree.levels[0].objects
     assert all(found["priorityClassName"] == "high" for found in templates_of(workload))
@@ -167,6 +168,22 @@ def test_service_publishes_only_the_live_pod_of_an_address() -> None:
       selector: {covey.dev/inference: llama, covey.dev/role: router, covey.dev/address: "true"}
       ports: [{name: http, port: 8000, targetPort: 8000, protocol: TCP}]
     """)
+
+
+def test_one_budget_covers_the_roles_of_the_gang() -> None:
+    tree = compile_inference(llama())
+    (budget,) = next(level.objects for level in tree.levels if level.name == "budgets")
+    assert budget["spec"] == yaml.safe_load("""
+      minAvailable: 1000000
+      selector:
+        matchLabels: {covey.dev/inference: llama}
+        matchExpressions: [{key: covey.dev/role, operator: In, values: [prefill, decode]}]
+      unhealthyPodEvictionPolicy: IfHealthyBudget
+    """)
+
+
+def test_what_is_suspended_has_no_budget() -> None:
+    assert not [body for body in compile_inference(llama(suspend=True)).objects() if body["kind"] != "Workload"]
 
 
 def templates_of(workload: dict[str, Any]) -> list[dict[str, Any]]:

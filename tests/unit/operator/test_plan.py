@@ -45,7 +45,7 @@ def replicas_of(world: World, role: str) -> set[int]:
 def test_creates_everything_once() -> None:
     world = World(llama())
     actions = world.plan().actions
-    assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 2]
+    assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 1, 2]
     assert actions.store is not None
     assert [item.slot for item in actions.create] == [
         *(Slot(0, "prefill", replica, index) for replica in range(2) for index in range(2)),
