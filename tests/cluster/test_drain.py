@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from api_manifests import Object
-from cluster.serving import AddNodes, Serving, serves, serving, workers
+from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import ApiError, eventually
+from scheduler_trees import node_of
 
 __all__ = ["serving"]
 
@@ -66,7 +67,9 @@ def test_the_budget_is_kept_and_goes(serving: Serving, nodes: AddNodes) -> None:
     await_ready(serving, 2)
     path = serving.path("PodDisruptionBudget", "llm-gang")
     serving.cluster.api("PATCH", path, {"spec": {"minAvailable": 1}})
-    eventually(lambda: serving.get("PodDisruptionBudget", "llm-gang")["spec"]["minAvailable"] > 1, 30, "it is put right")
+    eventually(
+        lambda: serving.get("PodDisruptionBudget", "llm-gang")["spec"]["minAvailable"] > 1, 30, "it is put right"
+    )
     first = serving.get("PodDisruptionBudget", "llm-gang")
     serving.cluster.api("DELETE", path)
     eventually(lambda: uid_of(serving.get("PodDisruptionBudget", "llm-gang")) != uid_of(first), 30, "it is made again")
@@ -84,3 +87,101 @@ def test_a_strangers_budget_of_this_name_is_told(serving: Serving, nodes: AddNod
     serving.delete("PodDisruptionBudget", "llm-gang")
     serving.await_bound(2)
     assert serving.owned("PodDisruptionBudget")
+
+
+def pair(**fields: object) -> list[Object]:
+    return [workers("prefill", replicas=2, size=2, minReplicas=2, **fields), workers("decode")]
+
+
+def nodes_of(pods: list[Object]) -> set[str]:
+    return {node_of(pod) for pod in pods}
+
+
+def drain(serving: Serving, *names: str, seconds: int = 240) -> None:
+    serving.cluster.kubectl("drain", *names, "--ignore-daemonsets", f"--timeout={seconds}s")
+
+
+def await_settled(serving: Serving, count: int, *emptied: str) -> list[Object]:
+    """Wait until exactly so many pods serve, none of them on these nodes, and nothing is on its way any more."""
+
+    def settled() -> list[Object]:
+        pods = serving.pods()
+        assert len(pods) == count, f"{len(pods)} pods; {serving.states()}"
+        assert all(map(serves, pods))
+        assert not nodes_of(pods) & set(emptied)
+        return pods
+
+    pods = eventually(settled, 180, "everything has moved")
+    serving.await_condition("Progressing", "True", "Complete")
+    return pods
+
+
+def conditions(serving: Serving) -> dict[str, Object]:
+    found = serving.get("DisaggregatedInference", "llm").get("status", {}).get("conditions", ())
+    return {each["type"]: each for each in found if each["status"] == "True"}
+
+
+def test_kubectl_drains_two_nodes_of_two_replicas_at_once(serving: Serving, nodes: AddNodes) -> None:
+    """Each replica is built elsewhere before it goes, and the drain waits on the budget meanwhile."""
+    nodes(blocks=1, racks=2, nodes=4)
+    serving.create(*pair(), topology={"required": "block"})
+    before = await_ready(serving, 5)
+    first, second = (serving.pods(role="prefill", replica=replica) for replica in (0, 1))
+    victims = (node_of(first[0]), node_of(second[0]))
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        drain(serving, *victims)
+        history = recording.events
+    assert fewest_serving(before, history, "prefill", 2) == 2
+    assert fewest_serving(before, history, "decode", 1) == 1
+    after = await_settled(serving, 5, *victims)
+    assert not uids([*first, *second]) & uids(after)
+    assert uids(serving.pods(role="decode")) <= uids(before)
+    assert {"Evacuating", "Evacuated"} <= serving.events()
+    found = serving.get("DisaggregatedInference", "llm")["status"]
+    assert "rollout" not in found
+    assert not {"Evacuating", "EvacuationBlocked"} & conditions(serving).keys()
+
+
+def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddNodes) -> None:
+    (*_, spare) = nodes(blocks=1, racks=1, nodes=6)
+    serving.cluster.kubectl("cordon", spare)
+    serving.create(*pair(), topology={"required": "block"})
+    before = await_ready(serving, 5)
+    (decode,) = serving.pods(role="decode")
+    with pytest.raises(RuntimeError, match="disruption budget"):
+        drain(serving, node_of(decode), seconds=10)
+    message = serving.await_condition("EvacuationBlocked", "True", "NoRoom")
+    assert node_of(decode) in message
+    assert "spec.disruption.allowBelowMinimum" in message
+    assert uids(before) <= uids(serving.pods())
+    assert serving.await_event("EvacuationBlocked")
+    # There is room now: it goes on by itself.
+    serving.cluster.kubectl("uncordon", spare)
+    drain(serving, node_of(decode))
+    after = await_settled(serving, 5, node_of(decode))
+    assert uids(after) & uids(before) == uids(before) - {uid_of(decode)}
+
+
+def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=5)
+    serving.create(*pair(), topology={"required": "block"}, disruption={"allowBelowMinimum": True})
+    before = await_ready(serving, 5)
+    (decode,) = serving.pods(role="decode")
+    drain(serving, node_of(decode))
+    assert uids(serving.bound()) == uids(before) - {uid_of(decode)}
+    serving.cluster.kubectl("uncordon", node_of(decode))
+    await_settled(serving, 5)
+
+
+def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    serving.create(workers("prefill"), workers("decode", replicas=3))
+    before = await_ready(serving, 4)
+    victims = sorted(nodes_of(serving.pods(role="decode")))[:2]
+    drain(serving, *victims)
+    bound = serving.bound()
+    assert uids(bound) <= uids(before)
+    assert not nodes_of(bound) & set(victims)
+    assert len(bound) == 2
+    serving.cluster.kubectl("uncordon", *victims)
+    await_settled(serving, 4)

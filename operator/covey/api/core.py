@@ -164,6 +164,8 @@ class Toleration(Read, frozen=True):
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
+    #: Of NoExecute: for how long. None is for ever.
+    toleration_seconds: int | None = None
 
 
 class SchedulingGate(Read, frozen=True):
@@ -253,6 +255,7 @@ class Taint(Read, frozen=True):
     key: str
     effect: str
     value: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(Read, frozen=True):

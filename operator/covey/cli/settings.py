@@ -22,6 +22,7 @@ from covey.api.inference import Backend
 from covey.cli.documents import read_plain
 from covey.cli.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
+from covey.operator.notice import AUTOSCALERS
 from covey.operator.settings import Settings as OperatorSettings
 from covey.scheduler.settings import CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
@@ -104,11 +105,15 @@ class OperatorConfig(Common):
 
     metrics_workload_limit: int = Field(500, ge=0)
     backends: Backends = (Backend.EXTENDER,)
+    autoscaler_taints: Names = AUTOSCALERS
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
         return OperatorSettings(
-            **self.shared(), metrics_workload_limit=self.metrics_workload_limit, backends=self.backends
+            **self.shared(),
+            metrics_workload_limit=self.metrics_workload_limit,
+            backends=self.backends,
+            autoscaler_taints=self.autoscaler_taints,
         )
 
 

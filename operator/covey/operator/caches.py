@@ -28,6 +28,8 @@ from covey.operator.accepted import Record, read_record
 from covey.operator.domains import Domains
 from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
+from covey.operator.nodes import Nodes
+from covey.operator.notice import AUTOSCALERS
 from covey.operator.objects import COMMON_KINDS, CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
 from covey.operator.observe import (
     Observed,
@@ -45,6 +47,8 @@ from covey.operator.watched import Key, Watched, owner_key, shows
 _GATHER = 0.03
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
+#: The index of pods by their node.
+_NODE = "node"
 
 
 class Caches:
@@ -56,6 +60,7 @@ class Caches:
         enqueue: called with the key of a resource that has to be looked at.
         enqueue_after: likewise, so many seconds later.
         backends: those whose kinds are watched.
+        autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         clock: monotonic, seconds.
     """
 
@@ -67,6 +72,7 @@ class Caches:
         enqueue_after: Callable[[Key, float], None],
         *,
         backends: Collection[Backend] = tuple(Backend),
+        autoscalers: Collection[str] = AUTOSCALERS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -74,6 +80,9 @@ class Caches:
         self._enqueue_after = enqueue_after
         self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
+        for reflector in self.pods.reflectors:
+            reflector.add_index(_NODE, _node_of)
+        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers)
         self._kinds = group_kinds(backends)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
@@ -83,7 +92,7 @@ class Caches:
         self.topologies = Topologies(client, self._look_at_all)
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
-        self.room = ClusterRoom(client, self.topologies, enqueue, clock=clock)
+        self.room = ClusterRoom(client, self.topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -148,9 +157,18 @@ class Caches:
         }
         stored = chain(self.revisions.of(key), self._new_revisions.of(key))
         revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
-        ledger = self.ledger
+        ledger, names_of_nodes = self.ledger, {pod.spec.node_name for pod in pods if pod.spec.node_name}
         return Observed(
-            placed, strays, objects, revisions, ledger.graves(key), ledger.retired(key), ledger.condemned(key), now
+            placed,
+            strays,
+            objects,
+            revisions,
+            ledger.graves(key),
+            ledger.retired(key),
+            ledger.condemned(key),
+            now,
+            nodes=self.nodes.of(names_of_nodes),
+            notices=self.nodes.notices(names_of_nodes),
         )
 
     def _read(self, item: ControllerRevision) -> Record | None:
@@ -183,6 +201,15 @@ class Caches:
         for newborns in self._every_newborns():
             newborns.forget(key)
 
+    def on_node(self, name: str) -> set[Key]:
+        """The resources that have pods on a node."""
+        pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
+        return {key for pod in pods for key in owner_key(pod)}
+
+    def _look_at_node(self, name: str) -> None:
+        for key in self.on_node(name):
+            self._enqueue_soon(key)
+
     def _look_at_all(self) -> None:
         for inference in self.inferences.every():
             self._enqueue_soon(inference.metadata.key)
@@ -193,6 +220,7 @@ class Caches:
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        found.append(self.nodes.reflector)
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
@@ -270,6 +298,10 @@ def _is_same(now: Owned, before: Owned) -> bool:
         getattr(now.metadata, field) == getattr(before.metadata, field)
         for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
     )
+
+
+def _node_of(pod: core.Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:

@@ -83,7 +83,14 @@ class OperatorProcess:
     async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
         settings = self._settings
         queue: WorkQueue[Key] = WorkQueue("inference")
-        self._caches = Caches(watching, settings.namespaces, queue.add, queue.add_after, backends=settings.backends)
+        self._caches = Caches(
+            watching,
+            settings.namespaces,
+            queue.add,
+            queue.add_after,
+            backends=settings.backends,
+            autoscalers=settings.autoscaler_taints,
+        )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
         if settings.leader_elect:

@@ -27,9 +27,7 @@ def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
 COMMON_KINDS: Final = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
 
 #: Every kind that the operator writes besides pods, by its type.
-BY_TYPE: Final = {
-    resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, CONTROLLER_REVISIONS)
-}
+BY_TYPE: Final = {resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, CONTROLLER_REVISIONS)}
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
 #: of the wanted fields alone would miss.

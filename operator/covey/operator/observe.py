@@ -14,6 +14,7 @@ from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
+from covey.operator.notice import Notice
 from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision
 
 
@@ -76,6 +77,9 @@ class Observed:
     condemned: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
+    #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
+    nodes: Mapping[str, core.Node] = field(default_factory=dict)
+    notices: Mapping[str, Notice] = field(default_factory=dict)
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
 

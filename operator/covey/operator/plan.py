@@ -23,8 +23,10 @@ from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.ending import find_ending
+from covey.operator.evacuating import find_evacuation
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
+from covey.operator.leaving import Leaving, find_leaving
 from covey.operator.observe import Observed, number
 from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
@@ -35,7 +37,7 @@ from covey.operator.scale import States, current, replica_states, running_revisi
 from covey.operator.starting import Starting, find_starting
 
 #: Reasons of Events, by why pods go.
-_REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut"}
+_REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class Plan:
     former: str = ""
     #: What else there is to tell, each as a condition of its own or as a reason of ``Degraded``.
     remarks: tuple[Remark, ...] = ()
+    #: Seconds after which time alone changes something else.
+    again: float | None = None
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -78,8 +82,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     def compiled(layout: Layout) -> Tree:
         return backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
 
+    leaving = find_leaving(inference.spec, observed)
     rolling = roll(
-        inference.spec, accepted.revision, observed, states, running, refused(compiled, observed), before or {}
+        inference.spec, accepted.revision, observed, states, running, refused(compiled, observed), before or {}, leaving
     )
     layout, tree = rolling.layout, compiled(rolling.layout)
     # 3. What the API server would not change is made anew.
@@ -87,7 +92,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     if remake.unit is not None:
         tree = compiled(remake.rest(layout))
     # 4. Pods that no longer have a place go; replicas are completed and replaced.
-    surplus = tuple(_surplus(tree, observed, _why(verdict, rolling)))
+    surplus = tuple(_surplus(tree, observed, _why(verdict, rolling, leaving)))
     replicas = tuple(_replicas(inference, tree, observed))
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
@@ -122,17 +127,20 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *(remake.notes if surplus else ()),
             *remake.shared_notes,
             *_scaled_down(surplus, remake.unit),
-            *_created(observed, replicas, not_yet, rolling),
+            *_created(observed, replicas, not_yet, rolling, leaving),
             *_replaced(replicas, not_yet),
         ),
     )
     former = revision_left(accepted.revision, observed, running)
-    return Plan(actions, layout, states, release, starting, rolling, former)
+    remarks = find_evacuation(inference.spec, leaving, rolling)
+    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again=leaving.again)
 
 
-def _why(verdict: Verdict, rolling: Rolling) -> str:
+def _why(verdict: Verdict, rolling: Rolling, leaving: Leaving) -> str:
     if verdict.inference.spec.suspend:
         return "suspended"
+    if rolling.progress is None and leaving.places:
+        return "evacuated"
     return "rolled out" if rolling.progress is not None else "scaled down"
 
 
@@ -224,7 +232,11 @@ def _scaled_down(gone: tuple[DeletePod, ...], remade: int | None) -> Iterator[No
 
 
 def _created(
-    observed: Observed, replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], rolling: Rolling
+    observed: Observed,
+    replicas: tuple[ReplicaPlan, ...],
+    not_yet: Collection[Slot],
+    rolling: Rolling,
+    leaving: Leaving,
 ) -> Iterator[Note]:
     """Replicas that are new, as against replaced: one note for all roles."""
     new = {
@@ -239,6 +251,9 @@ def _created(
         grown = bool(observed.pods)
         if rolling.progress is not None:
             yield Note("RollingOut", f"{message} of revision {rolling.progress.target}", "Rollout")
+            return
+        if leaving.places:
+            yield Note("Evacuating", f"{message}, since nodes are to be empty", "Evacuate")
             return
         yield Note("ScaledUp" if grown else "Created", message, "ScaleUp" if grown else "Create")
 

@@ -129,7 +129,8 @@ class Reconciler:
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
         # 6. Come back where time alone can help.
-        for again in (planned.release.again, planned.rolling.again if planned.rolling is not None else None):
+        rolling = planned.rolling.again if planned.rolling is not None else None
+        for again in (planned.release.again, rolling, planned.again):
             if again is not None:
                 self._caches.look_again(key, again)
         self._come_back(owner.uid, problem)

@@ -17,10 +17,11 @@ from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
 from covey.operator import podstate
+from covey.operator.leaving import Leaving
 from covey.operator.observe import Observed, number
 from covey.operator.scale import ReplicaState, Running, States, choose_units, current
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
-from covey.rollout.told import Gate, Hold, Progress, Settings, resumed, tell
+from covey.rollout.told import PATIENCE, Gate, Hold, Progress, Settings, resumed, tell
 
 #: Seconds for which a replica that is not Ready any more counts as one that may be again.
 DOUBT: Final = 60.0
@@ -40,6 +41,8 @@ class Rolling:
     progress: Progress | None = None
     #: Seconds after which time alone changes something.
     again: float | None = None
+    #: Each unit as it is, and as it shall be next.
+    steps: Mapping[int, tuple[UnitState, UnitStep]] = field(default_factory=dict)
 
 
 def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
@@ -58,6 +61,7 @@ def roll(
     lacking: Refused | None = None,
     before: Mapping[str, Any] | None = None,
     totals: Mapping[str, int] | None = None,
+    leaving: Leaving | None = None,
 ) -> Rolling:
     """The units and replicas that there shall be.
 
@@ -70,6 +74,7 @@ def roll(
         lacking: tells for a layout what found no room in it.
         before: the status so far; nothing is remembered without it.
         totals: replicas over all units, by role, where it is not the spec that says how many.
+        leaving: the replicas that have to leave their nodes.
     """
     scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
     if not scale.units:
@@ -78,18 +83,18 @@ def roll(
     stays = settings.paused or (last is not None and last.is_late(settings, now))
     chosen = choose_units(scale, observed, states)
     scale = scale.over(chosen)
-    seen = _Seen(spec, in_force, observed, states, running)
+    seen = _Seen(spec, in_force, observed, states, running, leaving or Leaving())
     units = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
-    if lacking is not None and last is not None and last.starves(units.values(), now):
+    crowded = last is not None and last.starves(units.values(), now)
+    overdue = set(units) if crowded else {unit for unit, state in units.items() if seen.is_overdue(unit, state)}
+    if lacking is not None and overdue:
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
-        units = {unit: _starved(unit, state, lacks) for unit, state in units.items()}
+        units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
-    return Rolling(
-        _layout(steps, in_force.hash, scale),
-        progress,
-        progress.again(settings, now) if progress is not None else seen.doubt,
-    )
+    again = [progress.again(settings, now) if progress is not None else seen.doubt, seen.due]
+    layout = _layout(steps, in_force.hash, scale)
+    return Rolling(layout, progress, min((each for each in again if each is not None), default=None), steps)
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:
@@ -128,6 +133,9 @@ class _Seen:
     observed: Observed
     states: States
     running: Running
+    leaving: Leaving = field(default_factory=Leaving)
+    #: Seconds after which the successor of a replica that leaves has waited long enough.
+    due: float | None = None
     #: Seconds after which a replica is no longer in doubt.
     doubt: float | None = None
     _pods: dict[int, dict[str, dict[int, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]]]] = field(
@@ -171,9 +179,42 @@ class _Seen:
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
             roles[role.name] = RoleState(
-                target, wanted, role.min_replicas, Budget.of(role, wanted), replicas, frozenset(spare)
+                target,
+                wanted,
+                role.min_replicas,
+                Budget.of(role, wanted),
+                replicas,
+                frozenset(spare),
+                yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
             )
         return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
+
+    def is_overdue(self, unit: int, state: UnitState) -> bool:
+        """Successors of replicas that leave have waited for room long enough."""
+        waiting = [
+            self._age((unit, name, number))
+            for name, role in state.roles.items()
+            if role.leaving
+            for number, each in role.new.items()
+            if each.stage is Stage.WAITING
+        ]
+        if not waiting:
+            return False
+        left = PATIENCE - max(waiting)
+        if left > 0:
+            self.due = left if self.due is None else min(self.due, left)
+        return left <= 0
+
+    def _age(self, place: Place) -> float:
+        """For how long a replica has been there, by its oldest pod."""
+        unit, role, replica = place
+        made = (
+            times.seconds(pod.metadata.creation_timestamp)
+            for pod, _ in self._pods.get(unit, {}).get(role, {}).get(replica, [])
+            if pod is not None
+        )
+        now = self.observed.now
+        return now - min((each for each in made if each is not None), default=now)
 
     def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
         unit, role, replica = place
@@ -182,7 +223,8 @@ class _Seen:
         every = [each for _, incarnations in pods for each in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
         ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
-        return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound)
+        leaves = place in self.leaving.places and stage > Stage.WAITING
+        return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound, leaving=leaves)
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
         observed = self.observed
@@ -210,7 +252,7 @@ def _blocked(roles: Mapping[str, RoleState]) -> str:
     crossing = [
         name
         for name, state in roles.items()
-        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.old.values())
+        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.outdated.values())
     ]
     if not crossing:
         return ""

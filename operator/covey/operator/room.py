@@ -71,6 +71,7 @@ class ClusterRoom:
         client: to the API server, for watches of everything.
         topologies: the ClusterTopologies that there are.
         enqueue: called with the key of a resource that has to be looked at.
+        nodes: the watch of all nodes, which somebody else keeps; one of its own where there is none.
         clock: monotonic, seconds.
     """
 
@@ -80,6 +81,7 @@ class ClusterRoom:
         topologies: Topologies,
         enqueue: Callable[[Key], None],
         *,
+        nodes: Reflector[core.Node] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._topologies = topologies
@@ -89,7 +91,8 @@ class ClusterRoom:
         self._wanted = asyncio.Event()
         self.stock = Stock(self._news.set)
         self._slots = Slots()
-        self.nodes = Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self.nodes: Reflector[core.Node] = nodes or Reflector(client, NODES, core.Node, on_event=self._on_node)
+        self._is_shared = nodes is not None
         self.pods = Reflector(client, PODS, core.Pod, on_event=self._on_pod)
         self._line: dict[_Place, _Wait] = {}
         self._passes: dict[Key, int] = {}
@@ -110,7 +113,11 @@ class ClusterRoom:
     async def run(self) -> None:
         """Watch from the first time on that somebody asks, until cancelled."""
         await self._wanted.wait()
-        watches: tuple[Reflector[Any], ...] = (self.nodes, self.pods)
+        watches: tuple[Reflector[Any], ...] = (self.pods,) if self._is_shared else (self.nodes, self.pods)
+        if self._is_shared:
+            for node in self.nodes.store.values():
+                self.stock.set_node(node)
+            self.nodes.subscribe(self._on_node)
         expose(watches)
         async with asyncio.TaskGroup() as tasks:
             for each in watches:

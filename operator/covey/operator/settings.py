@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
+from covey.operator.notice import AUTOSCALERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,7 @@ class Settings:
     and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
     the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
     most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
+    ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
     """
 
     kubeconfig: str | None = None
@@ -30,3 +32,4 @@ class Settings:
     connections: int = 64
     metrics_workload_limit: int = 500
     backends: tuple[Backend, ...] = (Backend.EXTENDER,)
+    autoscaler_taints: tuple[str, ...] = AUTOSCALERS

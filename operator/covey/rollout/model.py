@@ -27,19 +27,24 @@ class Stage(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes."""
+    """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
+
+    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision.
+    """
 
     revision: RoleRevision
     stage: Stage
     standing: tuple[float, ...] = ()
     fresh: bool = False
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RoleState:
     """One role of one unit: the revision and the number of replicas that are wanted, and those that exist.
 
-    ``spare`` has numbers without replicas whose objects exist already; they are taken first.
+    ``spare`` has numbers without replicas whose objects exist already; they are taken first. ``yields``: where there is
+    no room for the successor of a replica that leaves, it goes even though the role has no more than its minimum.
     """
 
     target: RoleRevision
@@ -48,6 +53,7 @@ class RoleState:
     budget: Budget
     replicas: Mapping[int, Replica]
     spare: Collection[int] = ()
+    yields: bool = False
 
     @property
     def alive(self) -> Mapping[int, Replica]:
@@ -55,14 +61,31 @@ class RoleState:
         return {number: each for number, each in self.replicas.items() if each.stage is not Stage.GOING}
 
     @property
-    def old(self) -> Mapping[int, Replica]:
+    def outdated(self) -> Mapping[int, Replica]:
         """Those of another revision than the target."""
         return {n: each for n, each in self.alive.items() if each.revision.hash != self.target.hash}
 
     @property
-    def new(self) -> Mapping[int, Replica]:
+    def updated(self) -> Mapping[int, Replica]:
         """Those of the target."""
         return {n: each for n, each in self.alive.items() if each.revision.hash == self.target.hash}
+
+    @property
+    def old(self) -> Mapping[int, Replica]:
+        """Those that are to be replaced: of another revision, or leaving."""
+        return {n: each for n, each in self.alive.items() if each.leaving or each.revision.hash != self.target.hash}
+
+    @property
+    def new(self) -> Mapping[int, Replica]:
+        """Those that are to stay."""
+        return {
+            n: each for n, each in self.alive.items() if not each.leaving and each.revision.hash == self.target.hash
+        }
+
+    @property
+    def leaving(self) -> Mapping[int, Replica]:
+        """Those whose nodes are to be empty."""
+        return {n: each for n, each in self.alive.items() if each.leaving}
 
 
 @dataclass(frozen=True, slots=True)

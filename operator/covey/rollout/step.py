@@ -7,8 +7,9 @@ than the window allows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain, count, islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain, count, islice, repeat
 
 from covey.compile.revision import RoleRevision
 from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
@@ -24,15 +25,15 @@ def next_step(unit: UnitState) -> UnitStep:
     # 1. Nothing of it has ever run: there is nothing to go easy on.
     if not unit.stays and is_fresh(unit):
         return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
-    changing = {name: state for name, state in unit.roles.items() if state.old}
-    found = None if unit.stays or unit.blocked else windows(changing, starved=unit.starved)
-    # 2. Nothing is to be replaced, or may be: sizes alone.
+    changing = {name: state for name, state in unit.roles.items() if state.outdated}
+    found = None if unit.stays or unit.blocked or _waits(unit) else windows(changing, starved=unit.starved)
+    # 2. No other revision is to be brought in, or may be: sizes, and successors of what leaves.
     if not found:
-        return UnitStep({name: _stay(state) for name, state in unit.roles.items()})
+        return UnitStep({name: _stay(state, starved=unit.starved) for name, state in unit.roles.items()})
     # 3. Changing roles by their windows, the others by their size.
     arrives = all(window.new or not changing[name].wanted for name, window in found.items())
     halves = _halves(changing, unit.ranks)
-    steps = {name: _stay(state) for name, state in unit.roles.items() if name not in found}
+    steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
     for name, window in found.items():
         rank = _rank(name, halves, unit.ranks)
         steps[name] = _roll(changing[name], window, rank, arrives=arrives, starved=unit.starved)
@@ -44,22 +45,63 @@ def is_fresh(unit: UnitState) -> bool:
     return all(each.fresh for state in unit.roles.values() for each in state.alive.values())
 
 
+def _waits(unit: UnitState) -> bool:
+    """What leaves comes before a rollout that keeps some of the revision that they have."""
+    states = unit.roles.values()
+    return any(state.leaving for state in states) and any(state.budget.partition for state in states)
+
+
 def _fresh(state: RoleState) -> Replicas:
     """All of the target: what waits takes a new template where it is."""
     return _of(_filled(_best(state.alive, state.wanted), state.wanted, state), state.target)
 
 
-def _stay(state: RoleState) -> Replicas:
+def _stay(state: RoleState, *, starved: bool) -> Replicas:
     """As many as are wanted, each of the revision that it has; new ones of the one that serves most.
 
     Between two revisions the surge stays as well.
     """
+    if state.leaving:
+        return _evacuate(state, starved=starved)
     alive = state.alive
     kept = _best(alive, state.wanted + (state.budget.surge if state.wanted else 0))
-    if not state.old.keys() & kept or not state.new.keys() & kept:
+    if not state.outdated.keys() & kept or not state.updated.keys() & kept:
         kept = kept[: state.wanted]
     more = set(_filled(kept, state.wanted, state)) - set(kept)
     return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
+
+
+def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
+    """Each replica that leaves is succeeded by one of its own revision, as in a rollout of this role alone."""
+    alike = _alike(state, starved=starved)
+    found = windows({"": alike}, starved=starved)
+    assert found is not None, "no partition holds it"
+    numbers = _roll(alike, found[""], lambda _: (True, 0), arrives=True, starved=starved)
+    alive, orphans = state.alive, list(_successions(state, alike))
+    new = (number for number in numbers if number not in alive)
+    revisions = dict(zip(new, chain(orphans, repeat(_prevailing(state))), strict=False))
+    return {n: alive[n].revision if n in alive else revisions[n] for n in numbers}
+
+
+def _alike(state: RoleState, *, starved: bool) -> RoleState:
+    """The role as if all were of the target; what leaves alone is to be replaced, and never below the minimum.
+
+    A rollout may go below where ``maxUnavailable`` asks for it. Who drains a node has not asked this resource.
+    """
+    replicas = {n: replace(each, revision=state.target) for n, each in state.replicas.items()}
+    budget = replace(state.budget, partition=0)
+    if state.yields and starved:
+        return replace(state, replicas=replicas, minimum=0, budget=budget)
+    if budget.unavailable is not None:
+        budget = replace(budget, unavailable=min(budget.unavailable, max(0, state.wanted - state.minimum)))
+    return replace(state, replicas=replicas, budget=budget)
+
+
+def _successions(state: RoleState, alike: RoleState) -> Iterator[RoleRevision]:
+    """The revisions of those that leave and have no successor yet, in the order in which they go."""
+    leaving = sorted(state.leaving, key=lambda n: (alike.replicas[n].stage, alike.replicas[n].standing, -n))
+    succeeded = max(0, len(state.alive) - state.wanted)
+    yield from (state.alive[n].revision for n in leaving[succeeded:])
 
 
 def _roll(state: RoleState, window: Window, rank: Rank, *, arrives: bool, starved: bool) -> Replicas:
@@ -85,7 +127,7 @@ def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[
 def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
     """The old replicas that stay.
 
-    First goes what does not serve. Of several old revisions one that lacks roles goes first, then one that has more
+    First goes what does not serve, then what leaves. Of several old revisions one that lacks roles goes first, then one that has more
     replicas, so that each keeps one as long as possible, then the newest; of one revision the highest number.
     """
     left = dict(old)
@@ -94,7 +136,7 @@ def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]
     def loss(number: int) -> tuple[object, ...]:
         each = left[number]
         whole, age = rank(each.revision.hash)
-        return (each.stage, whole, -sizes[each.revision.hash], -age, each.standing, -number)
+        return (each.stage, not each.leaving, whole, -sizes[each.revision.hash], -age, each.standing, -number)
 
     while len(left) > number:
         victim = min(left, key=loss)
@@ -133,7 +175,7 @@ def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:
     found = list(kept)
     taken = {*found, *state.replicas}
     spare = [n for n in sorted(state.spare) if n not in taken]
-    free = chain(() if state.old else spare, (n for n in count() if n not in taken and n not in spare))
+    free = chain(() if state.outdated else spare, (n for n in count() if n not in taken and n not in spare))
     return [*found, *islice(free, max(0, number - len(found)))]
 
 
@@ -156,7 +198,7 @@ def _together(changing: Mapping[str, RoleState], steps: Mapping[str, Replicas]) 
     """The first new replica of each changing role that has none placed yet."""
     found: set[tuple[str, int]] = set()
     for name, state in changing.items():
-        new = state.new
+        new = state.updated
         if any(each.stage > Stage.WAITING for each in new.values()):
             continue
         first = next((n for n, revision in steps[name].items() if revision.hash == state.target.hash), None)

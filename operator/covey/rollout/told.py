@@ -130,7 +130,7 @@ def tell(
     """
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
     ready, outdated = _counts(states)
-    lacking = any(serving(state.new) < state.wanted for state in states)
+    lacking = any(serving(state.updated) < state.wanted for state in states)
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):
         return None
     better = last is None or last.is_behind(ready, outdated)
@@ -157,13 +157,13 @@ def tell(
 def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
     """New replicas that serve, and old ones."""
     found = tuple(states)
-    return sum(serving(state.new) for state in found), sum(len(state.old) for state in found)
+    return sum(serving(state.updated) for state in found), sum(len(state.outdated) for state in found)
 
 
 def _wave(state: RoleState, step: Mapping[int, object]) -> int:
     new = sum(getattr(revision, "hash", None) == state.target.hash for revision in step.values())
     width = max(1, state.budget.surge + (state.budget.unavailable or 0))
-    return -(-new // width) if state.old else 0
+    return -(-new // width) if state.outdated else 0
 
 
 def _gates(number: int, unit: UnitState, step: UnitStep, *, several: bool) -> Iterable[tuple[Gate, str]]:
@@ -175,8 +175,8 @@ def _gates(number: int, unit: UnitState, step: UnitStep, *, several: bool) -> It
 
 def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
     roles = unit.roles
-    new = {name: state.new for name, state in roles.items()}
-    if unit.blocked and any(state.old for state in roles.values()) and not is_fresh(unit):
+    new = {name: state.updated for name, state in roles.items()}
+    if unit.blocked and any(state.outdated for state in roles.values()) and not is_fresh(unit):
         yield Gate.UNSUPPORTED, unit.blocked
         return
     waiting = {name: sum(each.stage is Stage.WAITING for each in found.values()) for name, found in new.items()}
@@ -189,7 +189,7 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
         return
     if any(step.roles[name].keys() != state.alive.keys() for name, state in roles.items()):
         return
-    left = {name: len(state.old) for name, state in roles.items() if state.old}
+    left = {name: len(state.outdated) for name, state in roles.items() if state.outdated}
     if not left:
         return
     if any(roles[name].budget.partition for name in left):

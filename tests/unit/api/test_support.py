@@ -16,6 +16,7 @@ REFUSED: list[tuple[str, Any, str]] = [
         60,
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
+    ("spec.disruption.holdSeconds", 60, "spec.disruption.holdSeconds is not supported yet: remove it"),
     (
         "spec.roles.0.restart.policy",
         "None",

@@ -100,7 +100,7 @@ def test_a_higher_minimum_is_told_to_volcano_before_pods_go_for_it(world: Volcan
     higher = {"roles": [{**role.as_object(), "minReplicas": 2} for role in world.inference.spec.roles]}
     world.edits = higher
     planned = world.plan()
-    assert [len(level) for level in planned.actions.apply] == [1, 0]
+    assert [len(level) for level in planned.actions.apply] == [1, 0, 0]
     assert not planned.actions.ungate
     for step in world.steps(planned.actions):
         step()

@@ -23,6 +23,7 @@ class Role:
     budget: Budget = field(default_factory=Budget)
     target: str = "a"
     replicas: dict[int, Replica] = field(default_factory=dict)
+    yields: bool = False
 
     @classmethod
     def serving(cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a") -> Role:
@@ -33,7 +34,8 @@ class Role:
 
     @property
     def state(self) -> RoleState:
-        return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, dict(self.replicas))
+        replicas = dict(self.replicas)
+        return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, replicas, yields=self.yields)
 
     def count(self, name: str, *stages: Stage) -> int:
         """Replicas of a revision that are not going, in these stages where any are given."""
@@ -96,7 +98,14 @@ class Unit:
         for name, number in replicas:
             role = self.roles[name]
             if number in role.replicas and role.replicas[number].stage is not Stage.GOING:
-                role.replicas[number] = replace(role.replicas[number], stage=stage, fresh=False)
+                each = role.replicas[number]
+                leaving = each.leaving and stage is not Stage.WAITING
+                role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving)
+
+    def leave(self, name: str, number: int, *, leaving: bool = True) -> None:
+        """The nodes of a replica are to be empty, or no longer."""
+        each = self.roles[name].replicas[number]
+        self.roles[name].replicas[number] = replace(each, leaving=leaving and each.stage > Stage.WAITING)
 
     def all(self, *stages: Stage) -> list[tuple[str, int]]:
         return [
@@ -124,7 +133,10 @@ class Unit:
 
     @property
     def is_rolled(self) -> bool:
-        return all(role.ready == role.wanted == role.count(role.target) for role in self.roles.values())
+        states = self.roles.values()
+        return all(role.ready == role.wanted == role.count(role.target) for role in states) and not any(
+            role.state.leaving for role in states
+        )
 
 
 def least(role: Role, *, starved: bool = False) -> int:

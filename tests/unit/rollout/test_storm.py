@@ -50,6 +50,10 @@ events = st.lists(
                 "partition",
                 "minimum",
                 "budget",
+                "leave",
+                "leave",
+                "return",
+                "yield",
                 "plan",
                 "plan",
                 "plan",
@@ -96,6 +100,14 @@ def happen(unit: Unit, kind: str, number: int) -> None:
             unit.thrive()
         case "stay":
             unit.stays = bool(number % 2)
+        case "leave":
+            for each in one:
+                unit.leave(*each)
+        case "return":
+            for each in one:
+                unit.leave(*each, leaving=False)
+        case "yield":
+            role.yields = bool(number % 2)
         case "starve":
             unit.starved = bool(number % 2)
         case _:
@@ -107,7 +119,9 @@ def plan(unit: Unit) -> None:
     before = {name: dict(role.replicas) for name, role in unit.roles.items()}
     alive = {name: role.state.alive for name, role in unit.roles.items()}
     serving = {name: role.ready for name, role in unit.roles.items()}
-    changing = [name for name, role in unit.roles.items() if role.state.old]
+    changing = [name for name, role in unit.roles.items() if role.state.outdated]
+    leaving = [name for name, role in unit.roles.items() if role.state.leaving]
+    yields = {name for name in leaving if unit.starved and unit.roles[name].yields}
     short = {
         name: unit.starved and any(each.stage is Stage.WAITING for each in role.state.new.values())
         for name, role in unit.roles.items()
@@ -118,9 +132,13 @@ def plan(unit: Unit) -> None:
     for name, role in unit.roles.items():
         layout = planned.roles[name]
         # 1. No more is given up than may be missing, and never the last one of the gang that could stay.
-        assert role.ready >= min(serving[name], least(role, starved=short[name])), name
+        if name not in yields:
+            assert role.ready >= min(serving[name], least(role, starved=short[name])), name
         if role.minimum and role.wanted + role.budget.surge > 1 and not short[name]:
             assert role.ready >= min(serving[name], 1)
+        # What leaves goes below the minimum only where that is allowed.
+        if name in leaving and name not in changing and name not in yields:
+            assert role.ready >= min(serving[name], role.minimum)
         # 2. No more than the ceiling is made.
         assert len(layout) <= max(role.wanted + role.budget.surge, len(alive[name]))
         # 3. All that is wanted is there, of one revision or another.
@@ -130,14 +148,14 @@ def plan(unit: Unit) -> None:
             assert before[name][number].stage is not Stage.GOING
             assert fresh or layout[number].hash == before[name][number].revision.hash
         # 5. A role that does not change keeps what serves.
-        if name not in changing:
+        if name not in changing and name not in leaving:
             assert len(layout) == role.wanted
     # 6. No half revisions.
     moving = [name for name in changing if unit.roles[name].wanted]
     pairs = [
         name for name in moving if unit.roles[name].wanted + (0 if short[name] else unit.roles[name].budget.surge) > 1
     ]
-    if pairs == moving and not unit.stays and not fresh:
+    if pairs == moving and not unit.stays and not fresh and not leaving:
         old = {any(each.hash != unit.roles[name].target for each in planned.roles[name].values()) for name in moving}
         assert len(old) <= 1, "half of the old revision is left"
         came = [
@@ -160,6 +178,9 @@ def test_every_promise_holds_whatever_happens(unit: Unit, happened: list[tuple[s
     unit.stays = unit.starved = False
     for role in unit.roles.values():
         role.budget = replace(role.budget, partition=0)
+        if not role.budget.surge:
+            # What leaves a role at its minimum stays where no more than that may exist.
+            role.minimum = min(role.minimum, max(0, role.wanted - 1))
     for _ in range(60):
         plan(unit)
         unit.thrive()

@@ -54,6 +54,12 @@ def _common(command: F) -> F:
     multiple=True,
     help="Extender, Kubernetes, Volcano: what resources may ask for; repeatable, or with commas. Default: Extender.",
 )
+@click.option(
+    "--autoscaler-taints",
+    metavar="KEYS",
+    help="Keys of taints, with commas, by which autoscalers announce that they delete a node. Default: those of "
+    "cluster-autoscaler and Karpenter.",
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)

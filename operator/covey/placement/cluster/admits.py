@@ -52,12 +52,13 @@ def shape_cause(shape: Shape, node: core.Node) -> str | None:
 
 def _untolerated(shape: Shape, node: core.Node) -> str | None:
     for taint in node.spec.taints or ():
-        if taint.effect in _HARD and not any(_tolerates(toleration, taint) for toleration in shape.tolerations):
+        if taint.effect in _HARD and not any(tolerates(toleration, taint) for toleration in shape.tolerations):
             return f"taint {taint.key}:{taint.effect}"
     return None
 
 
-def _tolerates(toleration: core.Toleration, taint: core.Taint) -> bool:
+def tolerates(toleration: core.Toleration, taint: core.Taint) -> bool:
+    """Whether it is for this taint (``ToleratesTaint`` of ``k8s.io/api/core/v1``), for ever or for a time."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if not toleration.key:

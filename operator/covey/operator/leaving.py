@@ -1,0 +1,66 @@
+"""Which replicas have to leave their nodes (``notice`` says which nodes are to be empty)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from covey.api import core
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile.identity import Slot
+from covey.operator.observe import Observed
+from covey.operator.scale import current
+
+_PATIENCE: Final = 60.0
+
+#: A replica: unit, role and number.
+Place = tuple[int, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Replicas that have to leave their nodes: why, by place; and seconds after which there will be more."""
+
+    places: Mapping[Place, str] = field(default_factory=dict)
+    #: Their nodes, and those that are only candidates yet: no successor shall go there.
+    nodes: frozenset[str] = frozenset()
+    again: float | None = None
+
+
+def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leaving:
+    """The replicas of a resource that have to leave.
+
+    Args:
+        spec: what is kept up.
+        observed: the snapshot; ``notices`` has the nodes in question.
+    """
+    if not observed.notices:
+        return Leaving()
+    told = spec.disruption.evacuate_after_seconds if spec.disruption else None
+    patience = _PATIENCE if told is None else float(told)
+    places: dict[Place, str] = {}
+    nodes: set[str] = set()
+    left: list[float] = []
+    for slot, pod in _placed(observed):
+        node = pod.spec.node_name or ""
+        notice = observed.notices[node]
+        why = notice.drives(pod)
+        if not why and notice.candidate:
+            nodes.add(node)
+            due = (observed.now if notice.since is None else notice.since) + patience - observed.now
+            if due > 0:
+                left.append(due)
+                continue
+            why = f"taint {notice.candidate}"
+        if why:
+            nodes.add(node)
+            places.setdefault((slot.unit, slot.role, slot.replica), f"node {node}: {why}")
+    return Leaving(places, frozenset(nodes), min(left, default=None))
+
+
+def _placed(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+    for slot, pods in observed.pods.items():
+        pod = current(pods)
+        if pod is not None and pod.spec.node_name in observed.notices:
+            yield slot, pod

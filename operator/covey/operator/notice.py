@@ -1,0 +1,92 @@
+"""What a node says of its end: whether it is to be empty, and for whom.
+
+=============================================  ==========================================================================
+a node has                                     its replicas leave
+=============================================  ==========================================================================
+a cordon                                       at once, whatever they tolerate
+a taint NoSchedule that a pod does not         at once
+tolerate
+a taint NoExecute that a pod tolerates for a   at once: it goes when the time is over. Who does not tolerate it at all
+time                                           has been deleted already, which is a failure and no evacuation
+a taint of an autoscaler that deletes it       at once, whatever they tolerate
+(``AUTOSCALERS``, NoSchedule or NoExecute)
+such a taint PreferNoSchedule                  after ``spec.disruption.evacuateAfterSeconds``: it may be taken back
+a taint of the node's condition                never: ``node.kubernetes.io/…`` (not ready, unreachable, under pressure)
+                                               and ``node.cloudprovider.kubernetes.io/…`` pass, or are a loss
+=============================================  ==========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api import core, times
+from covey.placement.cluster.admits import tolerates
+
+#: Keys of the taints by which autoscalers say that a node is about to be deleted, or may be.
+AUTOSCALERS: Final = (
+    "ToBeDeletedByClusterAutoscaler",
+    "DeletionCandidateOfClusterAutoscaler",
+    "karpenter.sh/disrupted",
+)
+#: Taints that Kubernetes itself sets from what a node's conditions say.
+_CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+_CORDONED: Final = "cordoned"
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Why a node is to be empty.
+
+    ``certain`` says why everybody has to leave it, empty where it does not; ``taints`` are those that a pod may
+    tolerate. ``candidate`` is the key of an autoscaler's soft taint, which it has since ``since`` (seconds since the
+    epoch; None where the taint does not say so).
+    """
+
+    certain: str = ""
+    taints: tuple[core.Taint, ...] = ()
+    candidate: str = ""
+    since: float | None = None
+
+    def drives(self, pod: core.Pod) -> str:
+        """Why this pod has to leave the node at once; empty where it does not."""
+        return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
+
+
+def notice_of(node: core.Node, autoscalers: Collection[str] = AUTOSCALERS) -> Notice | None:
+    """What a node says of its end; None where it says nothing."""
+    if node.spec.unschedulable:
+        return Notice(_CORDONED)
+    found: list[core.Taint] = []
+    candidate: core.Taint | None = None
+    for taint in node.spec.taints or ():
+        if taint.effect == "PreferNoSchedule":
+            candidate = taint if taint.key in autoscalers else candidate
+        elif taint.key in autoscalers:
+            return Notice(_named(taint))
+        elif not taint.key.startswith(_CONDITIONS):
+            found.append(taint)
+    if not found and candidate is None:
+        return None
+    return Notice("", tuple(found), candidate.key if candidate else "", _since(candidate))
+
+
+def _is_driven(pod: core.Pod, taint: core.Taint) -> bool:
+    """It makes this pod leave: none of its tolerations is for it, or all that are end."""
+    found = [each for each in pod.spec.tolerations or () if tolerates(each, taint)]
+    if taint.effect == "NoExecute":
+        return bool(found) and all(each.toleration_seconds is not None for each in found)
+    return not found
+
+
+def _named(taint: core.Taint) -> str:
+    return f"taint {taint.key}:{taint.effect}"
+
+
+def _since(taint: core.Taint | None) -> float | None:
+    """When a taint was added: cluster-autoscaler writes it into the value, others into ``timeAdded``."""
+    if taint is None:
+        return None
+    return float(taint.value) if taint.value.isdecimal() else times.seconds(taint.time_added)
