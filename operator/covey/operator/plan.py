@@ -84,7 +84,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
 
     leaving = find_leaving(inference.spec, observed)
     rolling = roll(
-        inference.spec, accepted.revision, observed, states, running, refused(compiled, observed), before or {}, leaving
+        inference.spec,
+        accepted.revision,
+        observed,
+        states,
+        running,
+        refused(compiled, observed),
+        before or {},
+        leaving=leaving,
     )
     layout, tree = rolling.layout, compiled(rolling.layout)
     # 3. What the API server would not change is made anew.
