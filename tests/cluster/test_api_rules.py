@@ -177,7 +177,7 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "a role cannot depend on itself: remove it from dependsOn",
     ),
     (
-        {"spec.roles.0.scaling": {"min": 3, "max": 2}},
+        {"spec.roles.0.scaling": {"mode": "External", "min": 3, "max": 2}},
         f"{ROLE}.scaling.min",
         "min is greater than max: lower min or raise max",
     ),

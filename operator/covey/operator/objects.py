@@ -25,7 +25,8 @@ def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
 
 #: Every kind that the operator writes besides pods, by its type.
 BY_TYPE: Final = {
-    resource.type: resource for resource in (*group_kinds(Backend), resources.SERVICES, CONTROLLER_REVISIONS)
+    resource.type: resource
+    for resource in (*group_kinds(Backend), resources.SERVICES, resources.ROLE_SCALERS, CONTROLLER_REVISIONS)
 }
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
@@ -43,6 +44,19 @@ class Inference(core.Read, frozen=True):
     metadata: core.Meta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class RoleScaler(core.Read, frozen=True):
+    """The number of replicas of one role, as stored."""
+
+    metadata: core.Meta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def replicas(self) -> int:
+        """What is asked for, over all units."""
+        return int(self.spec.get("replicas", 0))
 
 
 class ControllerRevision(core.Read, frozen=True):

@@ -14,7 +14,7 @@ from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
-from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision
+from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,10 @@ class Observed:
     condemned: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
+    #: RoleScalers by name.
+    scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
+    #: UIDs of pods that this process has given the label of their unit's leader, which the watch has not shown yet.
+    leading: frozenset[str] = frozenset()
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
 
