@@ -181,6 +181,11 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         f"{ROLE}.scaling.min",
         "min is greater than max: lower min or raise max",
     ),
+    (
+        {"spec.roles.0.scaling": {"max": 2}},
+        f"{ROLE}.scaling.mode",
+        "min and max bound what an autoscaler asks for: set mode to External, or remove them",
+    ),
     ({"spec.roles.0.update.maxSurge": "many"}, f"{ROLE}.update.maxSurge", r"should match '^(100|[0-9]{1,2})%$'"),
     (
         {"spec.roles.0.network.ports": [{"name": "http", "port": 70000}]},

@@ -19,8 +19,9 @@ class RoleScalerSpec(Model):
         Rule(
             "self.replicas == oldSelf.replicas || self.replicas >= (has(self.minReplicas) ? self.minReplicas : 0)",
             "replicas is below minReplicas, which the role needs over all units: ask for more",
-            says="string(self.replicas) + ' replicas are fewer than the ' + string(self.minReplicas) + ' that the role "
-            "needs over all units (minReplicas of the role times units): ask for at least so many'",
+            # The cost of string() of a number has no bound; that of format() has.
+            says="'%d replicas are fewer than the %d that the role needs over all units (minReplicas of the role times units): "
+            "ask for at least so many'.format([self.replicas, self.minReplicas])",
             at=".replicas",
         ),
     )
