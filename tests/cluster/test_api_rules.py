@@ -177,9 +177,14 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         "a role cannot depend on itself: remove it from dependsOn",
     ),
     (
-        {"spec.roles.0.scaling": {"min": 3, "max": 2}},
+        {"spec.roles.0.scaling": {"mode": "External", "min": 3, "max": 2}},
         f"{ROLE}.scaling.min",
         "min is greater than max: lower min or raise max",
+    ),
+    (
+        {"spec.roles.0.scaling": {"max": 2}},
+        f"{ROLE}.scaling.mode",
+        "min and max bound what an autoscaler asks for: set mode to External, or remove them",
     ),
     ({"spec.roles.0.update.maxSurge": "many"}, f"{ROLE}.update.maxSurge", r"should match '^(100|[0-9]{1,2})%$'"),
     (

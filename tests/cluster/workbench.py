@@ -13,6 +13,7 @@ from localcluster import Cluster, concurrently, eventually
 
 _PATHS = {
     "DisaggregatedInference": "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences",
+    "RoleScaler": "/apis/inference.covey.dev/v1alpha1/namespaces/{}/rolescalers",
     "Workload": "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/workloads",
     "CompositePodGroup": "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/compositepodgroups",
     "PodGroup": "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/podgroups",

@@ -24,6 +24,8 @@ LABEL_INDEX: Final = "covey.dev/index"
 LABEL_REVISION: Final = "covey.dev/revision"
 #: Set on the one live pod of an address; a superseded pod loses it before its successor is created.
 LABEL_ADDRESS: Final = "covey.dev/address"
+#: ``"true"`` on one live pod of each unit, by which an autoscaler of units counts them.
+LABEL_UNIT_LEADER: Final = "covey.dev/unit-leader"
 #: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.

@@ -10,6 +10,7 @@ from covey.api import constants
 from covey.api.groups import CompositePodGroup, PodGroup
 from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
+from covey.api.scaler import RoleScaler
 from covey.api.schema import structural
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload
@@ -84,6 +85,18 @@ KINDS: Final = (
             _AGE,
         ),
         scale=(".spec.replicas", ".status.units", ".status.selector"),
+    ),
+    Kind(
+        RoleScaler,
+        constants.INFERENCE_GROUP,
+        "rolescalers",
+        "rscale",
+        (
+            Column("Desired", ".spec.replicas", "Replicas that are asked for, over all units.", type="integer"),
+            Column("Current", ".status.replicas", "Replicas that exist, over all units.", type="integer"),
+            _AGE,
+        ),
+        scale=(".spec.replicas", ".status.replicas", ".status.selector"),
     ),
     Kind(
         Workload,

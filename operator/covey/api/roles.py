@@ -137,15 +137,22 @@ class Scaling(Model):
             "min is greater than max: lower min or raise max",
             at=".min",
         ),
+        Rule(
+            "!(has(self.min) || has(self.max)) || (has(self.mode) && self.mode == 'External')",
+            "min and max bound what an autoscaler asks for: set mode to External, or remove them",
+            at=".mode",
+        ),
     )
 
-    mode: Annotated[ScalingMode | None, LIVE, NotYet("Static")] = None
-    """Static: spec.roles[].replicas. External: a RoleScaler of each unit and role, with a scale subresource for an
-    autoscaler. Default: Static."""
-    min: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=9999)] = None
-    """With External, the fewest replicas. 0 to 9999."""
-    max: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=9999)] = None
-    """With External, the most replicas. 0 to 9999."""
+    mode: Annotated[ScalingMode | None, LIVE] = None
+    """Static: spec.roles[].replicas. External: the RoleScaler of the role, which has a scale subresource for an
+    autoscaler; it begins with what runs. Its replicas are summed over all units and spread evenly. Default: Static."""
+    min: Annotated[int | None, LIVE, Field(ge=0, le=20000)] = None
+    """With External, the fewest replicas, summed over all units. Never fewer than minReplicas in each unit. 0 to 20000.
+    Default: minReplicas times units."""
+    max: Annotated[int | None, LIVE, Field(ge=0, le=20000)] = None
+    """With External, the most replicas, summed over all units; minReplicas in each unit come first. 0 to 20000.
+    Default: as many as 20000 pods of the resource allow."""
 
 
 class Port(Model):
@@ -232,6 +239,11 @@ class Role(Model):
     """Who sets the number of replicas."""
     network: Network | None = None
     """How the pods are found by name."""
+
+    @property
+    def is_scaled(self) -> bool:
+        """Its number of replicas is set by its RoleScaler."""
+        return self.scaling is not None and self.scaling.mode is ScalingMode.EXTERNAL
 
     @property
     def restart_policy(self) -> RestartPolicy:

@@ -119,6 +119,11 @@ def service_name(inference: str, role: str) -> str:
     return fitted(head if head[0].isalpha() else f"s-{head}", role)
 
 
+def scaler_name(inference: str, role: str) -> str:
+    """The RoleScaler of a role. A dot, which neither name may hold, keeps ``a-b`` + ``c`` and ``a`` + ``b-c`` apart."""
+    return f"{inference}{'.' if '-' in role else '-'}{role}"
+
+
 def group_labels(unit: int, role: str | None = None, replica: int | None = None) -> dict[str, str]:
     """The labels of a group: one for each ancestor that it has."""
     labels = {names.LABEL_UNIT: str(unit)}

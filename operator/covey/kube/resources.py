@@ -54,6 +54,7 @@ PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses",
 DISAGGREGATED_INFERENCES: Final = Resource(
     INFERENCE_GROUP, VERSION, "disaggregatedinferences", "DisaggregatedInference"
 )
+ROLE_SCALERS: Final = Resource(INFERENCE_GROUP, VERSION, "rolescalers", "RoleScaler")
 WORKLOADS: Final = Resource(SCHEDULING_GROUP, VERSION, "workloads", "Workload")
 COMPOSITE_POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "compositepodgroups", "CompositePodGroup")
 POD_GROUPS: Final = Resource(SCHEDULING_GROUP, VERSION, "podgroups", "PodGroup")

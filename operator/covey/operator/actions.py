@@ -9,6 +9,7 @@ from typing import Any
 from covey.api import core
 from covey.compile.identity import Slot
 from covey.compile.pods import PodFactory
+from covey.operator.objects import RoleScaler
 
 Object = Mapping[str, Any]
 
@@ -45,6 +46,17 @@ class Mark:
     name: str
     uid: str
     failed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PutScaler:
+    """Create a RoleScaler where ``stored`` is None, else change of it what ``patch`` says; write ``status`` if not empty."""
+
+    name: str
+    body: Object
+    stored: RoleScaler | None
+    patch: Object
+    status: Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,7 @@ class Actions:
     delete_objects: tuple[DeleteObject, ...] = ()
     mark: tuple[Mark, ...] = ()
     store: Object | None = None
+    scalers: tuple[PutScaler, ...] = ()
     apply: tuple[tuple[Object, ...], ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
@@ -104,4 +117,4 @@ class Actions:
     def __bool__(self) -> bool:
         """Whether there is anything to do."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any(fields) or any(self.apply)
+        return any((*fields, self.scalers)) or any(self.apply)

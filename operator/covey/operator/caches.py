@@ -30,7 +30,14 @@ from covey.operator.ledger import Ledger
 from covey.operator.newborn import Newborns
 from covey.operator.nodes import Nodes
 from covey.operator.notice import AUTOSCALERS
-from covey.operator.objects import COMMON_KINDS, CONTROLLER_REVISIONS, ControllerRevision, Inference, group_kinds
+from covey.operator.objects import (
+    COMMON_KINDS,
+    CONTROLLER_REVISIONS,
+    ControllerRevision,
+    Inference,
+    RoleScaler,
+    group_kinds,
+)
 from covey.operator.observe import (
     Observed,
     is_ours,
@@ -89,6 +96,7 @@ class Caches:
             for resource in (*self._kinds, *COMMON_KINDS)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
+        self.scalers = Watched(client, resources.ROLE_SCALERS, RoleScaler, namespaces, labels=ours)
         self.topologies = Topologies(client, self._look_at_all)
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
@@ -97,6 +105,7 @@ class Caches:
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
+        self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
         self._subscribe()
 
@@ -169,6 +178,12 @@ class Caches:
             now,
             nodes=self.nodes.of(names_of_nodes),
             notices=self.nodes.notices(names_of_nodes),
+            scalers={
+                scaler.metadata.name: scaler
+                for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
+                if is_ours(scaler.metadata, owner)
+            },
+            leading=ledger.leading(key),
         )
 
     def _read(self, item: ControllerRevision) -> Record | None:
@@ -178,11 +193,14 @@ class Caches:
             self._records[uid] = read_record(item.data)
         return self._records[uid]
 
-    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision) -> None:
+    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | RoleScaler) -> None:
         """This process has just created something else than a pod: it counts as seen, unless the watch was faster."""
         if isinstance(item, ControllerRevision):
             if not shows(self.revisions, item):
                 self._new_revisions.add(key, item)
+        elif isinstance(item, RoleScaler):
+            if not shows(self.scalers, item):
+                self._new_scalers.add(key, item)
         elif not shows(self.objects[kind], item):
             self._new_objects[kind].add(key, item)
 
@@ -215,17 +233,18 @@ class Caches:
             self._enqueue_soon(inference.metadata.key)
 
     def _every_newborns(self) -> Iterable[Newborns[Any]]:
-        return (self.ledger.newborns, self._new_revisions, *self._new_objects.values())
+        return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
 
     def _reflectors(self) -> list[Reflector[Any]]:
-        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions]
+        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.scalers]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
         found.append(self.nodes.reflector)
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
-        """Set when it is known what there is. Only a backend's kinds may be missing in a cluster."""
+        """Set when it is known what there is. A backend's kinds may be missing in a cluster, and those of this release."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
+        groups.update(self.scalers.reflectors)
         if self.domains is not None:
             groups.add(self.domains.reflector)
         listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
@@ -241,6 +260,9 @@ class Caches:
             on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
             watched.subscribe(partial(on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
+        for each in self.scalers.reflectors:
+            each.on_served(self._look_at_all)
+        self.scalers.subscribe(partial(self._on_owned, self._new_scalers))
 
     def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
         if kind == DELETED:
@@ -282,8 +304,8 @@ class Caches:
         self,
         newborns: Newborns[Any],
         kind: EventType,
-        item: Owned | ControllerRevision,
-        before: Owned | ControllerRevision | None,
+        item: Owned | ControllerRevision | RoleScaler,
+        before: Owned | ControllerRevision | RoleScaler | None,
     ) -> None:
         if kind == DELETED:
             self._records.pop(item.metadata.uid, None)

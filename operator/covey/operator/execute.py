@@ -20,7 +20,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeletePod, Relabel, Ungate
+from covey.operator.actions import Actions, CreatePod, DeletePod, PutScaler, Relabel, Ungate
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
     REASON_REFUSED,
@@ -30,6 +30,7 @@ from covey.operator.problem import (
     of_pod_refusal,
 )
 from covey.operator.put import ObjectWriter, Stored
+from covey.operator.put_scaler import ScalerWriter
 
 _log = get_logger(__name__)
 
@@ -69,7 +70,10 @@ class Executor:
         self._spared = spared
         self._width = width
         self._writer = ObjectWriter(client, owner, observed, stored)
+        self._scalers = ScalerWriter(client, owner, self._writer, stored)
         self._denials: list[str] = []
+        #: What a person has to know of, and what keeps nothing else from being done.
+        self._problem: Problem | None = None
         #: Places whose pod has kept an address that it should have lost: nobody else may have it.
         self._addressed: set[Slot | None] = set()
 
@@ -86,6 +90,7 @@ class Executor:
         await self._each(self._writer.mark, actions.mark)
         if actions.store is not None:
             await self._writer.store(actions.store)
+        await self._each(self._put_scaler, actions.scalers)
         for level in actions.apply:
             await self._each(self._writer.put, level)
         create = [item for item in actions.create if item.slot not in self._addressed]
@@ -93,6 +98,8 @@ class Executor:
             assert actions.factory is not None
             await self._create_pods(create, actions.factory)
         await self._each(self._ungate, actions.ungate)
+        if self._problem is not None:
+            raise Blocked(self._problem)
         if self._denials:
             raise Blocked(Problem(REASON_REFUSED, _told(self._denials), retry=True))
 
@@ -185,6 +192,21 @@ class Executor:
             raise error
         _log.warning("denied", what=what, pod=metadata.name, error=str(error))
         self._denials.append(f"{what} of pod {metadata.name}: {error.message}")
+
+    async def _put_scaler(self, action: PutScaler) -> None:
+        """An autoscaler may have to wait; the pods need not."""
+        try:
+            await self._scalers.put(action)
+        except Blocked as blocked:
+            self._problem = blocked.problem
+        except (Conflict, NotFound) as gone:
+            if action.stored is None:
+                self._denials.append(f"RoleScaler {action.name}: {gone.message}")
+        except ApiError as error:
+            if not is_denial(error):
+                raise
+            _log.warning("denied", what="scaler", scaler=action.name, error=str(error))
+            self._denials.append(f"RoleScaler {action.name}: {error.message}")
 
     async def _create_pods(self, items: Collection[CreatePod], factory: PodFactory) -> None:
         """One pod first: when the API server refuses it, a thousand refusals are spared."""

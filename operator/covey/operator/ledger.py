@@ -26,11 +26,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from covey.api import constants as names
 from covey.api import core
 from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.operator import podstate
-from covey.operator.newborn import Newborns
+from covey.operator.newborn import PATIENCE, Newborns
 from covey.operator.observe import Grave, Observed
 
 Key = tuple[str, str]
@@ -50,6 +51,9 @@ class Ledger:
         self._condemned: dict[Key, set[str]] = {}
         self._retired: dict[Key, set[str]] = {}
         self.newborns: Newborns[core.Pod] = Newborns(clock)
+        #: Pods that were given the label of their unit's leader, until the watch shows it.
+        self._leading: dict[Key, dict[str, float]] = {}
+        self._clock = clock
 
     def graves(self, key: Key) -> Mapping[Slot, Grave]:
         """The pods that were last in places of a resource, missing ones included."""
@@ -63,6 +67,17 @@ class Ledger:
         """UIDs of the pods of a resource whose deletion has been asked for, which the watch still shows."""
         return frozenset(self._condemned.get(key, ()))
 
+    def lead(self, key: Key, pods: Iterable[core.Pod]) -> None:
+        """They are about to be given the label of their unit's leader."""
+        until = self._clock() + PATIENCE
+        if given := {pod.metadata.uid: until for pod in pods}:
+            self._leading.setdefault(key, {}).update(given)
+
+    def leading(self, key: Key) -> frozenset[str]:
+        """UIDs of the pods of a resource that were given it, which the watch does not show yet."""
+        now = self._clock()
+        return frozenset(uid for uid, until in self._leading.get(key, {}).items() if until > now)
+
     def spare(self, key: Key, uid: str) -> None:
         """Its deletion was denied."""
         self._condemned.get(key, set()).discard(uid)
@@ -75,6 +90,8 @@ class Ledger:
 
     def shown(self, key: Key, pod: core.Pod) -> None:
         """The watch has told of it."""
+        if key in self._leading and pod.metadata.label(names.LABEL_UNIT_LEADER) is not None:
+            self._leading[key].pop(pod.metadata.uid, None)
         slot, graves = slot_of(pod.spec.hostname), self._graves.get(key)
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
             del graves[slot]
@@ -131,6 +148,7 @@ class Ledger:
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
         self._retired.pop(key, None)
+        self._leading.pop(key, None)
         self.newborns.forget(key)
 
     def _goes(self, key: Key, pod: core.Pod) -> bool:

@@ -27,7 +27,10 @@ def group_kinds(enabled: Iterable[Backend]) -> tuple[Resource, ...]:
 COMMON_KINDS: Final = (resources.SERVICES, resources.POD_DISRUPTION_BUDGETS)
 
 #: Every kind that the operator writes besides pods, by its type.
-BY_TYPE: Final = {resource.type: resource for resource in (*group_kinds(Backend), *COMMON_KINDS, CONTROLLER_REVISIONS)}
+BY_TYPE: Final = {
+    resource.type: resource
+    for resource in (*group_kinds(Backend), *COMMON_KINDS, resources.ROLE_SCALERS, CONTROLLER_REVISIONS)
+}
 
 #: On what the operator applies: a digest of it. A field that is no longer wanted is found by it, which a comparison
 #: of the wanted fields alone would miss.
@@ -44,6 +47,19 @@ class Inference(core.Read, frozen=True):
     metadata: core.Meta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class RoleScaler(core.Read, frozen=True):
+    """The number of replicas of one role, as stored."""
+
+    metadata: core.Meta
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    @property
+    def replicas(self) -> int:
+        """What is asked for, over all units."""
+        return int(self.spec.get("replicas", 0))
 
 
 class ControllerRevision(core.Read, frozen=True):

@@ -15,7 +15,7 @@ from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator import podstate
 from covey.operator.accepted import Record
 from covey.operator.notice import Notice
-from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision
+from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +80,10 @@ class Observed:
     #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
     nodes: Mapping[str, core.Node] = field(default_factory=dict)
     notices: Mapping[str, Notice] = field(default_factory=dict)
+    #: RoleScalers by name.
+    scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
+    #: UIDs of pods that this process has given the label of their unit's leader, which the watch has not shown yet.
+    leading: frozenset[str] = frozenset()
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
 

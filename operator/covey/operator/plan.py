@@ -26,6 +26,7 @@ from covey.operator.ending import find_ending
 from covey.operator.evacuating import find_evacuation
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
+from covey.operator.leading import unit_leaders
 from covey.operator.leaving import Leaving, find_leaving
 from covey.operator.observe import Observed, number
 from covey.operator.release import let_go, progress_of, taken_back
@@ -34,6 +35,7 @@ from covey.operator.remark import Remark
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
 from covey.operator.scale import States, current, replica_states, running_revisions
+from covey.operator.scaler import find_scalers, scaler_actions
 from covey.operator.starting import Starting, find_starting
 
 #: Reasons of Events, by why pods go.
@@ -72,7 +74,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     inference, accepted, backend = verdict.inference, verdict.accepted, verdict.backend
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
-        return _stand_still(verdict, observed)
+        return _stand_still(verdict, observed, before or {})
     suspended = inference.spec.suspend
     # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
     running = running_revisions(observed, accepted.revision)
@@ -83,6 +85,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         return backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
 
     leaving = find_leaving(inference.spec, observed)
+    scalers = find_scalers(inference.spec, inference.metadata.name, observed, states, before or {})
     rolling = roll(
         inference.spec,
         accepted.revision,
@@ -91,7 +94,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         running,
         refused(compiled, observed),
         before or {},
-        leaving=leaving,
+        scalers.totals,
+        leaving,
     )
     layout, tree = rolling.layout, compiled(rolling.layout)
     # 3. What the API server would not change is made anew.
@@ -110,12 +114,18 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
     not_yet = release.withheld | ending.slots
     starting = find_starting(inference.spec, states, observed)
+    put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
     actions = Actions(
-        relabel=(*_relabelled(tree, observed, going), *(item for part in replicas for item in part.relabel)),
+        relabel=(
+            *_relabelled(tree, observed, going),
+            *(item for part in replicas for item in part.relabel),
+            *unit_leaders(inference.spec, layout, observed),
+        ),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
         delete_objects=(
             *remake.objects,
             *_unused(backend, tree, observed),
+            *old_scalers,
             *expired(observed, _history(inference)),
         ),
         # What is stored has been accepted by the API server, which is not asked about what is suspended.
@@ -124,6 +134,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         mark=tuple(to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, rolling)))
         if verdict.problem is None
         else (),
+        scalers=put_scalers,
         apply=apply,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
@@ -165,12 +176,14 @@ def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
     return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
-def _stand_still(verdict: Verdict, observed: Observed) -> Plan:
+def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
     """The decisions that a status needs, and nothing to do."""
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed.pods, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
-    chosen = roll(verdict.inference.spec, verdict.wanted, observed, states, running).layout
+    inference = verdict.inference
+    totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
+    chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
     return Plan(Actions(), layout, states)
 

@@ -14,17 +14,17 @@ from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retrya
 from covey.observability.logging import get_logger
 from covey.operator.actions import DeleteObject, Mark, Object
 from covey.operator.drift import has_drifted
-from covey.operator.objects import ANNOTATION_FAILED, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision
+from covey.operator.objects import ANNOTATION_FAILED, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision, RoleScaler
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import REASON_NAME_TAKEN, Blocked, Problem
 
 _log = get_logger(__name__)
 
-S = TypeVar("S", Owned, ControllerRevision)
+S = TypeVar("S", Owned, ControllerRevision, RoleScaler)
 
 #: Seconds until the cache has what it was found not to have.
 _BEHIND: Final = 0.1
-Stored = Owned | ControllerRevision
+Stored = Owned | ControllerRevision | RoleScaler
 
 
 class ObjectWriter:
@@ -59,7 +59,7 @@ class ObjectWriter:
             try:
                 created = await self._client.create(BY_TYPE[kind], body, type=ControllerRevision)
             except AlreadyExists:
-                uid = (await self._claim(kind, name, ControllerRevision)).metadata.uid
+                uid = (await self.claim(kind, name, ControllerRevision)).metadata.uid
             else:
                 self._stored(kind, created)
                 return
@@ -85,7 +85,7 @@ class ObjectWriter:
             try:
                 created = await self._client.create(BY_TYPE[kind], body, type=Owned)
             except AlreadyExists:
-                found = await self._claim(kind, name, Owned)
+                found = await self.claim(kind, name, Owned)
             else:
                 self._objects[kind, name] = created
                 self._stored(kind, created)
@@ -99,7 +99,7 @@ class ObjectWriter:
             await self._take_over(kind, found)
         except Invalid:
             # It has changed since it was seen.
-            await self._take_over(kind, await self._claim(kind, name, Owned))
+            await self._take_over(kind, await self.claim(kind, name, Owned))
         applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
         self._objects[kind, name] = applied
 
@@ -125,8 +125,13 @@ class ObjectWriter:
         except NotFound:
             raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
-    async def _claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """The object that has a name already. Nothing is adopted: it must be ours."""
+    async def claim(self, kind: str, name: str, projection: type[S]) -> S:
+        """The object that has a name already. Nothing is adopted: it must be ours.
+
+        Raises:
+            Blocked: it is somebody else's.
+            Retryable: it has gone meanwhile.
+        """
         resource = BY_TYPE[kind]
         try:
             found = await self._client.get(resource, name, self._owner.namespace, type=projection)

@@ -63,7 +63,7 @@ def compute(
         **_rollout(plan),
         "unitStatuses": _listed(units, served),
         "summary": _summary(roles, units, found),
-        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name}",
+        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
     }
 
 

@@ -35,21 +35,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
     ),
     (
-        "spec.roles.0.scaling.mode",
-        "External",
-        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
-    ),
-    (
-        "spec.roles.0.scaling.min",
-        1,
-        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
-    ),
-    (
-        "spec.roles.0.scaling.max",
-        1,
-        f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
-    ),
-    (
         "spec.roles.0.network.subdomain",
         "UniquePerReplica",
         f"{PREFILL}.network.subdomain UniquePerReplica is not supported yet: use Shared or remove it",
@@ -85,6 +70,7 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.roles.0.restart.policy", "RecreateReplica"),
         ("spec.roles.2.restart.policy", "None"),
         ("spec.roles.0.scaling", {"mode": "Static"}),
+        ("spec.roles.0.scaling", {"mode": "External", "min": 1, "max": 7}),
         ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
         ("spec.compat.lws", False),
     ],

@@ -86,7 +86,7 @@ def test_waiting(world: World) -> None:
     }
     assert computed["observedGeneration"] == 1
     assert computed["summary"]["ready"] == "prefill 0/2 decode 0/2"
-    assert computed["selector"] == "covey.dev/inference=llama"
+    assert computed["selector"] == "covey.dev/inference=llama,covey.dev/unit-leader=true"
 
 
 def test_the_scheduler_s_words_are_the_resource_s(world: World) -> None:

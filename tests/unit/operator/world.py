@@ -21,11 +21,12 @@ from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
+from covey.kube.resources import ROLE_SCALERS
 from covey.operator import podstate
 from covey.operator.accepted import read_record
-from covey.operator.actions import Actions, CreatePod, DeleteObject, Mark, Relabel, Ungate
+from covey.operator.actions import Actions, CreatePod, DeleteObject, Mark, PutScaler, Relabel, Ungate
 from covey.operator.judge import Verdict, judge, read_case
-from covey.operator.objects import CONTROLLER_REVISIONS, Inference
+from covey.operator.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
 from covey.operator.problem import Problem
@@ -43,6 +44,7 @@ class World:
         self.pods: dict[str, core.Pod] = {}
         self.objects: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
+        self.scalers: dict[str, RoleScaler] = {}
         self.graves: dict[Slot, Grave] = {}
         self.retired: set[str] = set()
         self.topologies: tuple[core.ClusterTopology, ...] = ()
@@ -64,6 +66,7 @@ class World:
             dict(self.graves),
             frozenset(self.retired),
             now=self.now,
+            scalers=dict(self.scalers),
         )
 
     def stored(self) -> Inference:
@@ -122,6 +125,8 @@ class World:
             yield lambda mark=mark: self._mark(mark)
         if actions.store is not None:
             yield lambda: self._store(actions.store or {})
+        for scaler in actions.scalers:
+            yield lambda scaler=scaler: self._put_scaler(scaler)
         for body in itertools.chain.from_iterable(actions.apply):
             yield lambda body=body: self._apply(body)
         for item in actions.create:
@@ -149,6 +154,9 @@ class World:
                 address = pod.spec.hostname or ""
                 assert address not in addressed, f"{address} means {addressed[address]} and {name}"
                 addressed[address] = name
+
+        standing = [(pod.metadata.label(names.LABEL_UNIT), name) for name, pod in self.pods.items() if _stands(pod)]
+        assert len({unit for unit, _ in standing}) == len(standing), f"two pods stand for one unit: {standing}"
 
     # What happens to it
 
@@ -214,7 +222,9 @@ class World:
         ]
 
     def _remove(self, action: DeleteObject) -> None:
-        if action.type == CONTROLLER_REVISIONS.type:
+        if action.type == ROLE_SCALERS.type:
+            del self.scalers[action.name]
+        elif action.type == CONTROLLER_REVISIONS.type:
             self.revisions = [stored for stored in self.revisions if stored.name != action.name]
         else:
             del self.objects[action.type, action.name]
@@ -223,6 +233,27 @@ class World:
         found = self.pods.get(action.pod.metadata.name)
         if found is not None and found.metadata.uid == action.pod.metadata.uid:
             self.label(action.pod.metadata.name, action.labels)
+
+    def scale(self, name: str, replicas: int) -> None:
+        """An autoscaler asks for so many replicas."""
+        found = self.scalers[name]
+        metadata = msgspec.structs.replace(found.metadata, generation=found.metadata.generation + 1)
+        self.scalers[name] = msgspec.structs.replace(
+            found, metadata=metadata, spec={**found.spec, "replicas": replicas}
+        )
+
+    def _put_scaler(self, action: PutScaler) -> None:
+        found = self.scalers.get(action.name)
+        if found is None:
+            assert action.stored is None
+            body = {**action.body, "metadata": {**action.body["metadata"], "uid": f"uid-{next(self._uids)}"}}
+            found = msgspec.convert({**body, "metadata": {**body["metadata"], "generation": 1}}, RoleScaler)
+        spec = {**found.spec, **action.patch.get("spec", {})}
+        assert spec["replicas"] == found.spec["replicas"], "that is the autoscaler's"
+        generation = found.metadata.generation + (spec != found.spec)
+        metadata = msgspec.structs.replace(found.metadata, generation=generation)
+        status = dict(action.status) or found.status
+        self.scalers[action.name] = msgspec.structs.replace(found, metadata=metadata, spec=spec, status=status)
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         key = (type_of(body), body["metadata"]["name"])
@@ -253,3 +284,7 @@ class World:
         body["metadata"] |= {"uid": f"uid-{number}", "creationTimestamp": f"2026-01-01T00:00:{number % 2:02}Z"}
         self.pods[name] = msgspec.convert(body, core.Pod)
         assert self.pods[name].spec.hostname == hostname(item.slot)
+
+
+def _stands(pod: core.Pod) -> bool:
+    return pod.metadata.label(names.LABEL_UNIT_LEADER) is not None and pod.metadata.deletion_timestamp is None

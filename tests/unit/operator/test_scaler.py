@@ -1,0 +1,233 @@
+"""Roles that an autoscaler sets the number of replicas of, through the whole plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api.inference import MOST_PODS, DisaggregatedInference
+from covey.compile.identity import scaler_name
+from unit.compile.inferences import inference, labels, role, role_names
+from unit.operator.world import World
+
+EXTERNAL = {"scaling": {"mode": "External"}}
+
+
+def llama(replicas: int = 2, prefill: dict[str, Any] | None = None, **spec: Any) -> DisaggregatedInference:
+    return inference(
+        role("prefill", **{"replicas": 3, **EXTERNAL, **(prefill or {})}),
+        role("decode", replicas=1, size=2),
+        replicas=replicas,
+        **spec,
+    )
+
+
+def settled(resource: DisaggregatedInference) -> World:
+    world = World(resource)
+    settle(world)
+    return world
+
+
+def settle(world: World) -> None:
+    world.settle()
+    world.tell()
+    world.settle()
+
+
+def change(world: World, resource: DisaggregatedInference) -> None:
+    world.inference = resource
+    settle(world)
+
+
+def counts(world: World, role_name: str = "prefill") -> dict[int, int]:
+    """Replicas of a role by unit."""
+    places = world.observe().pods
+    return dict(sorted(Counter(s.unit for s in places if s.role == role_name and s.index == 0).items()))
+
+
+def condition(world: World, name: str = "llama-prefill") -> dict[str, Any]:
+    (found,) = world.scalers[name].status["conditions"]
+    return dict(found)
+
+
+def test_a_new_scaler_begins_with_what_the_spec_says_and_is_valid_before_the_first_pod() -> None:
+    world = World(llama())
+    for step in world.steps(world.plan().actions):
+        step()
+        if world.scalers:
+            break
+    assert not world.pods
+    (scaler,) = world.scalers.values()
+    assert scaler.spec == {"replicas": 6, "minReplicas": 2}
+    assert scaler.status["replicas"] == 0
+    assert scaler.status["selector"] == "covey.dev/inference=llama,covey.dev/role=prefill,covey.dev/index=0"
+    assert scaler.metadata.controller is not None
+    assert scaler.metadata.controller.uid == "uid-llama"
+
+
+def test_its_replicas_are_spread_over_units() -> None:
+    world = settled(llama(replicas=3))
+    world.scale("llama-prefill", 7)
+    settle(world)
+    assert counts(world) == {0: 3, 1: 2, 2: 2}
+    assert world.scalers["llama-prefill"].status["replicas"] == 7
+    assert [row["replicas"] for row in world.status["roles"]] == [7, 3]
+
+
+def test_its_value_survives_every_change_of_the_spec() -> None:
+    world = settled(llama())
+    world.scale("llama-prefill", 5)
+    settle(world)
+    for resource in (
+        llama(prefill={"replicas": 9}),
+        llama(prefill={"replicas": 9, "template": {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}}),
+        llama(replicas=0),
+        llama(suspend=True),
+        llama(replicas=2),
+    ):
+        change(world, resource)
+        assert world.scalers["llama-prefill"].replicas == 5
+    assert counts(world) == {0: 3, 1: 2}
+
+
+def test_below_the_minimum_it_is_clamped_and_says_so() -> None:
+    world = settled(llama())
+    world.scale("llama-prefill", 1)
+    settle(world)
+    assert counts(world) == {0: 1, 1: 1}
+    told = condition(world)
+    assert (told["status"], told["reason"]) == ("True", "TooFewReplicas")
+    assert told["message"] == (
+        "1 replicas are fewer than the 2 of minReplicas of the role times 2 units: there are 2 meanwhile"
+    )
+    world.scale("llama-prefill", 2)
+    settle(world)
+    assert condition(world)["status"] == "False"
+
+
+def test_more_units_raise_the_floor_and_leave_the_value() -> None:
+    world = settled(llama())
+    world.scale("llama-prefill", 2)
+    change(world, llama(replicas=4))
+    assert world.scalers["llama-prefill"].spec == {"replicas": 2, "minReplicas": 4}
+    assert counts(world) == {0: 1, 1: 1, 2: 1, 3: 1}
+    assert condition(world)["reason"] == "TooFewReplicas"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "asked", "total", "reason"),
+    [
+        ({"min": 4}, 2, 4, "TooFewReplicas"),
+        ({"max": 5}, 9, 5, "TooManyReplicas"),
+        ({"max": 1}, 9, 2, "TooManyReplicas"),
+        ({"min": 4, "max": 5}, 5, 5, "DesiredWithinRange"),
+    ],
+)
+def test_the_bounds_of_the_spec(bounds: dict[str, int], asked: int, total: int, reason: str) -> None:
+    world = settled(llama(prefill={"scaling": {"mode": "External", **bounds}}))
+    world.scale("llama-prefill", asked)
+    settle(world)
+    assert sum(counts(world).values()) == total
+    assert condition(world)["reason"] == reason
+
+
+def test_a_resource_does_not_get_more_pods_than_it_may_have() -> None:
+    resource = inference(role("prefill", size=999, **EXTERNAL), role("decode", size=500), replicas=2)
+    world = World(resource)
+    for step in world.steps(world.plan().actions):
+        if world.scalers:
+            break
+        step()
+    world.scale("llama-prefill", MOST_PODS)
+    planned = world.plan()
+    assert sum(1 for _ in planned.layout.slots()) <= MOST_PODS
+    assert sum(len(roles["prefill"]) for roles in planned.layout.units.values()) == 2 + (MOST_PODS - 2998) // 999
+
+
+def test_static_to_external_begins_with_what_runs_and_back_again_with_the_spec() -> None:
+    static = inference(role("prefill", replicas=3), role("decode", size=2), replicas=2)
+    world = settled(static)
+    assert not world.scalers
+    before = set(world.pods)
+    change(world, llama(prefill={"replicas": 1}))
+    assert world.scalers["llama-prefill"].replicas == 6
+    assert set(world.pods) == before
+    world.scale("llama-prefill", 8)
+    settle(world)
+    change(world, static)
+    assert not world.scalers
+    assert counts(world) == {0: 3, 1: 3}
+
+
+def test_a_scaler_that_was_deleted_comes_back_with_what_was_wanted() -> None:
+    world = settled(llama())
+    world.scale("llama-prefill", 5)
+    settle(world)
+    before = set(world.pods)
+    world.scalers.clear()
+    settle(world)
+    assert world.scalers["llama-prefill"].replicas == 5
+    assert set(world.pods) == before
+
+
+def test_units_to_zero_and_back() -> None:
+    world = settled(llama())
+    world.scale("llama-prefill", 5)
+    change(world, llama(replicas=0))
+    assert not world.pods
+    assert world.scalers["llama-prefill"].spec == {"replicas": 5, "minReplicas": 0}
+    assert world.scalers["llama-prefill"].status["replicas"] == 0
+    change(world, llama(replicas=2))
+    assert counts(world) == {0: 3, 1: 2}
+
+
+@given(st.lists(st.tuples(labels, role_names), min_size=2, max_size=8, unique=True))
+def test_two_roles_never_share_a_name(pairs: list[tuple[str, str]]) -> None:
+    found = {scaler_name(name, role_name) for name, role_name in pairs}
+    assert len(found) == len(pairs)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["scale", "units", "lose", "crash", "serve", "delete"]), st.integers(0, 9)),
+        max_size=12,
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_whatever_happens_there_are_as_many_as_are_asked_for(happened: list[tuple[str, int]]) -> None:
+    world = settled(llama())
+    asked, units = 6, 2
+    for kind, number in happened:
+        names = sorted(world.pods)
+        match kind:
+            case "scale":
+                asked = number
+                world.scale("llama-prefill", asked)
+            case "units":
+                units = number % 4
+                world.inference = llama(replicas=units)
+            case "lose" if names:
+                world.fail(names[number % len(names)])
+            case "delete" if names:
+                world.delete(names[number % len(names)])
+            case "serve":
+                for name in names:
+                    world.bind(name)
+                    world.ready(name)
+            case "crash":
+                for step, _ in zip(world.steps(world.plan().actions), range(number), strict=False):
+                    step()
+                    world.check()
+                world.forget()
+    settle(world)
+    found = counts(world)
+    assert world.scalers["llama-prefill"].replicas == asked
+    assert len(found) == (units if max(asked, units) else 0)
+    assert sum(found.values()) == (max(asked, units) if units else 0)
+    assert max(found.values(), default=0) - min(found.values(), default=0) <= 1
+    standing = [pod for pod in world.pods.values() if pod.metadata.label("covey.dev/unit-leader")]
+    assert len(standing) == units
