@@ -24,6 +24,14 @@ LABEL_INDEX: Final = "covey.dev/index"
 LABEL_REVISION: Final = "covey.dev/revision"
 #: Set on the one live pod of an address; a superseded pod loses it before its successor is created.
 LABEL_ADDRESS: Final = "covey.dev/address"
+#: On pods that take requests. A Service that balances load selects it beside readiness: a replica that drains loses it
+#: and keeps its address, by which its own pods find each other.
+LABEL_ENDPOINT: Final = "covey.dev/endpoint"
+#: On the pods of a replica that is to go and takes no new requests.
+LABEL_DRAINING: Final = "covey.dev/draining"
+#: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
+#: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
+LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
 #: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.

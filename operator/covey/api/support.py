@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
-from covey.api.roles import InPlace, Role, ScalingMode, Subdomain
+from covey.api.roles import InPlace, Role, ScalingMode
 
 
 def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -51,8 +51,6 @@ def _of_role(role: Role) -> Iterator[tuple[str, str]]:
         yield f"{path}.update.inPlace {role.update.in_place}", "use Never or remove it"
     if role.scaling and _scales(role):
         yield f"{path}.scaling", "use mode Static without min and max, or remove it"
-    if role.network and role.network.subdomain not in (None, Subdomain.SHARED):
-        yield f"{path}.network.subdomain {role.network.subdomain}", "use Shared or remove it"
 
 
 def _scales(role: Role) -> bool:

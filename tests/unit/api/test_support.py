@@ -48,11 +48,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         1,
         f"{PREFILL}.scaling is not supported yet: use mode Static without min and max, or remove it",
     ),
-    (
-        "spec.roles.0.network.subdomain",
-        "UniquePerReplica",
-        f"{PREFILL}.network.subdomain UniquePerReplica is not supported yet: use Shared or remove it",
-    ),
 ]
 
 
@@ -85,7 +80,10 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.roles.2.restart.policy", "None"),
         ("spec.roles.0.scaling", {"mode": "Static"}),
         ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
+        ("spec.roles.0.network", {"subdomain": "UniquePerReplica"}),
+        ("spec.roles.0.network", {"service": {"endpoints": "All"}, "ports": [{"name": "http", "port": 8000}]}),
         ("spec.compat.lws", False),
+        ("spec.compat.lwsLabels", "Always"),
     ],
 )
 def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any) -> None:
