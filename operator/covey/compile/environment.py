@@ -27,11 +27,14 @@ class Peer:
     """What every container is told about a role of its unit.
 
     ``address`` is the leader's address in the role's replica of the lowest number that there was when the pod was
-    created, ``size`` the pods of that replica. How many replicas there are is not told: a number in the environment of
-    a process stays as it was, and pods of one replica that were made at different times would have different ones.
+    created, ``size`` the pods of that replica; a rollout of that role alone may leave nobody there. ``service`` is the
+    address of the role's Service with a cluster IP, which never changes, and is there where ``network.service`` asks
+    for it. How many replicas there are is not told: a number in the environment of a process stays as it was, and pods
+    of one replica that were made at different times would have different ones.
     """
 
     address: str
+    service: str
     size: int
 
 
@@ -66,7 +69,8 @@ def pod_environment(
     ]
     for role, peer in peers.items():
         prefix = f"COVEY_ROLE_{shouted(role)}"
-        pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_SIZE", peer.size)]
+        pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_SERVICE", peer.service)]
+        pairs.append((f"{prefix}_SIZE", peer.size))
     variables: list[Variable] = [{"name": name, "value": str(value)} for name, value in pairs]
     # Labels that are written later: the revision with an update in place, the domains with the pin.
     variables.append(_label("COVEY_REVISION", names.LABEL_REVISION))

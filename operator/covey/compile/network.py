@@ -56,6 +56,10 @@ class Network:
         """A pod's address, as LeaderWorkerSet writes it: without the cluster's domain."""
         return f"{identity.hostname(slot)}.{self.subdomain(slot, revision)}.{self._owner.namespace}"
 
+    def service_address(self, role: str) -> str:
+        """The address of a role's Service with a cluster IP, whether it is asked for or not."""
+        return f"{self._named(role, 'svc')}.{self._owner.namespace}"
+
     def services(self, layout: Layout) -> Iterator[Service]:
         """What is there all the time: headless Services, and those with a cluster IP that are asked for."""
         replicas = tuple(layout.replicas())

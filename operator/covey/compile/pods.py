@@ -163,7 +163,9 @@ class PodFactory:
             # A role without replicas is told the address of the one that it would have first.
             leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._scale.roles}
             self._peers[unit] = {
-                name: environment.Peer(self._network.address(slot, revision), revision.size)
+                name: environment.Peer(
+                    self._network.address(slot, revision), self._network.service_address(name), revision.size
+                )
                 for name, slot in leaders.items()
                 for revision in [self.revision_of(slot)]
             }

@@ -109,8 +109,10 @@ def test_covey_environment() -> None:
         "COVEY_SIZE": "2",
         "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-prefill.ml",
         "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-prefill.ml",
+        "COVEY_ROLE_PREFILL_SERVICE": "llama-prefill-svc.ml",
         "COVEY_ROLE_PREFILL_SIZE": "2",
         "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-kv-router.ml",
+        "COVEY_ROLE_KV_ROUTER_SERVICE": "llama-kv-router-svc.ml",
         "COVEY_ROLE_KV_ROUTER_SIZE": "1",
     }
     # What labels say that may change while the pod runs.
