@@ -13,7 +13,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
 from covey.compile import environment, identity, lws
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout, Scale
+from covey.compile.layout import Layout
 from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.network import ADDRESSED, Network
 from covey.compile.revision import Revision, RoleRevision, Template
@@ -61,7 +61,6 @@ class PodFactory:
         self._layout = layout
         self._groups = groups
         self._levels = tuple(levels)
-        self._scale = layout.scale or Scale.of(spec)
         self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
@@ -161,7 +160,7 @@ class PodFactory:
         if unit not in self._peers:
             replicas = self._layout.units.get(unit, {})
             # A role without replicas is told the address of the one that it would have first.
-            leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._scale.roles}
+            leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._roles}
             self._peers[unit] = {
                 name: environment.Peer(
                     self._network.address(slot, revision), self._network.service_address(name), revision.size
