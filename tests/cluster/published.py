@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from api_manifests import Object
@@ -95,15 +95,3 @@ def check_addresses(events: Iterable[Event]) -> int:
                 owner = named.setdefault((service_of(each), endpoint["hostname"]), pod)
                 assert owner == pod, f"{endpoint['hostname']}.{service_of(each)} means two pods"
     return len(pods)
-
-
-def environment_of(pod: Mapping[str, Object], container: int = 0) -> dict[str, str]:
-    """The environment that the kubelet gives a container: values, and labels through the downward API."""
-    found: dict[str, str] = {}
-    for each in pod["spec"]["containers"][container].get("env", ()):
-        if "value" in each:
-            found[each["name"]] = each["value"]
-        elif path := each.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", ""):
-            key = path.removeprefix("metadata.labels['").removesuffix("']")
-            found[each["name"]] = pod["metadata"]["labels"].get(key, "")
-    return found

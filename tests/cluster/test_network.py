@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from api_manifests import Object
-from cluster.published import Published, check_addresses, environment_of
+from cluster.published import Published, check_addresses
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
+from kubelet import environment_of
 from localcluster import ApiError, eventually
 from scheduler_trees import node_of
 
