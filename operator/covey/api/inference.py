@@ -135,8 +135,9 @@ class Compat(Model):
     lws: Annotated[bool, ROLLED] = True
     """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
     lws_labels: Annotated[LwsLabels | None, LIVE] = None
-    """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>), group-index, worker-index, group-key and
-    template-revision-hash. Not where LeaderWorkerSet itself is installed, whose webhook denies such pods. Default: Never."""
+    """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>, or <inference> where there is one role),
+    group-index (of the replica in its unit), worker-index, group-key and template-revision-hash. Not where
+    LeaderWorkerSet itself is installed: its webhook denies such pods. Default: Never."""
 
 
 class DisaggregatedInferenceSpec(Model):

@@ -90,6 +90,10 @@ class PodFactory:
             **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
 
+    def lws_labels(self, slot: Slot) -> dict[str, str]:
+        """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
+        return lws.labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
+
     def template_labels(self, slot: Slot) -> Mapping[str, str]:
         """The labels that the template of a slot gives its pod."""
         return self._prepare(slot.role, self.revision_of(slot), leader=slot.index == 0).labels
@@ -124,8 +128,7 @@ class PodFactory:
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._pod_spec(slot, prepared)}
 
     def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
-        wanted = self._spec.compat.lws_labels is LwsLabels.ALWAYS
-        return lws.labels(self._owner, slot, self.revision_of(slot)) if wanted else {}
+        return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}
 
     def _pod_spec(self, slot: Slot, prepared: _Prepared) -> dict[str, Any]:
         ours = self._environment(slot)

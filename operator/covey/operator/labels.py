@@ -54,5 +54,5 @@ def _withdrawn(tree: Tree, slot: Slot, found: Mapping[str, str], wanted: Collect
     """Labels of LeaderWorkerSet's that are no longer asked for; what the template says of them holds again."""
     if lws.LABEL_NAME in wanted or not any(key in found for key in lws.LABELS):
         return {}
-    ours, own = lws.labels(tree.owner, slot, tree.pods.revision_of(slot)), tree.pods.template_labels(slot)
+    ours, own = tree.pods.lws_labels(slot), tree.pods.template_labels(slot)
     return {key: own.get(key) for key, value in ours.items() if found.get(key) == value}

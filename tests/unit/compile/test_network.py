@@ -128,7 +128,7 @@ def labelled(resource: DisaggregatedInference, slot: Slot) -> dict[str, str]:
 
 def test_labels_of_leaderworkerset_are_set_on_request_only() -> None:
     slot = Slot(1, "prefill", 1, 2)
-    roles = (role("prefill", replicas=2, size=3),)
+    roles = (role("prefill", replicas=2, size=3), role("decode"))
     assert labelled(inference(*roles), slot) == {}
     assert labelled(inference(*roles, compat={"lwsLabels": "Never"}), slot) == {}
     resource = inference(*roles, compat={"lwsLabels": "Always"})
@@ -141,3 +141,5 @@ def test_labels_of_leaderworkerset_are_set_on_request_only() -> None:
     }
     assert labelled(resource, Slot(1, "prefill", 1, 0))["group-key"] == labelled(resource, slot)["group-key"]
     assert Revision.of(resource.spec) == Revision.of(inference(*roles).spec)
+    alone = inference(roles[0], compat={"lwsLabels": "Always"})
+    assert labelled(alone, slot)["name"] == "llama"
