@@ -38,6 +38,15 @@ LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
 #: Beside it, where it is known: how many replicas carry the mark. None of them is placed before all are there.
 LABEL_TOGETHER_COUNT: Final = f"{SCHEDULING_GROUP}/together-count"
+#: LeaderWorkerSet's, set on request: the object, the group, the place in it, the group again, the revision.
+LABEL_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_LABELS: Final = (
+    LABEL_LWS_NAME,
+    "leaderworkerset.sigs.k8s.io/group-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+)
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from covey.compile.lws import LABELS
+from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.parts import Replica, led
@@ -29,7 +29,7 @@ _RESTARTS: Final = {
 _STARTUPS: Final = {"LeaderCreated": "Parallel", "LeaderReady": "LeaderReady"}
 _SUBDOMAINS: Final = {"Shared": "Shared", "UniquePerReplica": "UniquePerReplica"}
 #: Labels that Covey sets on request, and the names that it never sets.
-_LABELS: Final = rf"(?:{'|'.join(map(re.escape, LABELS))})(?![a-z-])"
+_LABELS: Final = rf"(?:{'|'.join(map(re.escape, LWS_LABELS))})(?![a-z-])"
 _OTHERS: Final = rf"(?!{_LABELS}){re.escape(_PREFIX)}[a-z-]+"
 _ASK: Final = (
     "set spec.compat.lwsLabels to Always, unless LeaderWorkerSet is installed as well, or use covey.dev labels"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from covey.api import constants as names
-from covey.compile import Slot, Tree, lws
+from covey.compile import Slot, Tree
 from covey.compile.network import ADDRESSED
 from covey.operator.actions import Relabel
 from covey.operator.observe import Observed
@@ -52,7 +52,7 @@ def _endpoint(found: Mapping[str, str], *, is_selected: bool) -> dict[str, str |
 
 def _withdrawn(tree: Tree, slot: Slot, found: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:
     """Labels of LeaderWorkerSet's that are no longer asked for; what the template says of them holds again."""
-    if lws.LABEL_NAME in wanted or not any(key in found for key in lws.LABELS):
+    if names.LABEL_LWS_NAME in wanted or not any(key in found for key in names.LWS_LABELS):
         return {}
     ours, own = tree.pods.lws_labels(slot), tree.pods.template_labels(slot)
     return {key: own.get(key) for key, value in ours.items() if found.get(key) == value}

@@ -8,7 +8,6 @@ import pytest
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import lws
 from covey.kube.resources import SERVICES
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_rolling import NEW, act, roll, serve
@@ -207,20 +206,20 @@ def test_labels_of_leaderworkerset_are_given_to_pods_that_run_and_taken_back() -
     before = {name: pod.metadata.uid for name, pod in world.pods.items()}
     world.inference = llama(compat={"lwsLabels": "Always"})
     world.settle()
-    assert all(set(lws.LABELS) <= (pod.metadata.labels or {}).keys() for pod in world.pods.values())
+    assert all(set(names.LWS_LABELS) <= (pod.metadata.labels or {}).keys() for pod in world.pods.values())
     world.inference = llama()
     world.settle()
-    assert not any(set(lws.LABELS) & (pod.metadata.labels or {}).keys() for pod in world.pods.values())
+    assert not any(set(names.LWS_LABELS) & (pod.metadata.labels or {}).keys() for pod in world.pods.values())
     assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
 
 
 def test_labels_of_leaderworkerset_in_a_template_are_left_alone() -> None:
-    own = {**template(), "metadata": {"labels": {lws.LABEL_NAME: "mine"}}}
+    own = {**template(), "metadata": {"labels": {names.LABEL_LWS_NAME: "mine"}}}
     world = served(llama({"template": own}))
     world.inference = llama({"template": own}, compat={"lwsLabels": "Always"})
     world.settle()
     world.inference = llama({"template": own})
     world.settle()
     found = [pod.metadata.labels or {} for name, pod in world.pods.items() if "prefill" in name]
-    assert [each.get(lws.LABEL_NAME) for each in found] == ["mine"] * 4
-    assert not any(lws.LABEL_GROUP_KEY in each for each in found)
+    assert [each.get(names.LABEL_LWS_NAME) for each in found] == ["mine"] * 4
+    assert not any(names.LWS_LABELS[3] in each for each in found)
