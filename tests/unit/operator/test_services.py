@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import SERVICES
 from unit.compile.inferences import inference, role, template
+from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.test_rolling import NEW, act, roll, serve
 from unit.operator.world import World
 
@@ -223,3 +226,97 @@ def test_labels_of_leaderworkerset_in_a_template_are_left_alone() -> None:
     found = [pod.metadata.labels or {} for name, pod in world.pods.items() if "prefill" in name]
     assert [each.get(names.LABEL_LWS_NAME) for each in found] == ["mine"] * 4
     assert not any(names.LWS_LABELS[3] in each for each in found)
+
+
+class Wired(World):
+    """A world in which no pod is ever without the Service that its address goes through."""
+
+    def check(self) -> None:
+        super().check()
+        for pod in self.pods.values():
+            assert (SERVICES.type, pod.spec.subdomain or "") in self.objects, pod.spec.hostname
+
+
+class NetworkStorm(Storm):
+    """Edits, deaths and crashes, and edits of the network among them."""
+
+    def __init__(self, replicas: tuple[int, int], sizes: tuple[int, int]) -> None:
+        self.own, self.asked, self.labelled = [False, False], False, False
+        super().__init__(replicas, sizes)
+        self.world.__class__ = Wired
+
+    def wanted(self) -> DisaggregatedInference:
+        plain = super().wanted().as_object()
+        for each, own in zip(plain["spec"]["roles"], self.own, strict=True):
+            asked = {"service": {}} if self.asked else {}
+            each["network"] = {**PORTS, "subdomain": "UniquePerReplica" if own else "Shared", **asked}
+        plain["spec"]["compat"] = {"lwsLabels": "Always" if self.labelled else "Never"}
+        return DisaggregatedInference.model_validate(plain)
+
+    def happen(self, kind: str, number: int) -> None:
+        match kind:
+            case "subdomain":
+                self.own[number % 2] = not self.own[number % 2]
+            case "service":
+                self.asked = not self.asked
+            case "labels":
+                self.labelled = not self.labelled
+            case "drain" if self.world.pods:
+                name = sorted(self.world.pods)[number % len(self.world.pods)]
+                self.world.label(name, {names.LABEL_DRAINING: "true"})
+            case _:
+                pass
+        super().happen(kind, number)
+
+    def rest(self) -> None:
+        """What is drained is gone, and everything gets ready, until there is nothing more to do."""
+        for _ in range(60):
+            self.act()
+            self.world.finish()
+            for name in list(self.world.pods):
+                self.serve(name)
+            if not self.world.plan().actions and "rollout" not in self.world.tell():
+                return
+        raise AssertionError(self.world.status.get("rollout"))
+
+
+network_events = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["edit", "edit all", "replicas", "serve", "fail", "vanish", "finish", "restart", "crash", "subdomain"]
+            + ["subdomain", "service", "labels", "drain"]
+            + ["act"] * 5
+        ),
+        st.integers(0, 60),
+    ),
+    max_size=24,
+)
+
+
+@given(st.tuples(st.integers(1, 3), st.integers(1, 3)), st.tuples(st.integers(1, 2), st.integers(1, 2)), network_events)
+@settings(max_examples=150, deadline=None)
+def test_services_and_labels_follow_through_any_storm(
+    replicas: tuple[int, int], sizes: tuple[int, int], happened: list[Event]
+) -> None:
+    storm = NetworkStorm(replicas, sizes)
+    for kind, number in happened:
+        storm.happen(kind, number)
+    storm.rest()
+    world = storm.world
+    asked = {"llama-prefill-svc", "llama-decode-svc"} if storm.asked else set[str]()
+    assert services(world) == {pod.spec.subdomain for pod in world.pods.values()} | asked
+    for pod in world.pods.values():
+        labels = pod.metadata.labels or {}
+        assert (names.LABEL_LWS_NAME in labels) == storm.labelled
+        if storm.asked:
+            assert (names.LABEL_ENDPOINT in labels) == (names.LABEL_DRAINING not in labels)
+
+
+def test_labels_and_services_touch_no_revision() -> None:
+    """Whatever is live is live: neither a pod nor a ControllerRevision of another content comes of it."""
+    storm = NetworkStorm((2, 2), (2, 1))
+    before = {name: pod.metadata.uid for name, pod in storm.world.pods.items()}
+    for kind in ("service", "labels", "service", "labels"):
+        storm.happen(kind, 0)
+        storm.rest()
+    assert {name: pod.metadata.uid for name, pod in storm.world.pods.items()} == before
