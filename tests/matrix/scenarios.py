@@ -13,8 +13,10 @@ from typing import Any, Final
 import yaml
 
 from api_manifests import Object
+from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
+from kubelet import environment_of
 from localcluster import eventually
 from localcluster.programs import ROOT
 from matrix.bench import Bench
@@ -30,6 +32,7 @@ from matrix.columns import (
 )
 from matrix.outcome import OK, DiffersError, Outcome, differs, refused
 from matrix.upstream import CORES, Groups
+from scheduler_trees import node_of
 
 Play = Callable[[Bench], None]
 
@@ -53,6 +56,7 @@ SCENARIOS: Final[list[Scenario]] = []
 _NOTHING: Final = "nothing is bound"
 _HALF_A_GANG: Final = "one role takes both nodes, the other has none"
 _NATIVE: Final = (KUBERNETES_1_37, KUBERNETES_1_36, KUBERNETES_1_35)
+_UNTOLD: Final = differs("they are empty: the scheduler says nothing of domains")
 #: The finalizer of Kubernetes' own PodGroups goes when their pods are gone.
 _PROTECTED: Final = "no pod is touched, and the deleted group stays until its pods are gone"
 
@@ -243,6 +247,50 @@ def replacement(bench: Bench) -> None:
     bench.view.touch()
     bench.expect(prefill=2, decode=1)
     assert before.keys() - mates == before.keys() & uids(bench.pods())
+
+
+@scenario("`network`: a Service with a cluster IP, and a headless one for each replica")
+def services(bench: Bench) -> None:
+    """Addresses lead to one pod each, and to its successor after it."""
+    bench.nodes(5)
+    ports = [{"name": "http", "port": 8000}]
+    wanted = roles(network={"subdomain": "UniquePerReplica", "ports": ports, "service": {}})
+    bench.create(*wanted)
+    bench.expect(prefill=2, decode=1)
+    published = Published(bench)
+
+    def resolved() -> bool:
+        pods = bench.pods()
+        for pod in pods:
+            leader = bench.pods(role=label(pod, "role"), replica=label(pod, "replica"), index=0)
+            address = environment_of(pod)["LWS_LEADER_ADDRESS"]
+            assert published.resolve(address) == [each["status"].get("podIP") for each in leader]
+        leaders = {name_of(each) for each in pods if label(each, "role") == "prefill" and label(each, "index") == "0"}
+        assert published.pods("llm-prefill-svc") == leaders
+        return True
+
+    eventually(resolved, 60, "every address leads to its pod")
+    [lost, *_] = bench.pods(role="prefill", replica=1)
+    mates = uids(bench.pods(role="prefill", replica=1))
+    bench.remove("Pod", name_of(lost))
+    eventually(lambda: not mates & uids(bench.pods()), 60, "the whole replica is replaced")
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    eventually(resolved, 60, "every address leads to the successors")
+
+
+@scenario(
+    "`COVEY_DOMAIN_*`: containers are told the domains of their node", dict.fromkeys((*_NATIVE, VOLCANO), _UNTOLD)
+)
+def domains_in_the_environment(bench: Bench) -> None:
+    bench.nodes(2, racks=2)
+    bench.create(workers("prefill", size=2, topology={"required": "rack"}))
+    bench.expect(prefill=1)
+    nodes = {name_of(node): node["metadata"]["labels"] for node in bench.cluster.api("GET", "/api/v1/nodes")["items"]}
+    told = {environment_of(pod)["COVEY_DOMAIN_RACK"] for pod in bench.pods()}
+    if told == {""}:
+        raise DiffersError(_UNTOLD.text)
+    assert told == {nodes[node_of(pod)][RACK] for pod in bench.pods()}
 
 
 @scenario("suspended and resumed")

@@ -26,12 +26,29 @@ LABEL_REVISION: Final = "covey.dev/revision"
 LABEL_ADDRESS: Final = "covey.dev/address"
 #: ``"true"`` on one live pod of each unit, by which an autoscaler of units counts them.
 LABEL_UNIT_LEADER: Final = "covey.dev/unit-leader"
+#: On pods that take requests. A Service that balances load selects it beside readiness: a replica that drains loses it
+#: and keeps its address, by which its own pods find each other.
+LABEL_ENDPOINT: Final = "covey.dev/endpoint"
+#: On the pods of a replica that is to go and takes no new requests.
+LABEL_DRAINING: Final = "covey.dev/draining"
+#: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
+#: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
+LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
 #: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
 LABEL_TOGETHER: Final = f"{SCHEDULING_GROUP}/together"
 #: Beside it, where it is known: how many replicas carry the mark. None of them is placed before all are there.
 LABEL_TOGETHER_COUNT: Final = f"{SCHEDULING_GROUP}/together-count"
+#: LeaderWorkerSet's, set on request: the object, the group, the place in it, the group again, the revision.
+LABEL_LWS_NAME: Final = "leaderworkerset.sigs.k8s.io/name"
+LWS_LABELS: Final = (
+    LABEL_LWS_NAME,
+    "leaderworkerset.sigs.k8s.io/group-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+    "leaderworkerset.sigs.k8s.io/group-key",
+    "leaderworkerset.sigs.k8s.io/template-revision-hash",
+)
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"

@@ -208,6 +208,7 @@ class PodSpec(Read, frozen=True):
     volumes: tuple[Volume, ...] | None = None
     resource_claims: tuple[dict[str, Any], ...] | None = None
     hostname: str | None = None
+    subdomain: str | None = None
     active_deadline_seconds: int | None = None
 
 

@@ -135,11 +135,22 @@ class Rollout(Model):
     """Revisions that are kept for a return. 0 to 100. Default: 10."""
 
 
+class LwsLabels(StrEnum):
+    """Whether pods have the labels of LeaderWorkerSet's."""
+
+    NEVER = "Never"
+    ALWAYS = "Always"
+
+
 class Compat(Model):
     """What is provided for engines that were written for another controller."""
 
     lws: Annotated[bool, ROLLED] = True
     """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
+    lws_labels: Annotated[LwsLabels | None, LIVE] = None
+    """Always: pods have LeaderWorkerSet's labels name (<inference>-<role>, or <inference> where there is one role),
+    group-index (of the replica in its unit), worker-index, group-key and template-revision-hash. Not where
+    LeaderWorkerSet itself is installed: its webhook denies such pods. Default: Never."""
 
 
 class DisaggregatedInferenceSpec(Model):

@@ -48,6 +48,13 @@ class Subdomain(StrEnum):
     UNIQUE_PER_REPLICA = "UniquePerReplica"
 
 
+class Endpoints(StrEnum):
+    """Which pods of a replica take requests."""
+
+    LEADERS = "Leaders"
+    ALL = "All"
+
+
 class DependencyCondition(StrEnum):
     """What must hold of the other role."""
 
@@ -156,7 +163,7 @@ class Scaling(Model):
 
 
 class Port(Model):
-    """A port of the role's headless Service."""
+    """A port of the role's Services."""
 
     name: Annotated[DnsLabel, LIVE]
     """The port's name in the Service; a DNS label."""
@@ -164,6 +171,14 @@ class Port(Model):
     """The number of the port, which the container listens on."""
     protocol: Annotated[Literal["TCP", "UDP", "SCTP"], LIVE] = "TCP"
     """TCP, UDP or SCTP. Default: TCP."""
+
+
+class RoleService(Model):
+    """A Service with a cluster IP, named <inference>-<role>-svc, over the Ready replicas of all units."""
+
+    endpoints: Annotated[Endpoints, LIVE] = Endpoints.LEADERS
+    """Leaders: the pods with index 0. All: every pod, as engines with data parallelism want it. A replica that drains
+    takes no new requests. Default: Leaders."""
 
 
 class Network(Model):
@@ -176,12 +191,21 @@ class Network(Model):
             "two names for one port, which a Service cannot have: remove one, or give it another port or protocol",
             at=".ports",
         ),
+        Rule(
+            "!has(self.service) || (has(self.ports) && self.ports.size() > 0)",
+            "a Service with a cluster IP needs a port: name one in ports, or remove service",
+            at=".service",
+        ),
     )
 
-    subdomain: Annotated[Subdomain | None, LIVE, NotYet("Shared")] = None
-    """Shared: one headless Service. UniquePerReplica: one for each replica. Default: Shared."""
+    subdomain: Annotated[Subdomain | None, ROLLED] = None
+    """Shared: one headless Service for all replicas. UniquePerReplica: one for each, which costs about 5 ms of the API
+    server and its controllers for every replica. Pods cannot change their subdomain, so they are replaced.
+    Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
-    """Ports that the headless Service names. At most 32."""
+    """Ports that the role's Services name. At most 32."""
+    service: RoleService | None = None
+    """A Service with a cluster IP, beside the headless ones. Default: none."""
 
 
 def _least(role: Mapping[str, Any]) -> int:

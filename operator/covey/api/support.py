@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
-from covey.api.roles import InPlace, Role, Subdomain
+from covey.api.roles import InPlace, Role
 
 
 def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -51,5 +51,3 @@ def _of_role(role: Role) -> Iterator[tuple[str, str]]:
         yield f"{path}.restart.maxRestarts", "remove it"
     if role.update and role.update.in_place not in (None, InPlace.NEVER):
         yield f"{path}.update.inPlace {role.update.in_place}", "use Never or remove it"
-    if role.network and role.network.subdomain not in (None, Subdomain.SHARED):
-        yield f"{path}.network.subdomain {role.network.subdomain}", "use Shared or remove it"

@@ -100,6 +100,9 @@ def _ports(path: str, role: Role) -> Iterator[Found]:
         if any((port.port, port.protocol) == (other.port, other.protocol) for other in ports[:number]):
             what = f"port {port.port}/{port.protocol} has two names, which a Service cannot have"
             yield f"{path}.network.ports[{number}].port", what, "remove one, or give it another port or protocol"
+    if role.network and role.network.service and not ports:
+        what = "a Service with a cluster IP needs a port"
+        yield f"{path}.network.service", what, "name one in ports, or remove service"
 
 
 def _levels(path: str, topology: UnitTopology | RoleTopology) -> Iterator[Found]:

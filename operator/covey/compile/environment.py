@@ -3,7 +3,8 @@
 ``LWS_LEADER_ADDRESS``, ``LWS_GROUP_SIZE`` and ``LWS_WORKER_INDEX`` are LeaderWorkerSet's contract
 (``pkg/utils/pod/pod_utils.go``): in every container and init container, first and in this order, because
 ``$(NAME)`` expands only what stands before it; a variable of the same name that the user set gives way.
-``COVEY_*`` says the same and what LeaderWorkerSet has no word for: the unit, the other roles, the domain reached.
+``COVEY_*`` says the same and what LeaderWorkerSet has no word for: the unit, the other roles, the revision, the domain
+reached. ``TPU_*``, which LeaderWorkerSet sets for ``google.com/tpu``, is left to the device's own software.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ class Peer:
     """What every container is told about a role of its unit.
 
     ``address`` is the leader's address in the role's replica of the lowest number that there was when the pod was
-    created; ``replicas`` is how many were wanted then, since a later change of scale does not restart what runs.
+    created, ``size`` the pods of that replica; a rollout of that role alone may leave nobody there. ``service`` is the
+    address of the role's Service with a cluster IP, which never changes, and is there where ``network.service`` asks
+    for it. How many replicas there are is not told: a number in the environment of a process stays as it was, and pods
+    of one replica that were made at different times would have different ones.
     """
 
     address: str
-    replicas: int
+    service: str
     size: int
 
 
@@ -65,16 +69,19 @@ def pod_environment(
     ]
     for role, peer in peers.items():
         prefix = f"COVEY_ROLE_{shouted(role)}"
-        pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_REPLICAS", peer.replicas)]
+        pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_SERVICE", peer.service)]
         pairs.append((f"{prefix}_SIZE", peer.size))
     variables: list[Variable] = [{"name": name, "value": str(value)} for name, value in pairs]
-    return variables + [_domain(level) for level in levels]
+    # Labels that are written later: the revision with an update in place, the domains with the pin.
+    variables.append(_label("COVEY_REVISION", names.LABEL_REVISION))
+    return variables + [
+        _label(f"COVEY_DOMAIN_{shouted(each)}", f"{names.TOPOLOGY_LABEL_PREFIX}{each}") for each in levels
+    ]
 
 
-def _domain(level: str) -> Variable:
-    """The domain that the pod's node lies in, through the label that is written with the pin."""
-    field = {"fieldPath": f"metadata.labels['{names.TOPOLOGY_LABEL_PREFIX}{level}']"}
-    return {"name": f"COVEY_DOMAIN_{shouted(level)}", "valueFrom": {"fieldRef": field}}
+def _label(name: str, label: str) -> Variable:
+    """What a label of the pod says when the container starts; empty without the label."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
 
 
 def with_environment(container: Mapping[str, Any], ours: Sequence[Variable], taken: frozenset[str]) -> dict[str, Any]:

@@ -112,11 +112,15 @@ def pod_name(inference: str, slot: Slot, predecessor: str) -> str:
     return f"{inference}-{hostname(slot)}-{short_hash(predecessor, 6)}"
 
 
-def service_name(inference: str, role: str) -> str:
-    """The headless Service of a role. It is a DNS label (RFC 1035): no dots, and a letter first."""
+def service_name(inference: str, *parts: object, marked: bool = False) -> str:
+    """The name of a Service; that of a role is the role's headless one.
+
+    It is a DNS label (RFC 1035): no dots, and a letter first. ``marked`` makes it another one.
+    """
     plain = inference.replace(".", "-")
     head = plain if plain == inference else f"{plain}-{short_hash(inference, 4)}"
-    return fitted(head if head[0].isalpha() else f"s-{head}", role)
+    mark = (short_hash("-".join(map(str, parts)), 4),) if marked else ()
+    return fitted(head if head[0].isalpha() else f"s-{head}", *parts, *mark)
 
 
 def scaler_name(inference: str, role: str) -> str:

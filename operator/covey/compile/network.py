@@ -1,44 +1,132 @@
-"""Headless Services, and the addresses that pods have through them.
+"""Services, and the addresses that pods have through them.
 
-A Service publishes addresses before the pods are Ready, because workers look for their leader while they start. It
-selects by ``covey.dev/address``, which only the live incarnation of a pod carries.
+A headless Service publishes addresses before the pods are Ready, because workers look for their leader while they
+start. It selects by ``covey.dev/address``, which only the live incarnation of a pod carries. A Service that takes
+requests publishes Ready pods only, and selects by ``covey.dev/endpoint`` besides, which a pod loses when it drains.
+
+===============================  ======================================================================================
+name                             what it is
+===============================  ======================================================================================
+``<inference>-<role>``           headless, all pods of the role: ``network.subdomain`` Shared
+``<inference>-<unit>-<role>-…``  headless, the pods of one replica: UniquePerReplica
+``<inference>-<role>-svc``       with a cluster IP, where ``network.service`` asks for it
+``<inference>-<role>-<hash>``    headless, the Ready pods of one revision, while several run
+===============================  ======================================================================================
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.api.roles import Role
+from covey.api.roles import Endpoints, Role, Subdomain
 from covey.compile import identity
 from covey.compile.identity import Owner, Slot
+from covey.compile.layout import Layout
+from covey.compile.revision import RoleRevision
 
-#: The value of the label ``covey.dev/address``.
-ADDRESSED = "true"
+#: The value of the labels ``covey.dev/address`` and ``covey.dev/endpoint``.
+ADDRESSED: Final = "true"
 
-
-def address(owner: Owner, slot: Slot) -> str:
-    """A pod's address, as LeaderWorkerSet writes it: without the cluster's domain."""
-    return f"{identity.hostname(slot)}.{identity.service_name(owner.name, slot.role)}.{owner.namespace}"
-
-
-def services(owner: Owner, spec: DisaggregatedInferenceSpec) -> Iterator[dict[str, Any]]:
-    """The headless Services of the resource: one for each role, serving every unit."""
-    for role in spec.roles:
-        yield _service(owner, role, identity.service_name(owner.name, role.name), {names.LABEL_ROLE: role.name})
+Service = dict[str, Any]
 
 
-def _service(owner: Owner, role: Role, name: str, labels: dict[str, str]) -> dict[str, Any]:
-    spec: dict[str, Any] = {
-        "clusterIP": "None",
-        "publishNotReadyAddresses": True,
-        "selector": {names.LABEL_INFERENCE: owner.name, **labels, names.LABEL_ADDRESS: ADDRESSED},
-    }
-    ports = role.network.ports if role.network else ()
-    if ports:
-        spec["ports"] = [
-            {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol} for port in ports
-        ]
-    return {"apiVersion": "v1", "kind": "Service", "metadata": owner.metadata(name, labels), "spec": spec}
+class Network:
+    """The Services of one resource, and what they are called.
+
+    Args:
+        owner: the resource.
+        spec: its spec.
+    """
+
+    def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec) -> None:
+        self._owner = owner
+        self._spec = spec
+
+    def subdomain(self, slot: Slot, revision: RoleRevision) -> str:
+        """The headless Service that gives a pod its address; ``revision`` is that of its replica."""
+        if not revision.has_own_subdomain:
+            return identity.service_name(self._owner.name, slot.role)
+        return self._named(slot.unit, slot.role, slot.replica)
+
+    def address(self, slot: Slot, revision: RoleRevision) -> str:
+        """A pod's address, as LeaderWorkerSet writes it: without the cluster's domain."""
+        return f"{identity.hostname(slot)}.{self.subdomain(slot, revision)}.{self._owner.namespace}"
+
+    def service_address(self, role: str) -> str:
+        """The address of a role's Service with a cluster IP, whether it is asked for or not."""
+        return f"{self._named(role, 'svc')}.{self._owner.namespace}"
+
+    def services(self, layout: Layout) -> Iterator[Service]:
+        """What is there all the time: headless Services, and those with a cluster IP that are asked for."""
+        replicas = tuple(layout.replicas())
+        own = {role for _, role, _, revision in replicas if revision.has_own_subdomain}
+        shared = {role for _, role, _, revision in replicas if not revision.has_own_subdomain}
+        for role in self._spec.roles:
+            if role.name in shared or not (role.name in own or _has_own(role)):
+                yield self._headless(role, identity.service_name(self._owner.name, role.name), {})
+            if role.network and role.network.service:
+                yield self._balanced(role)
+        roles = {role.name: role for role in self._spec.roles}
+        for unit, role_name, number, revision in replicas:
+            if revision.has_own_subdomain:
+                place = {names.LABEL_UNIT: str(unit), names.LABEL_REPLICA: str(number)}
+                yield self._headless(roles[role_name], self._named(unit, role_name, number), place)
+
+    def of_revision(self, role: str, revision: str, whole: str) -> Service:
+        """The Ready pods of one revision of a role, without a cluster IP: a router chooses among them itself.
+
+        Args:
+            role: its name.
+            revision: hash of the role's revision, as its pods carry it.
+            whole: hash of the resource's revision.
+        """
+        found = next(each for each in self._spec.roles if each.name == role)
+        selected = {names.LABEL_REVISION: revision}
+        name = self._named(role, whole)
+        body = self._service(found, name, selected, {**selected, **_serving(found)}, clusterIP="None")
+        body["metadata"]["labels"][names.LABEL_WHOLE_REVISION] = whole
+        return body
+
+    def _headless(self, role: Role, name: str, place: dict[str, str]) -> Service:
+        return self._service(role, name, place, place, clusterIP="None", publishNotReadyAddresses=True)
+
+    def _balanced(self, role: Role) -> Service:
+        return self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
+
+    def _service(
+        self, role: Role, name: str, labels: dict[str, str], selected: dict[str, str], **spec: object
+    ) -> Service:
+        of_role = {names.LABEL_ROLE: role.name}
+        selector = {names.LABEL_INFERENCE: self._owner.name, **of_role, **selected, names.LABEL_ADDRESS: ADDRESSED}
+        body: dict[str, Any] = {**spec, "selector": selector}
+        if role.network and role.network.ports:
+            body["ports"] = [
+                {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
+                for port in role.network.ports
+            ]
+        metadata = self._owner.metadata(name, {**of_role, **labels})
+        return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body}
+
+    def _named(self, *parts: object) -> str:
+        """A name that is no role's own: a role may be called ``prefill-svc``."""
+        name = identity.service_name(self._owner.name, *parts)
+        return name if name not in self._taken else identity.service_name(self._owner.name, *parts, marked=True)
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        return frozenset(identity.service_name(self._owner.name, role.name) for role in self._spec.roles)
+
+
+def _has_own(role: Role) -> bool:
+    return role.network is not None and role.network.subdomain is Subdomain.UNIQUE_PER_REPLICA
+
+
+def _serving(role: Role) -> dict[str, str]:
+    """Labels of the pods of a role that take requests."""
+    service = role.network.service if role.network else None
+    takes_all = service is not None and service.endpoints is Endpoints.ALL
+    return {**({} if takes_all else {names.LABEL_INDEX: "0"}), names.LABEL_ENDPOINT: ADDRESSED}

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from covey.api import constants as names
-from covey.api.inference import DisaggregatedInferenceSpec
-from covey.compile import environment, identity, network
+from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
+from covey.compile import environment, identity, lws
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout, Scale
+from covey.compile.layout import Layout
 from covey.compile.membership import Anchor, Groups, Membership
+from covey.compile.network import ADDRESSED, Network
 from covey.compile.revision import Revision, RoleRevision, Template
 from covey.compile.starting import is_held
 
@@ -60,11 +61,11 @@ class PodFactory:
         self._layout = layout
         self._groups = groups
         self._levels = tuple(levels)
-        self._scale = layout.scale or Scale.of(spec)
         self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
+        self._network = Network(owner, spec)
 
     def revision_of(self, slot: Slot) -> RoleRevision:
         """What the pod of a slot is made from."""
@@ -85,8 +86,17 @@ class PodFactory:
             **identity.group_labels(slot.unit, slot.role, slot.replica),
             names.LABEL_INDEX: str(slot.index),
             **self.membership(slot).labels,
+            **self._lws_labels(slot),
             **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
+
+    def lws_labels(self, slot: Slot) -> dict[str, str]:
+        """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
+        return lws.labels(self._owner, slot, self.revision_of(slot), alone=len(self._roles) == 1)
+
+    def template_labels(self, slot: Slot) -> Mapping[str, str]:
+        """The labels that the template of a slot gives its pod."""
+        return self._prepare(slot.role, self.revision_of(slot), leader=slot.index == 0).labels
 
     def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
         """The pod of a slot, gated.
@@ -107,7 +117,8 @@ class PodFactory:
             **prepared.labels,
             **self.labels(slot),
             names.LABEL_REVISION: revision.hash,
-            names.LABEL_ADDRESS: network.ADDRESSED,
+            names.LABEL_ADDRESS: ADDRESSED,
+            names.LABEL_ENDPOINT: ADDRESSED,
         }
         annotations = {**prepared.annotations, **self.membership(slot).annotations}
         if restarts:
@@ -116,6 +127,9 @@ class PodFactory:
             metadata["annotations"] = annotations
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._pod_spec(slot, prepared)}
 
+    def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
+        return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}
+
     def _pod_spec(self, slot: Slot, prepared: _Prepared) -> dict[str, Any]:
         ours = self._environment(slot)
         taken = self._names_taken(ours, lws=self.revision_of(slot).lws)
@@ -123,7 +137,7 @@ class PodFactory:
             **prepared.spec,
             **self.membership(slot).spec,
             "hostname": identity.hostname(slot),
-            "subdomain": identity.service_name(self._owner.name, slot.role),
+            "subdomain": self._network.subdomain(slot, self.revision_of(slot)),
             "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
         }
         if slot.role in self._roles and is_held(self._roles[slot.role], slot.index):
@@ -135,8 +149,8 @@ class PodFactory:
         return spec
 
     def _environment(self, slot: Slot) -> list[environment.Variable]:
-        leader = network.address(self._owner, replace(slot, index=0))
         revision, peers = self.revision_of(slot), self._peers_of(slot.unit)
+        leader = self._network.address(replace(slot, index=0), revision)
         return environment.pod_environment(slot, revision.size, leader, peers, self._levels, lws=revision.lws)
 
     def _names_taken(self, ours: Sequence[environment.Variable], *, lws: bool) -> frozenset[str]:
@@ -149,12 +163,13 @@ class PodFactory:
         if unit not in self._peers:
             replicas = self._layout.units.get(unit, {})
             # A role without replicas is told the address of the one that it would have first.
-            leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._scale.roles}
+            leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._roles}
             self._peers[unit] = {
                 name: environment.Peer(
-                    network.address(self._owner, leaders[name]), count.replicas, self.revision_of(leaders[name]).size
+                    self._network.address(slot, revision), self._network.service_address(name), revision.size
                 )
-                for name, count in self._scale.unit(unit).items()
+                for name, slot in leaders.items()
+                for revision in [self.revision_of(slot)]
             }
         return self._peers[unit]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from covey.api.inference import Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, values_of
-from covey.api.roles import Role
+from covey.api.roles import Role, Subdomain
 from covey.compile.identity import short_hash
 
 Template = Mapping[str, Any]
@@ -37,12 +37,20 @@ class RoleRevision:
     def of(cls, role: Role, compat: Compat, name: str = "") -> RoleRevision:
         """What a role asks for; under a recorded hash where there is one."""
         rolled, shared = dict(values_of(role, ROLLED)), dict(values_of(compat, ROLLED))
+        # What happens anyway is left out: pods of former releases, which knew nothing else, are of this revision.
+        if role.network and role.network.subdomain is Subdomain.UNIQUE_PER_REPLICA:
+            rolled["network"] = {"subdomain": role.network.subdomain.value}
         return cls(name or _hash({"role": rolled, "shared": shared}), rolled, shared)
 
     @property
     def size(self) -> int:
         """Pods in one replica."""
         return int(self.rolled["size"])
+
+    @property
+    def has_own_subdomain(self) -> bool:
+        """Each replica has a headless Service of its own."""
+        return bool(self.rolled.get("network"))
 
     @property
     def lws(self) -> bool:

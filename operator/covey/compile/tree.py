@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
-from covey.compile import disruption, network
+from covey.compile import disruption
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.groups import GroupCompiler, levels_named
 from covey.compile.identity import Owner, Slot, hostname
 from covey.compile.layout import Layout, Scale
 from covey.compile.membership import Groups, Level, Levels, Object
+from covey.compile.network import Network
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision
 
@@ -66,7 +67,7 @@ def compile_inference(
     compiled = groups(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
     # Without units it keeps both.
-    services = () if spec.suspend else tuple(network.services(owner, spec))
+    services = () if spec.suspend else tuple(Network(owner, spec).services(layout))
     budgets = () if spec.suspend else tuple(disruption.budgets(owner, spec))
     return Tree(
         owner,

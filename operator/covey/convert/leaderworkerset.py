@@ -5,8 +5,10 @@ With an exclusive topology each group is a unit instead: units are what Covey ke
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
+from covey.api.constants import LWS_LABELS
 from covey.convert.draft import Draft, Object
 from covey.convert.fields import Fields
 from covey.convert.parts import Replica, led
@@ -26,6 +28,12 @@ _RESTARTS: Final = {
 }
 _STARTUPS: Final = {"LeaderCreated": "Parallel", "LeaderReady": "LeaderReady"}
 _SUBDOMAINS: Final = {"Shared": "Shared", "UniquePerReplica": "UniquePerReplica"}
+#: Labels that Covey sets on request, and the names that it never sets.
+_LABELS: Final = rf"(?:{'|'.join(map(re.escape, LWS_LABELS))})(?![a-z-])"
+_OTHERS: Final = rf"(?!{_LABELS}){re.escape(_PREFIX)}[a-z-]+"
+_ASK: Final = (
+    "set spec.compat.lwsLabels to Always, unless LeaderWorkerSet is installed as well, or use covey.dev labels"
+)
 
 
 def convert(document: Fields, draft: Draft) -> None:
@@ -80,7 +88,8 @@ def replica(spec: Fields, draft: Draft) -> Replica:
     for path, template in ((source.at("leaderTemplate"), leader), (source.at("workerTemplate"), worker)):
         if template:
             instead = "COVEY_* variables and covey.dev labels say the same"
-            remark_on(draft, template, path, r"leaderworkerset\.sigs\.k8s\.io/[a-z-]+", "is not set by Covey", instead)
+            remark_on(draft, template, path, _LABELS, "is set by Covey on request only", _ASK)
+            remark_on(draft, template, path, _OTHERS, "is not set by Covey", instead)
             remark_on(draft, template, path, r"\bTPU_[A-Z_]+\b", "is not set by Covey", "set it in the template")
     volumes = [_volume(claim, draft) for claim in claims]
     leader = _with_volumes(leader, volumes) if leader else None

@@ -199,4 +199,7 @@ def with_rolled(content: Content, revision: Revision) -> Content:
 
 
 def _with_rolled(role: Mapping[str, Any], revision: RoleRevision) -> Mapping[str, Any]:
-    return {**{key: value for key, value in role.items() if key not in _ROLLED}, **revision.rolled}
+    kept = {key: value for key, value in role.items() if key not in _ROLLED}
+    network = {key: value for key, value in (role.get("network") or {}).items() if key != "subdomain"}
+    network |= revision.rolled.get("network") or {}
+    return {**kept, **revision.rolled, **({"network": network} if network else {})}

@@ -16,25 +16,25 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Backend, Identity, Release
 from covey.compile import Layout, Scale, Slot, Tree
-from covey.compile.identity import service_name
-from covey.compile.network import ADDRESSED
 from covey.kube.resources import SERVICES
 from covey.operator import podstate
-from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object, Relabel
+from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.ending import find_ending
 from covey.operator.evacuating import find_evacuation
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
+from covey.operator.labels import find_relabelled
 from covey.operator.leading import unit_leaders
 from covey.operator.leaving import Leaving, find_leaving
 from covey.operator.observe import Observed, number
+from covey.operator.pairing import with_pairs
 from covey.operator.release import let_go, progress_of, taken_back
 from covey.operator.remake import find_remake, identity_of
 from covey.operator.remark import Remark
 from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
-from covey.operator.scale import States, current, replica_states, running_revisions
+from covey.operator.scale import States, replica_states, running_revisions
 from covey.operator.scaler import find_scalers, scaler_actions
 from covey.operator.starting import Starting, find_starting
 
@@ -102,6 +102,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     remake = find_remake(backend, tree, observed, scale, states)
     if remake.unit is not None:
         tree = compiled(remake.rest(layout))
+    tree = with_pairs(tree, inference.spec, accepted.revision, observed, states)
     # 4. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed, _why(verdict, rolling, leaving)))
     replicas = tuple(_replicas(inference, tree, observed))
@@ -117,7 +118,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
     actions = Actions(
         relabel=(
-            *_relabelled(tree, observed, going),
+            *find_relabelled(tree, observed, going),
             *(item for part in replicas for item in part.relabel),
             *unit_leaders(inference.spec, layout, observed),
         ),
@@ -205,19 +206,6 @@ def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed)
         yield planner.plan(tuple(slots), revision, whole=revision.size > 1)
 
 
-def _relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
-    """Pods that stay whose labels somebody edited; ``going`` has the UIDs of those that do not."""
-    for slot in tree.slots:
-        pod = current(observed.pods.get(slot, ()))
-        if pod is None or pod.metadata.uid in going:
-            continue
-        wanted = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
-        found = pod.metadata.labels or {}
-        wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
-        if wrong:
-            yield Relabel(pod, wrong)
-
-
 def _applied(tree: Tree, observed: Observed, fixed: Collection[Identity]) -> Iterator[tuple[Object, ...]]:
     for level in tree.levels:
         wanted = [stamped(body) for body in level.objects if identity_of(body) not in fixed]
@@ -234,7 +222,7 @@ def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[Delete
     wanted = {identity_of(body) for level in tree.levels for body in level.objects}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
-    used = {(SERVICES.type, service_name(tree.owner.name, pod.metadata.label(names.LABEL_ROLE) or "")) for pod in pods}
+    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
     used |= backend.in_use(observed.objects, pods)
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:

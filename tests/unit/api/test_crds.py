@@ -129,6 +129,7 @@ def test_defaults_of_an_inference_are_those_of_the_reference() -> None:
         "spec.roles[].topology": {},
         "spec.roles[].topology.followUnit": True,
         "spec.roles[].network.ports[].protocol": "TCP",
+        "spec.roles[].network.service.endpoints": "Leaders",
         "spec.compat": {},
         "spec.compat.lws": True,
     }

@@ -34,11 +34,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         "IfPossible",
         f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
     ),
-    (
-        "spec.roles.0.network.subdomain",
-        "UniquePerReplica",
-        f"{PREFILL}.network.subdomain UniquePerReplica is not supported yet: use Shared or remove it",
-    ),
 ]
 
 
@@ -72,7 +67,10 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.roles.0.scaling", {"mode": "Static"}),
         ("spec.roles.0.scaling", {"mode": "External", "min": 1, "max": 7}),
         ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
+        ("spec.roles.0.network", {"subdomain": "UniquePerReplica"}),
+        ("spec.roles.0.network", {"service": {"endpoints": "All"}, "ports": [{"name": "http", "port": 8000}]}),
         ("spec.compat.lws", False),
+        ("spec.compat.lwsLabels", "Always"),
     ],
 )
 def test_what_is_honoured_or_happens_anyway_is_not_refused(path: str, value: Any) -> None:

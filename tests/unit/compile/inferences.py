@@ -30,7 +30,22 @@ def inference(
 
 #: DNS labels, with the awkward ones that look like numbers.
 labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
-role_names = st.one_of(labels, st.sampled_from(["prefill", "prefill-0", "prefill-0-1", "decode", "0", "unit", "0-0"]))
+role_names = st.one_of(
+    labels,
+    st.sampled_from(
+        ["prefill", "prefill-0", "prefill-0-1", "decode", "0", "unit", "0-0", "0-prefill-0", "prefill-svc"]
+    ),
+)
+
+
+networks = st.fixed_dictionaries(
+    {},
+    optional={
+        "subdomain": st.sampled_from(["Shared", "UniquePerReplica"]),
+        "ports": st.just([{"name": "http", "port": 8000}]),
+        "service": st.fixed_dictionaries({}, optional={"endpoints": st.sampled_from(["Leaders", "All"])}),
+    },
+).map(lambda network: network if "ports" in network else {**network, "service": None})
 
 
 @st.composite
@@ -42,7 +57,10 @@ def inferences(
     for name in names:
         replicas = draw(st.integers(0, max_replicas))
         minimum = draw(st.integers(0, replicas))
-        roles.append(role(name, replicas=replicas, minReplicas=minimum, size=draw(st.integers(1, max_size))))
+        found = role(name, replicas=replicas, minReplicas=minimum, size=draw(st.integers(1, max_size)))
+        if network := draw(networks):
+            found["network"] = network
+        roles.append(found)
     if not any(each["minReplicas"] for each in roles):
         roles[0] |= {"replicas": max(roles[0]["replicas"], 1), "minReplicas": 1}
     long = st.integers(1, 63).map(lambda length: "n" * length)

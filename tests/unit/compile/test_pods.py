@@ -51,6 +51,7 @@ def test_identity() -> None:
         "covey.dev/index": "1",
         "covey.dev/revision": tree.revision.roles["prefill"].hash,
         "covey.dev/address": "true",
+        "covey.dev/endpoint": "true",
         "scheduling.covey.dev/pod-group": "llama-0-prefill-0",
     }
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
@@ -108,14 +109,17 @@ def test_covey_environment() -> None:
         "COVEY_SIZE": "2",
         "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-prefill.ml",
         "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-prefill.ml",
-        "COVEY_ROLE_PREFILL_REPLICAS": "2",
+        "COVEY_ROLE_PREFILL_SERVICE": "llama-prefill-svc.ml",
         "COVEY_ROLE_PREFILL_SIZE": "2",
         "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-kv-router.ml",
-        "COVEY_ROLE_KV_ROUTER_REPLICAS": "3",
+        "COVEY_ROLE_KV_ROUTER_SERVICE": "llama-kv-router-svc.ml",
         "COVEY_ROLE_KV_ROUTER_SIZE": "1",
     }
-    assert container["env"][-1] == yaml.safe_load("""
-      name: COVEY_DOMAIN_RACK
+    # What labels say that may change while the pod runs.
+    assert container["env"][-2:] == yaml.safe_load("""
+    - name: COVEY_REVISION
+      valueFrom: {fieldRef: {fieldPath: "metadata.labels['covey.dev/revision']"}}
+    - name: COVEY_DOMAIN_RACK
       valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.covey.dev/rack']"}}
     """)
 
@@ -158,6 +162,7 @@ def test_bodies_do_not_share_what_one_of_them_could_change() -> None:
         {"size": 3},
         {"template": template(nodeSelector={"a": "b"})},
         {"leaderTemplate": template()},
+        {"network": {"subdomain": "UniquePerReplica"}},
     ],
 )
 def test_rolled_fields_change_the_revision_of_their_role_only(change: dict[str, Any]) -> None:
@@ -170,7 +175,13 @@ def test_rolled_fields_change_the_revision_of_their_role_only(change: dict[str, 
 
 @pytest.mark.parametrize(
     "change",
-    [{"replicas": 7}, {"minReplicas": 0}, {"topology": {"required": "rack"}}, {"network": {"ports": []}}],
+    [
+        {"replicas": 7},
+        {"minReplicas": 0},
+        {"topology": {"required": "rack"}},
+        {"network": {"ports": []}},
+        {"network": {"subdomain": "Shared", "service": {}}},
+    ],
 )
 def test_live_fields_do_not(change: dict[str, Any]) -> None:
     assert Revision.of(inference(prefill()).spec) == Revision.of(inference({**prefill(), **change}).spec)
@@ -215,7 +226,8 @@ def test_revisions_are_compared_by_content_not_by_hash() -> None:
 
 def test_every_rolled_field_takes_part_in_the_comparison() -> None:
     base = Revision.of(inference(prefill()).spec)
-    for change in ({"size": 3}, {"template": template(a=1)}, {"leaderTemplate": template()}):
+    own = {"subdomain": "UniquePerReplica"}
+    for change in ({"size": 3}, {"template": template(a=1)}, {"leaderTemplate": template()}, {"network": own}):
         assert not Revision.of(inference({**prefill(), **change}).spec).is_same(base)
     assert not Revision.of(inference(prefill(), compat={"lws": False}).spec).is_same(base)
 

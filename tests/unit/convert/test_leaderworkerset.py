@@ -179,10 +179,17 @@ def test_one_priority_of_all_pods_is_that_of_the_gang() -> None:
 def test_names_that_only_the_source_sets_are_found_in_templates() -> None:
     document = leader_worker_set()
     worker = document["spec"]["leaderWorkerTemplate"]["workerTemplate"]
-    index = "metadata.labels['leaderworkerset.sigs.k8s.io/worker-index']"
-    worker["spec"]["containers"][0]["env"] = [{"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": index}}}]
-    found = convert(document)
-    assert "worker-index is not set by Covey" in said(found)["spec.leaderWorkerTemplate.workerTemplate"]
+    path = "metadata.labels['leaderworkerset.sigs.k8s.io/{}']"
+    worker["spec"]["containers"][0]["env"] = [
+        {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path.format(name)}}}
+        for name in ("worker-index", "subgroup-index")
+    ]
+    remarks = [remark for remark in convert(document).remarks if remark.path.endswith("workerTemplate")]
+    assert [remark.what.partition("/")[2] for remark in remarks] == [
+        "worker-index is set by Covey on request only",
+        "subgroup-index is not set by Covey",
+    ]
+    assert "compat.lwsLabels" in remarks[0].instead
 
 
 def test_without_replicas_there_is_no_minimum() -> None:

@@ -122,14 +122,21 @@ def former(body: Body, history: Sequence[Numbered], number: int | None) -> Numbe
     wanted = {role["name"]: role for role in body["spec"]["roles"]}
     for each in reversed(history):
         roles = {role["name"]: role for role in roles_of(body, each.revision)["roles"]}
-        changed = any(
-            roles[name].get(key) != wanted[name].get(key, default)
-            for name in wanted
-            for key, default in (("template", None), ("leaderTemplate", None), ("size", 1))
-        )
-        if changed:
+        if any(_differ(roles[name], wanted[name]) for name in wanted):
             return each
     raise CommandError("there is no earlier revision to go back to")
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """They have different rolled fields."""
+    fields = (("template", None), ("leaderTemplate", None), ("size", 1))
+    return any(one.get(key, default) != other.get(key, default) for key, default in fields) or (
+        _subdomain(one) != _subdomain(other)
+    )
+
+
+def _subdomain(role: Mapping[str, Any]) -> str:
+    return (role.get("network") or {}).get("subdomain") or "Shared"
 
 
 def roles_of(body: Body, revision: Revision) -> dict[str, Any]:

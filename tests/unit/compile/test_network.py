@@ -1,0 +1,145 @@
+"""Services, the addresses through them, and LeaderWorkerSet's labels."""
+
+import hashlib
+from typing import Any
+
+import pytest
+import yaml
+
+from covey.api.inference import DisaggregatedInference
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.compile.network import Network
+from unit.compile.inferences import inference, role
+
+PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
+OWN = {"subdomain": "UniquePerReplica"}
+
+
+def services(tree: Tree) -> dict[str, dict[str, Any]]:
+    return {body["metadata"]["name"]: body for body in tree.levels[-1].objects}
+
+
+def values(tree: Tree, slot: Slot) -> dict[str, str]:
+    (container,) = tree.pods.build(slot, "uid")["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+def test_each_replica_has_a_headless_service_of_its_own() -> None:
+    resource = inference(role("prefill", replicas=2, size=2, network={**OWN, **PORTS}), role("decode"), replicas=2)
+    tree = compile_inference(resource)
+    found = services(tree)
+    assert list(found) == [
+        "llama-decode",
+        *(f"llama-{unit}-prefill-{replica}" for unit in (0, 1) for replica in (0, 1)),
+    ]
+    body = found["llama-1-prefill-0"]
+    assert body["spec"] == yaml.safe_load("""
+      clusterIP: None
+      publishNotReadyAddresses: true
+      selector:
+        {covey.dev/inference: llama, covey.dev/role: prefill, covey.dev/unit: "1", covey.dev/replica: "0",
+         covey.dev/address: "true"}
+      ports: [{name: http, port: 8000, targetPort: 8000, protocol: TCP}]
+    """)
+    pod = tree.pods.build(Slot(1, "prefill", 0, 1), "uid")
+    assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("1-prefill-0-1", "llama-1-prefill-0")
+    told = values(tree, Slot(1, "prefill", 0, 1))
+    assert told["LWS_LEADER_ADDRESS"] == told["COVEY_LEADER_ADDRESS"] == "1-prefill-0-0.llama-1-prefill-0.ml"
+    assert told["COVEY_ROLE_DECODE_ADDRESS"] == "1-decode-0-0.llama-decode.ml"
+    # The other role is told the address that the replica has.
+    assert values(tree, Slot(1, "decode", 0, 0))["COVEY_ROLE_PREFILL_ADDRESS"] == told["LWS_LEADER_ADDRESS"]
+
+
+def test_both_kinds_of_subdomain_stand_side_by_side_while_one_takes_the_others_place() -> None:
+    before = Revision.of(inference(role("prefill")).spec).roles["prefill"]
+    resource = inference(role("prefill", replicas=2, network=OWN))
+    after = Revision.of(resource.spec).roles["prefill"]
+    tree = compile_inference(resource, layout=Layout({0: {"prefill": {0: before, 3: after}}}))
+    assert list(services(tree)) == ["llama-prefill", "llama-0-prefill-3"]
+    subdomains = [tree.pods.build(slot, "uid")["spec"]["subdomain"] for slot in tree.slots]
+    assert subdomains == ["llama-prefill", "llama-0-prefill-3"]
+    old, new = (values(tree, slot)["LWS_LEADER_ADDRESS"] for slot in tree.slots)
+    assert (old, new) == ("0-prefill-0-0.llama-prefill.ml", "0-prefill-3-0.llama-0-prefill-3.ml")
+
+
+@pytest.mark.parametrize(("network", "count"), [({}, 1), (OWN, 0)])
+def test_a_role_without_replicas(network: dict[str, Any], count: int) -> None:
+    resource = inference(role("prefill", replicas=0, minReplicas=0, network=network), role("decode"))
+    assert sum("prefill" in name for name in services(compile_inference(resource))) == count
+
+
+def test_the_names_of_services_are_never_those_of_another_role() -> None:
+    network = {**OWN, **PORTS, "service": {}}
+    roles = [role("prefill", network=network), *(role(name) for name in ("0-prefill-0", "prefill-svc"))]
+    tree = compile_inference(inference(*roles))
+    assert len(services(tree)) == 4
+    pods = [tree.pods.build(slot, "uid") for slot in tree.slots]
+    assert {pod["spec"]["subdomain"] for pod in pods} < services(tree).keys()
+    assert len({pod["spec"]["subdomain"] for pod in pods}) == 3
+
+
+@pytest.mark.parametrize(("asked", "selected"), [({}, {"covey.dev/index": "0"}), ({"endpoints": "All"}, {})])
+def test_a_service_with_a_cluster_ip_publishes_ready_pods_that_take_requests(
+    asked: dict[str, str], selected: dict[str, str]
+) -> None:
+    tree = compile_inference(inference(role("prefill", size=2, network={**PORTS, "service": asked})))
+    assert list(services(tree)) == ["llama-prefill", "llama-prefill-svc"]
+    assert services(tree)["llama-prefill-svc"]["spec"] == {
+        "type": "ClusterIP",
+        "selector": {
+            "covey.dev/inference": "llama",
+            "covey.dev/role": "prefill",
+            "covey.dev/address": "true",
+            "covey.dev/endpoint": "true",
+            **selected,
+        },
+        "ports": [{"name": "http", "port": 8000, "targetPort": 8000, "protocol": "TCP"}],
+    }
+
+
+def test_a_service_of_one_revision() -> None:
+    resource = inference(role("prefill", network=PORTS), role("decode"))
+    tree = compile_inference(resource)
+    body = Network(tree.owner, resource.spec).of_revision("prefill", "of-role", "of-all")
+    assert body["metadata"]["name"] == "llama-prefill-of-all"
+    assert body["metadata"]["labels"] == {
+        "covey.dev/inference": "llama",
+        "covey.dev/role": "prefill",
+        "covey.dev/revision": "of-role",
+        "covey.dev/whole-revision": "of-all",
+    }
+    assert body["spec"]["selector"]["covey.dev/revision"] == "of-role"
+    assert body["spec"]["clusterIP"] == "None"
+    assert "publishNotReadyAddresses" not in body["spec"]
+
+
+def test_existing_resources_keep_their_revision() -> None:
+    """The hash of a resource that says nothing of its network is what the release before computed."""
+    plain = inference(role("prefill", size=2), role("decode"))
+    assert Revision.of(plain.spec).hash == "e6bd0af1ff"
+    shared = inference(role("prefill", size=2, network={"subdomain": "Shared", **PORTS}), role("decode"))
+    assert Revision.of(shared.spec) == Revision.of(plain.spec)
+
+
+def labelled(resource: DisaggregatedInference, slot: Slot) -> dict[str, str]:
+    labels = compile_inference(resource).pods.build(slot, "uid")["metadata"]["labels"]
+    return {key.partition("/")[2]: value for key, value in labels.items() if key.startswith("leaderworkerset")}
+
+
+def test_labels_of_leaderworkerset_are_set_on_request_only() -> None:
+    slot = Slot(1, "prefill", 1, 2)
+    roles = (role("prefill", replicas=2, size=3), role("decode"))
+    assert labelled(inference(*roles), slot) == {}
+    assert labelled(inference(*roles, compat={"lwsLabels": "Never"}), slot) == {}
+    resource = inference(*roles, compat={"lwsLabels": "Always"})
+    assert labelled(resource, slot) == {
+        "name": "llama-prefill",
+        "group-index": "1",
+        "worker-index": "2",
+        "group-key": hashlib.sha1(b"ml/llama-1-prefill-1", usedforsecurity=False).hexdigest(),
+        "template-revision-hash": Revision.of(resource.spec).roles["prefill"].hash,
+    }
+    assert labelled(resource, Slot(1, "prefill", 1, 0))["group-key"] == labelled(resource, slot)["group-key"]
+    assert Revision.of(resource.spec) == Revision.of(inference(*roles).spec)
+    alone = inference(roles[0], compat={"lwsLabels": "Always"})
+    assert labelled(alone, slot)["name"] == "llama"
