@@ -70,9 +70,20 @@ ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 
+#: On the leader of a replica: when the operator first saw all of the replica Ready (RFC 3339).
+ANNOTATION_STARTED: Final = "covey.dev/started"
+#: On a pod: restarts of its containers that are no failures, as a JSON object of container to count.
+ANNOTATION_RESTART_BASELINE: Final = "covey.dev/restart-baseline"
+#: In a template: names of containers, separated by commas, whose restarts are no failures of the replica.
+ANNOTATION_RESTART_IGNORED: Final = "covey.dev/restart-ignored-containers"
+#: On a root group, from the operator: nodes and domains that its new pods keep off, a JSON list (``api.avoided``).
+ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
+
 # Field managers of server-side apply, one for each writer
 MANAGER_OPERATOR: Final = "covey-operator"
 MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
+#: Of what the operator notes on objects for later: applying them must not take it away.
+MANAGER_OPERATOR_NOTES: Final = "covey-operator-notes"
 MANAGER_SCHEDULER: Final = "covey-scheduler"
 
 # Condition types
@@ -85,6 +96,7 @@ DEGRADED: Final = "Degraded"
 PAUSED: Final = "Paused"
 BACKEND_SUPPORTED: Final = "BackendSupported"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
+NODES_AVOIDED: Final = "NodesAvoided"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -213,9 +213,10 @@ class PodSpec(Read, frozen=True):
 
 
 class ContainerStatus(Read, frozen=True):
-    """``ContainerStatus``: what the kubelet has set aside for a container, and what it runs with."""
+    """``ContainerStatus``: what the kubelet has set aside for a container, what it runs with, and how often it began."""
 
     name: str = ""
+    restart_count: int = 0
     resources: Resources | None = None
     allocated_resources: dict[str, str | int | float] | None = None
 
@@ -224,6 +225,8 @@ class PodStatus(Read, frozen=True):
     """``PodStatus``."""
 
     phase: str = "Pending"
+    #: Why a pod has failed, where the kubelet says more than that a container has: ``OutOfcpu``, ``Evicted``.
+    reason: str = ""
     conditions: tuple[Condition, ...] | None = None
     nominated_node_name: str | None = None
     start_time: str | None = None
@@ -232,7 +235,7 @@ class PodStatus(Read, frozen=True):
 
 
 class Pod(Read, frozen=True):
-    """A pod. Containers' statuses are kept only where a resize makes them differ from the spec.
+    """A pod. Containers' statuses are kept only where a resize makes them differ from the spec, or one has restarted.
 
     Every running pod has them; kept for all, they would take 1 KB each.
     """
@@ -245,7 +248,7 @@ class Pod(Read, frozen=True):
         """Drop statuses that say what the spec says."""
         if self.status.container_statuses is None and self.status.init_container_statuses is None:
             return
-        if not any(_resized(container, container_status(self, container.name)) for container in containers(self)):
+        if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
             msgspec.structs.force_setattr(self.status, "container_statuses", None)
             msgspec.structs.force_setattr(self.status, "init_container_statuses", None)
 
@@ -470,9 +473,11 @@ def container_status(pod: Pod, name: str) -> ContainerStatus | None:
     return next((each for each in found if each.name == name), None)
 
 
-def _resized(container: Container, status: ContainerStatus | None) -> bool:
-    if status is None:
-        return False
+def _tells(container: Container, status: ContainerStatus | None) -> bool:
+    return status is not None and (status.restart_count > 0 or _resized(container, status))
+
+
+def _resized(container: Container, status: ContainerStatus) -> bool:
     wanted = (container.resources.requests if container.resources else None) or {}
     running = status.resources.requests if status.resources else None
     return any(each is not None and each != wanted for each in (running, status.allocated_resources))

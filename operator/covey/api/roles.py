@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field
 
@@ -92,17 +92,54 @@ class Dependency(Model):
     """What must hold of its minimum before this role starts: Scheduled or Ready."""
 
 
+#: Seconds, as RoleBasedGroup has them: the first is about what a pull and a start take, the last is well below the
+#: hour after which people are asked.
+BACKOFF_BASE: Final = 30
+BACKOFF_MAX: Final = 600
+
+
+class Backoff(Model):
+    """How long a replica that fails again and again waits before it starts once more. The first time it does not."""
+
+    RULES: ClassVar = (
+        Rule(
+            f"(has(self.baseSeconds) ? self.baseSeconds : {BACKOFF_BASE}) <= "
+            f"(has(self.maxSeconds) ? self.maxSeconds : {BACKOFF_MAX})",
+            f"baseSeconds (default {BACKOFF_BASE}) is greater than maxSeconds (default {BACKOFF_MAX}): lower the one or "
+            "raise the other",
+            at=".baseSeconds",
+        ),
+    )
+
+    base_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """Seconds before the second start in a row; they double with each further one. 0 to 3600. Default: 30."""
+    max_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """The most seconds. Twice as long without a failure, and ten minutes at least, and it is counted from the beginning.
+    0 to 3600. Default: 600."""
+
+    @property
+    def base(self) -> int:
+        """``baseSeconds``, or its default."""
+        return BACKOFF_BASE if self.base_seconds is None else self.base_seconds
+
+    @property
+    def most(self) -> int:
+        """``maxSeconds``, or its default."""
+        return BACKOFF_MAX if self.max_seconds is None else self.max_seconds
+
+
 class Restart(Model):
     """What happens when a pod of the role fails."""
 
-    policy: Annotated[RestartPolicy | None, LIVE, NotYet("the default")] = None
-    """RecreateReplica: all pods of the replica are replaced together. RecreateReplicaAfterStart: the same, but only
-    once the replica has been Ready. RecreateUnit: the whole unit. None: only the pod itself.
+    policy: Annotated[RestartPolicy | None, LIVE] = None
+    """RecreateReplica: all pods of the replica are replaced together when one is lost, or when a container restarts once
+    the replica has been Ready. RecreateReplicaAfterStart: the same, but before it has been Ready only the pod itself.
+    RecreateUnit: all replicas of the unit that belong to its gang. None: only the pod itself.
     Default: RecreateReplica where size > 1, else None."""
-    backoff: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=3600)] = None
-    """Seconds to wait before the next restart; doubles with each, up to an hour. 0 to 3600."""
-    max_restarts: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=1000)] = None
-    """After so many restarts the replica is left failed. 0 to 1000. Default: no limit."""
+    backoff: Backoff | None = None
+    """How long a replica that fails again and again waits before it starts once more."""
+    max_restarts: Annotated[int | None, LIVE, Field(ge=0, le=1000)] = None
+    """After so many restarts in a row the replica is left failed. 0 to 1000. Default: no limit."""
 
 
 class Update(Model):
@@ -257,6 +294,9 @@ class Role(Model):
     """Seconds that a replica which is to go has for the requests that it serves: it is marked (covey.dev/draining),
     loses its address, and is deleted when they have passed, or when the annotation covey.dev/in-flight of every pod
     of it is 0. Failures do not wait. 0 to 86400. Default: 0."""
+    start_deadline_seconds: Annotated[int | None, LIVE, Field(ge=1, le=86400)] = None
+    """A pod that has a node and is not Ready after so many seconds has failed, until its replica has once been Ready.
+    1 to 86400. Default: none, a replica may load for as long as it takes."""
     update: Update | None = None
     """How replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None
@@ -275,6 +315,11 @@ class Role(Model):
         if self.restart and self.restart.policy:
             return self.restart.policy
         return self.default_restart_policy
+
+    @property
+    def backoff(self) -> Backoff:
+        """How long failures are waited for, the default where none is set."""
+        return (self.restart and self.restart.backoff) or Backoff()
 
     @property
     def default_restart_policy(self) -> RestartPolicy:

@@ -42,12 +42,5 @@ def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
 
 def _of_role(role: Role) -> Iterator[tuple[str, str]]:
     path = f"spec.roles[{role.name}]"
-    if role.restart_policy is not role.default_restart_policy:
-        default = role.default_restart_policy
-        yield f"{path}.restart.policy {role.restart_policy}", f"use {default} for size {role.size} or remove it"
-    if role.restart and role.restart.backoff is not None:
-        yield f"{path}.restart.backoff", "remove it"
-    if role.restart and role.restart.max_restarts is not None:
-        yield f"{path}.restart.maxRestarts", "remove it"
     if role.update and role.update.in_place not in (None, InPlace.NEVER):
         yield f"{path}.update.inPlace {role.update.in_place}", "use Never or remove it"

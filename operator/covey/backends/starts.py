@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.inference import Backend, DisaggregatedInferenceSpec
 from covey.compile.starting import is_held
 
 
@@ -17,3 +17,8 @@ def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator
                 f"spec.roles[{role.name}].{field} holds pods after their places are reserved, which {scheduler} cannot: "
                 "remove it, or use backend Extender"
             )
+
+
+def can_reserve(backend: Backend) -> bool:
+    """Pods of this backend keep their places while they are held at their start."""
+    return backend is Backend.EXTENDER

@@ -106,6 +106,8 @@ class OperatorConfig(Common):
     metrics_workload_limit: int = Field(500, ge=0)
     backends: Backends = (Backend.EXTENDER,)
     autoscaler_taints: Names = AUTOSCALERS
+    avoid_node_after: int = Field(3, ge=0)
+    avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
@@ -114,6 +116,8 @@ class OperatorConfig(Common):
             metrics_workload_limit=self.metrics_workload_limit,
             backends=self.backends,
             autoscaler_taints=self.autoscaler_taints,
+            avoid_node_after=self.avoid_node_after,
+            avoid_node_seconds=self.avoid_node_seconds,
         )
 
 

@@ -5,9 +5,9 @@ A body is built only for a pod that is missing; whatever the pods of a role have
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
@@ -16,11 +16,26 @@ from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
 from covey.compile.membership import Anchor, Groups, Membership
 from covey.compile.network import ADDRESSED, Network
+from covey.compile.past import NO_PAST, Past
 from covey.compile.revision import Revision, RoleRevision, Template
 from covey.compile.starting import is_held
 
-#: How often the replica that a pod belongs to was recreated; handed on from pod to successor.
-ANNOTATION_RESTARTS = "covey.dev/restarts"
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one incarnation has that others of its place do not.
+
+    ``past``: what it knows of those before it. ``waits``: it is born with the start gate, whatever its role says.
+    ``marks``: annotations. ``shunned``: nodes that it would rather not go to.
+    """
+
+    past: Past = NO_PAST
+    waits: bool = False
+    marks: Mapping[str, str] = field(default_factory=dict)
+    shunned: tuple[str, ...] = ()
+
+
+UNTOLD: Final = Told()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +113,17 @@ class PodFactory:
         """The labels that the template of a slot gives its pod."""
         return self._prepare(slot.role, self.revision_of(slot), leader=slot.index == 0).labels
 
-    def build(self, slot: Slot, predecessor: str, *, restarts: int = 0) -> dict[str, Any]:
+    def build(self, slot: Slot, predecessor: str, told: Told = UNTOLD) -> dict[str, Any]:
         """The pod of a slot, gated.
 
         Args:
             slot: its place.
             predecessor: UID of the pod that it succeeds; of its group, when it is the first.
-            restarts: how often its replica was recreated.
+            told: what it has from its place in time.
         """
-        return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), restarts=restarts)
+        return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
 
-    def named(self, slot: Slot, name: str, *, restarts: int = 0) -> dict[str, Any]:
+    def named(self, slot: Slot, name: str, told: Told = UNTOLD) -> dict[str, Any]:
         """The pod of a slot under a given name (the command line has no UIDs to hash)."""
         revision = self.revision_of(slot)
         prepared = self._prepare(slot.role, revision, leader=slot.index == 0)
@@ -120,17 +135,23 @@ class PodFactory:
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
         }
-        annotations = {**prepared.annotations, **self.membership(slot).annotations}
-        if restarts:
-            annotations[ANNOTATION_RESTARTS] = str(restarts)
+        annotations = {
+            **prepared.annotations,
+            **self.membership(slot).annotations,
+            **told.past.annotations(),
+            **told.marks,
+        }
         if annotations:
             metadata["annotations"] = annotations
-        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": self._pod_spec(slot, prepared)}
+        spec = self._pod_spec(slot, prepared, held=told.waits)
+        if told.shunned:
+            spec["affinity"] = shunning(spec.get("affinity"), told.shunned)
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def _lws_labels(self, slot: Slot) -> Mapping[str, str]:
         return self.lws_labels(slot) if self._spec.compat.lws_labels is LwsLabels.ALWAYS else {}
 
-    def _pod_spec(self, slot: Slot, prepared: _Prepared) -> dict[str, Any]:
+    def _pod_spec(self, slot: Slot, prepared: _Prepared, *, held: bool) -> dict[str, Any]:
         ours = self._environment(slot)
         taken = self._names_taken(ours, lws=self.revision_of(slot).lws)
         spec: dict[str, Any] = {
@@ -140,7 +161,7 @@ class PodFactory:
             "subdomain": self._network.subdomain(slot, self.revision_of(slot)),
             "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
         }
-        if slot.role in self._roles and is_held(self._roles[slot.role], slot.index):
+        if held or (slot.role in self._roles and is_held(self._roles[slot.role], slot.index)):
             spec["schedulingGates"] = [*spec.get("schedulingGates", ()), {"name": names.GATE_START}]
         if prepared.init_containers:
             spec["initContainers"] = [
@@ -195,3 +216,17 @@ class PodFactory:
             template["spec"]["containers"],
             template["spec"].get("initContainers") or (),
         )
+
+
+def shunning(affinity: Mapping[str, Any] | None, nodes: Collection[str]) -> dict[str, Any]:
+    """A pod's affinity with a wish to keep off these nodes.
+
+    Only a wish: what a pod is told is told for good, and a node is avoided for a while.
+    """
+    fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(nodes)]
+    wish = {"weight": 100, "preference": {"matchFields": fields}}
+    found = dict(affinity or {})
+    node_affinity = dict(found.get("nodeAffinity") or {})
+    wishes = node_affinity.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+    node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = [*wishes, wish]
+    return {**found, "nodeAffinity": node_affinity}

@@ -104,7 +104,13 @@ def _restart(source: Fields, role: Object, draft: Draft) -> None:
     if policy := source.meaning("type", _RESTARTS):
         draft.wish(source.at("type"), role, "restart.policy", policy)
     if "baseDelaySeconds" in source:
-        draft.wish(source.at("baseDelaySeconds"), role, "restart.backoff", source.number("baseDelaySeconds", 0))
+        draft.wish(
+            source.at("baseDelaySeconds"), role, "restart.backoff.baseSeconds", source.number("baseDelaySeconds", 0)
+        )
+    if "maxDelaySeconds" in source:
+        draft.wish(
+            source.at("maxDelaySeconds"), role, "restart.backoff.maxSeconds", source.number("maxDelaySeconds", 0)
+        )
 
 
 def _replica(source: Fields, shared: Mapping[str, Fields], draft: Draft) -> Replica:

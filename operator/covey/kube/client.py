@@ -234,11 +234,13 @@ class Client:
         namespace: str | None,
         body: Mapping[str, Any],
         *,
+        manager: str | None = None,
         subresource: str | None = None,
         type: type[T] = _DICT,
     ) -> T:
-        """Merge by RFC 7386: None removes a field, lists are replaced whole."""
-        asked = requests.merge_patch(resource, name, namespace, body, manager=self._manager, subresource=subresource)
+        """Merge by RFC 7386: None removes a field, lists are replaced whole. ``manager`` writes if not the client's."""
+        writer = manager or self._manager
+        asked = requests.merge_patch(resource, name, namespace, body, manager=writer, subresource=subresource)
         return await self._send(asked, type)
 
     async def replace(self, resource: Resource, body: Mapping[str, Any], *, type: type[T] = _DICT) -> T:

@@ -55,6 +55,11 @@ GANG_CREATED_TO_READY: Final = _histogram(
     buckets=_LIFE,
 )
 GANG_DEGRADATIONS: Final = _counter("covey_gang_degradations_total", "Times that a gang that was Ready no longer was.")
+REPLICA_FAILURES: Final = _counter(
+    "covey_replica_failures_total",
+    "Replicas that failed, by reason (PodFailed, PodRefused, ContainerRestarted, StartDeadlineExceeded).",
+    "reason",
+)
 
 # Planner and admission
 PLAN_DURATION: Final = _histogram(

@@ -8,10 +8,23 @@ from typing import Any
 
 from covey.api import core
 from covey.compile.identity import Slot
-from covey.compile.pods import PodFactory
+from covey.compile.pods import UNTOLD, PodFactory, Told
 from covey.operator.objects import RoleScaler
 
 Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotate:
+    """Set annotations of this incarnation of a pod or of another object; None removes one.
+
+    What must not be forgotten when something is given up is written so, before anything is.
+    """
+
+    type: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,7 @@ class CreatePod:
 
     slot: Slot
     predecessor: str | None = None
-    restarts: int = 0
+    told: Told = UNTOLD
     replaces: bool = False
 
 
@@ -101,6 +114,7 @@ class Actions:
     resource from being suspended or made smaller.
     """
 
+    annotate: tuple[Annotate, ...] = ()
     relabel: tuple[Relabel, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
@@ -115,6 +129,6 @@ class Actions:
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do."""
+        """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any((*fields, self.scalers)) or any(self.apply)

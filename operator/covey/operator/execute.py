@@ -84,6 +84,7 @@ class Executor:
             Blocked: something that a person has to know of stands in the way; what it does not concern is done.
             KubeError: a request failed for another reason.
         """
+        await self._each(self._writer.annotate, actions.annotate)
         await self._each(self._relabel, actions.relabel)
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._writer.delete, actions.delete_objects)
@@ -221,7 +222,7 @@ class Executor:
     async def _create_pod(self, item: CreatePod, factory: PodFactory) -> None:
         predecessor = item.predecessor or self._writer.uid_of(factory.anchor(item.slot))
         for _ in range(_GENERATIONS):
-            body = factory.build(item.slot, predecessor, restarts=item.restarts)
+            body = factory.build(item.slot, predecessor, item.told)
             try:
                 created = await self._client.create(resources.PODS, body, type=core.Pod)
             except AlreadyExists:

@@ -29,6 +29,7 @@ CONDITIONS: Final = (
     names.AVAILABLE,
     names.PROGRESSING,
     names.DEGRADED,
+    names.NODES_AVOIDED,
     names.TOPOLOGY_SATISFIED,
 )
 _TRUTH: Final = {"True": 1.0, "False": 0.0}

@@ -133,7 +133,9 @@ class OperatorProcess:
             return
         gauges = WorkloadGauges(self._settings.metrics_workload_limit)
         REGISTRY.register(gauges)
-        reconciler = Reconciler(client, self._caches, recorder, gauges, width=self._settings.connections)
+        reconciler = Reconciler(
+            client, self._caches, recorder, gauges, width=self._settings.connections, limits=self._settings.limits
+        )
         shell = Shell(connection, self._settings.namespaces, self._caches.topologies, self._stop.set)
         end = asyncio.Event()
         kopf = self._spawn(shell.run(end))

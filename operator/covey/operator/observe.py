@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from covey.api import core
 from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
+from covey.compile.past import NO_PAST, Past
 from covey.operator import podstate
 from covey.operator.accepted import Record
+from covey.operator.limits import DEFAULT, Limits
 from covey.operator.notice import Notice
 from covey.operator.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
@@ -35,13 +37,18 @@ class Grave:
     confirmed: bool = True
     #: It was not lost: there was to be no pod in this place.
     retired: bool = False
+    #: What it knew of those before it.
+    past: Past = NO_PAST
+    #: It was the leader of a replica that had been Ready: since when.
+    started: float | None = None
 
     @classmethod
     def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
         """What to remember of a pod."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
-        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired)
+        past, started = podstate.past(pod), podstate.started(pod)
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +93,8 @@ class Observed:
     leading: frozenset[str] = frozenset()
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
+    #: When nodes are avoided.
+    limits: Limits = DEFAULT
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Backend, Identity, Release
+from covey.backends.starts import can_reserve
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.kube.resources import SERVICES
 from covey.operator import podstate
@@ -22,6 +23,9 @@ from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Objec
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.ending import find_ending
 from covey.operator.evacuating import find_evacuation
+from covey.operator.failing import Failing, find_failing
+from covey.operator.failures import Failure
+from covey.operator.fate import NO_FATE
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
 from covey.operator.labels import find_relabelled
@@ -61,6 +65,8 @@ class Plan:
     remarks: tuple[Remark, ...] = ()
     #: Seconds after which time alone changes something else.
     again: float | None = None
+    #: Failures that are seen for the first time.
+    failures: tuple[Failure, ...] = ()
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -105,7 +111,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     tree = with_pairs(tree, inference.spec, accepted.revision, observed, states)
     # 4. Pods that no longer have a place go; replicas are completed and replaced.
     surplus = tuple(_surplus(tree, observed, _why(verdict, rolling, leaving)))
-    replicas = tuple(_replicas(inference, tree, observed))
+    # What has failed is judged by the restart policies, and waited for.
+    failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
+    replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(_applied(tree, observed, remake.fixed))
@@ -113,10 +121,11 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     release = backend.release(progress_of(inference, layout, states, observed))
     early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
     ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
-    not_yet = release.withheld | ending.slots
+    not_yet = release.withheld | ending.slots | later.keys()
     starting = find_starting(inference.spec, states, observed)
     put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
     actions = Actions(
+        annotate=failing.annotate,
         relabel=(
             *find_relabelled(tree, observed, going),
             *(item for part in replicas for item in part.relabel),
@@ -148,11 +157,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_scaled_down(surplus, remake.unit),
             *_created(observed, replicas, not_yet, rolling, leaving),
             *_replaced(replicas, not_yet),
+            *failing.notes,
         ),
     )
     former = revision_left(accepted.revision, observed, running)
-    remarks = find_evacuation(inference.spec, leaving, rolling)
-    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again=leaving.again)
+    remarks = (*find_evacuation(inference.spec, leaving, rolling), *failing.remarks)
+    later_on = (failing.again, starting.again, leaving.again, *later.values())
+    again = min((each for each in later_on if each is not None), default=None)
+    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen)
 
 
 def _why(verdict: Verdict, rolling: Rolling, leaving: Leaving) -> str:
@@ -198,12 +210,13 @@ def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
     yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
 
 
-def _replicas(inference: DisaggregatedInference, tree: Tree, observed: Observed) -> Iterator[ReplicaPlan]:
+def _replicas(
+    inference: DisaggregatedInference, tree: Tree, observed: Observed, failing: Failing
+) -> Iterator[ReplicaPlan]:
     planner = ReplicaPlanner(inference.metadata.name, observed)
     for (unit, role, replica), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
         revision = tree.layout.units[unit][role][replica]
-        # The default restart policy, the only one yet; it goes by the size that runs, not by one that is held.
-        yield planner.plan(tuple(slots), revision, whole=revision.size > 1)
+        yield planner.plan(tuple(slots), revision, failing.fates.get((unit, role, replica), NO_FATE))
 
 
 def _applied(tree: Tree, observed: Observed, fixed: Collection[Identity]) -> Iterator[tuple[Object, ...]]:

@@ -6,8 +6,8 @@ The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bin
 from __future__ import annotations
 
 from covey.api import constants as names
-from covey.api import core
-from covey.compile.pods import ANNOTATION_RESTARTS
+from covey.api import core, times
+from covey.compile.past import Past
 
 
 def is_dead(pod: core.Pod) -> bool:
@@ -51,5 +51,14 @@ def is_addressed(pod: core.Pod) -> bool:
 
 def restarts(pod: core.Pod) -> int:
     """How often its replica had been recreated when it was made."""
-    written = pod.metadata.annotation(ANNOTATION_RESTARTS) or "0"
-    return int(written) if written.isdecimal() else 0
+    return past(pod).restarts
+
+
+def started(pod: core.Pod) -> float | None:
+    """When its replica was first Ready, in seconds since the epoch; only leaders know."""
+    return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
+
+
+def past(pod: core.Pod) -> Past:
+    """What it knows of those before it."""
+    return Past.read(pod.metadata.annotations)

@@ -9,10 +9,11 @@ from covey.api import constants as names
 from covey.backends import Owned
 from covey.backends.seam import FieldManager
 from covey.compile import Owner, type_of
+from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.observability.logging import get_logger
-from covey.operator.actions import DeleteObject, Mark, Object
+from covey.operator.actions import Annotate, DeleteObject, Mark, Object
 from covey.operator.drift import has_drifted
 from covey.operator.objects import ANNOTATION_FAILED, BY_TYPE, CONTROLLER_REVISIONS, ControllerRevision, RoleScaler
 from covey.operator.observe import Observed, is_ours
@@ -76,6 +77,18 @@ class ObjectWriter:
             )
         except (NotFound, Conflict):
             _log.debug("revision has gone", revision=action.name)
+
+    async def annotate(self, action: Annotate) -> None:
+        """Annotate this incarnation of an object; a pod is one, too."""
+        kind = resources.PODS if action.type == resources.PODS.type else BY_TYPE[action.type]
+        # A UID in a patch is a precondition.
+        patch = {"metadata": {"uid": action.uid, "annotations": dict(action.annotations)}}
+        try:
+            await self._client.merge_patch(
+                kind, action.name, self._owner.namespace, patch, manager=names.MANAGER_OPERATOR_NOTES, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("object has gone", kind=action.type, object=action.name)
 
     async def put(self, body: Object) -> None:
         """Make an object what it should be: created where there is none, which costs half of what applying does."""

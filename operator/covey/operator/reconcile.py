@@ -19,13 +19,14 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
-from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL
+from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator import status
 from covey.operator.actions import Actions, Note
 from covey.operator.caches import Caches
 from covey.operator.execute import Executor
 from covey.operator.gauges import WorkloadGauges
 from covey.operator.judge import Verdict, judge, read_case
+from covey.operator.limits import DEFAULT, Limits
 from covey.operator.lives import Lives
 from covey.operator.objects import Inference
 from covey.operator.observe import Observed
@@ -51,6 +52,7 @@ class Reconciler:
         recorder: for Events.
         gauges: where the state of each resource is shown.
         width: requests under way at once for one resource.
+        limits: when nodes are avoided.
         clock: seconds since the epoch.
     """
 
@@ -62,6 +64,7 @@ class Reconciler:
         gauges: WorkloadGauges,
         *,
         width: int = 64,
+        limits: Limits = DEFAULT,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
@@ -70,6 +73,7 @@ class Reconciler:
         self._gauges = gauges
         self._lives = Lives(clock)
         self._width = width
+        self._limits = limits
         self._clock = clock
         self._templates = TemplateCheck(client)
         self._pace = Pace()
@@ -115,6 +119,7 @@ class Reconciler:
         # 4. Plan and execute.
         if verdict.backend is not None and verdict.backend.needs_room:
             observed = replace(observed, room=self._caches.room.view(key))
+        observed = replace(observed, limits=self._limits)
         before = self._current(stored)
         planned = plan(verdict, observed, before)
         failure = await self._act(owner, verdict, observed, planned)
@@ -124,6 +129,8 @@ class Reconciler:
         after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
         self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
         self._tell(stored, () if failure else planned.actions.notes)
+        for each in planned.failures:
+            REPLICA_FAILURES.labels(each.why).inc()
         problem = failure or verdict.problem
         served = {unit.number for unit in units if had_served(unit.number, before)}
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
@@ -168,7 +175,7 @@ class Reconciler:
         return await self._execute(owner, observed, planned.actions)
 
     async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
-        if not actions:
+        if not actions and not actions.annotate:
             return None
         _log.info(
             "reconciling",

@@ -9,14 +9,17 @@ was pinned but never bound is replaced alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot, pod_name
+from covey.compile.past import Past
+from covey.compile.pods import Told
 from covey.compile.revision import RoleRevision
 from covey.operator import podstate
 from covey.operator.actions import CreatePod, DeletePod, Relabel
+from covey.operator.fate import Fate
 from covey.operator.observe import Grave, Observed
 from covey.operator.scale import current
 
@@ -90,46 +93,53 @@ class ReplicaPlanner:
         self._inference = inference
         self._observed = observed
 
-    def plan(self, slots: Sequence[Slot], revision: RoleRevision, *, whole: bool) -> ReplicaPlan:
+    def plan(self, slots: Sequence[Slot], revision: RoleRevision, fate: Fate) -> ReplicaPlan:
         """What to do for the pods of one replica.
 
         Args:
             slots: its places.
             revision: what it is, or shall be, made from.
-            whole: the role's restart policy is RecreateReplica.
+            fate: what the role's restart policy says of it now.
         """
-        places = [Place.of(slot, self._observed) for slot in slots]
-        if all(_is_settled(place, revision) for place in places):
+        places = [Place.of(slot, self._observed) for slot in slots if slot not in fate.kept]
+        failed = fate.broken or bool(fate.failed)
+        if not failed and all(_is_settled(place, revision) for place in places):
             return ReplicaPlan()
-        broken = whole and self._is_broken(places)
-        replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, broken=broken))}
+        broken = fate.broken or (fate.whole and is_broken(self._inference, places))
+        replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, fate, broken=broken))}
         gone = [(pod, "superseded") for place in places for pod in place.others]
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
             relabel=tuple(_unaddressed(pod for pod, _ in gone)),
             delete=tuple(DeletePod(pod, why) for pod, why in gone if pod.metadata.deletion_timestamp is None),
             create=tuple(
-                self._successor(place, broken=broken) for place in places if place.now is None or place.slot in replaced
+                self._successor(place, revision, fate, broken=broken)
+                for place in places
+                if place.now is None or place.slot in replaced
             ),
             recreated=broken,
         )
 
-    def _is_broken(self, places: Sequence[Place]) -> bool:
-        """A pod that had been bound is lost.
-
-        A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when
-        all its pods are there.
-        """
-        bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
-        return any(place.lost_bound(self._inference) or (place.is_blank and bound) for place in places)
-
-    def _successor(self, place: Place, *, broken: bool) -> CreatePod:
-        last = place.last(self._inference)
+    def _successor(self, place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> CreatePod:
+        last, told = place.last(self._inference), fate.pasts.get(place.slot)
         if last is None:
-            return CreatePod(place.slot)
+            return CreatePod(place.slot, told=Told(fate.least.joined(told)), replaces=told is not None)
         if last.retired:
-            return CreatePod(place.slot, last.uid)
-        return CreatePod(place.slot, last.uid, last.restarts + (broken or last.bound), replaces=True)
+            return CreatePod(place.slot, last.uid, Told(Past(unit=fate.least.unit)))
+        own = replace(last.past, restarts=last.restarts + (broken or last.bound))
+        if last.labels.get(names.LABEL_REVISION) != revision.hash:
+            own, told = replace(own, failures=0), None
+        return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least)), replaces=True)
+
+
+def is_broken(inference: str, places: Sequence[Place]) -> bool:
+    """A pod of a replica that had been bound is lost.
+
+    A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when all its
+    pods are there.
+    """
+    bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
+    return any(place.lost_bound(inference) or (place.is_blank and bound) for place in places)
 
 
 def _is_settled(place: Place, revision: RoleRevision) -> bool:
@@ -142,9 +152,11 @@ def _is_outdated(pod: core.Pod, revision: RoleRevision) -> bool:
     return not podstate.is_admitted(pod) and pod.metadata.label(names.LABEL_REVISION) != revision.hash
 
 
-def _why_replaced(place: Place, revision: RoleRevision, *, broken: bool) -> str | None:
+def _why_replaced(place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> str | None:
     if place.now is None:
         return None
+    if place.now.metadata.uid in fate.failed:
+        return "it has failed"
     if broken and podstate.is_admitted(place.now):
         return "its replica is recreated"
     return "outdated while waiting" if _is_outdated(place.now, revision) else None

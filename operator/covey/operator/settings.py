@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
+from covey.operator.limits import Limits
 from covey.operator.notice import AUTOSCALERS
 
 
@@ -18,6 +19,8 @@ class Settings:
     the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
     most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
     ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
+    After
+    ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
     """
 
     kubeconfig: str | None = None
@@ -33,3 +36,10 @@ class Settings:
     metrics_workload_limit: int = 500
     backends: tuple[Backend, ...] = (Backend.EXTENDER,)
     autoscaler_taints: tuple[str, ...] = AUTOSCALERS
+    avoid_node_after: int = 3
+    avoid_node_seconds: float = 600.0
+
+    @property
+    def limits(self) -> Limits:
+        """When nodes are avoided."""
+        return Limits(self.avoid_node_after, self.avoid_node_seconds)

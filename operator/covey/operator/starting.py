@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core
+from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.compile import Scale, Slot
@@ -29,6 +29,8 @@ class Starting:
 
     ungate: tuple[Ungate, ...] = ()
     waits: Mapping[int, str] | None = None
+    #: Seconds after which a pod has waited long enough since its replica failed.
+    again: float | None = None
 
     def of(self, unit: int) -> str:
         """Who waits for whom in a unit, as ``decode waits for prefill to be Ready``; empty when nobody does."""
@@ -46,13 +48,25 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
     roles, scale = {role.name: role for role in spec.roles}, Scale.of(spec)
     ungate: list[Ungate] = []
     waits: dict[int, dict[str, None]] = {}
+    later: list[float] = []
     for slot, pod in _held(observed):
         causes = tuple(_causes(roles.get(slot.role), slot, scale, states.get(slot.unit, _NOTHING), observed))
+        until = starts_at(pod, roles.get(slot.role))
+        if until > observed.now:
+            later.append(until - observed.now)
+            failed = f"{podstate.past(pod).failures} failures in a row"
+            causes = (*causes, f"{slot.role} starts at {times.rfc3339(until)} after {failed}")
         if not causes:
             ungate.append(Ungate(pod, names.GATE_START))
         for cause in causes:
             waits.setdefault(slot.unit, {})[cause] = None
-    return Starting(tuple(ungate), {unit: "; ".join(sorted(causes)) for unit, causes in waits.items()})
+    told = {unit: "; ".join(sorted(causes)) for unit, causes in waits.items()}
+    return Starting(tuple(ungate), told, min(later, default=None))
+
+
+def starts_at(pod: core.Pod, role: Role | None) -> float:
+    """When a pod may start after failures of its replica, in seconds since the epoch."""
+    return podstate.past(pod).starts_at(role.backoff) if role is not None else 0.0
 
 
 def _held(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:

@@ -17,6 +17,7 @@ from covey.admission.resized import counted_spec
 from covey.admission.tree import Key, Template, Unit, positions
 from covey.admission.volumes import PersistentVolume, VolumeClaim, Volumes
 from covey.api import core
+from covey.api.constants import ANNOTATION_AVOID
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import (
@@ -288,6 +289,7 @@ def _same_wish(group: core.Group, previous: core.Group) -> bool:
         group.spec == previous.spec
         and one.uid == other.uid
         and one.labels == other.labels
+        and one.annotation(ANNOTATION_AVOID) == other.annotation(ANNOTATION_AVOID)
         and one.owner_references == other.owner_references
     )
 

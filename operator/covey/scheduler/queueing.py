@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from covey.admission.avoided import avoided_nodes, avoided_now
 from covey.admission.entries import Entry, Want, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.priority import priority_of
@@ -84,7 +85,7 @@ class Queueing:
             priority=self.priority(unit.root),
             created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
-            excluded={each.node: each.reason for each in excluded},
+            excluded={**self._avoided(unit, topology), **{each.node: each.reason for each in excluded}},
         )
         return kept, topology, around
 
@@ -129,6 +130,7 @@ class Queueing:
         for each in entry.decision.excluded:
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
+        yield from (each.until - now for each in avoided_now(entry.unit.root, now))
         if entry.refused and entry.decision.reservation is not None:
             yield RECONSIDER
         elif entry.refused:
@@ -145,6 +147,11 @@ class Queueing:
         found = {each.node: each for each in listed if each.node not in own}
         found |= {name: each.said for name, each in own.items() if now < each.at + each.seconds}
         return tuple(found[name] for name in sorted(found))
+
+    def _avoided(self, unit: Unit, topology: Topology) -> dict[str, str]:
+        """What the operator wants new pods of the unit to keep off."""
+        told = avoided_now(unit.root, self._clock())
+        return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
 
     def _created(self, root: core.Group) -> str:
         workload = self._cache.workload(root)

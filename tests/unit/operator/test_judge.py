@@ -183,11 +183,11 @@ def test_an_accepted_spec_that_a_later_release_stored_is_read_without_what_is_un
 
 def test_what_cannot_be_done_without_makes_a_spec_unreadable() -> None:
     content = llama().as_object()["spec"]
-    content["roles"][0]["restart"] = {"policy": "OfALaterRelease", "backoff": 3}
+    content["roles"][0]["restart"] = {"policy": "OfALaterRelease", "maxRestarts": 3}
     content["roles"][1]["update"] = {"maxSurge": "lots"}
     spec = read_leniently(content)
     assert spec.roles[0].restart is not None
-    assert (spec.roles[0].restart.policy, spec.roles[0].restart.backoff) == (None, 3)
+    assert (spec.roles[0].restart.policy, spec.roles[0].restart.max_restarts) == (None, 3)
     assert spec.roles[1].update is not None
     assert content["roles"][0]["restart"]["policy"] == "OfALaterRelease"
     del content["roles"][0]["template"]

@@ -115,8 +115,8 @@ def test_a_pod_of_a_bound_replica_that_fails_takes_the_replica_with_it(world: Wo
     actions = world.plan().actions
     assert {item.pod.metadata.name for item in actions.delete_pods} == {failed, other}
     assert {item.slot for item in actions.create} == {Slot(0, "prefill", 1, 0), Slot(0, "prefill", 1, 1)}
-    assert {item.restarts for item in actions.create} == {1}
-    assert {note.reason for note in actions.notes} == {"ReplicaReplaced"}
+    assert {item.told.past.restarts for item in actions.create} == {1}
+    assert {note.reason for note in actions.notes} == {"ReplicaFailed", "ReplicaReplaced"}
     world.settle()
     assert untouched <= set(world.pods)
     assert not {failed, other} & set(world.pods)
@@ -338,7 +338,7 @@ def test_growth_where_pods_were_given_up_is_no_replacement(world: World) -> None
         world.delete(name)
     for _ in range(2):
         planned = world.plan().actions
-        assert {(item.restarts, item.replaces) for item in planned.create} == {(0, False)}
+        assert {(item.told.past.restarts, item.replaces) for item in planned.create} == {(0, False)}
         assert {note.reason for note in planned.notes} <= {"Created", "ScaledUp"}
         assert not any(note.warning for note in planned.notes)
         world.finish()
@@ -351,6 +351,8 @@ def test_the_loss_of_many_replicas_is_told_once(world: World) -> None:
     assert notes == {
         "2 replicas of prefill: a pod of each was lost; they are recreated whole": True,
         "3 replicas of decode: 3 pods are replaced": False,
+        "2 replicas of prefill failed on node-1: PodFailed": True,
+        "3 replicas of decode failed on node-1: PodFailed": True,
     }
 
 

@@ -21,10 +21,10 @@ from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
-from covey.kube.resources import ROLE_SCALERS
+from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator import podstate
 from covey.operator.accepted import read_record
-from covey.operator.actions import Actions, CreatePod, DeleteObject, Mark, PutScaler, Relabel, Ungate
+from covey.operator.actions import Actions, Annotate, CreatePod, DeleteObject, Mark, PutScaler, Relabel, Ungate
 from covey.operator.judge import Verdict, judge, read_case
 from covey.operator.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
@@ -52,6 +52,8 @@ class World:
         self.edits: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.now = 1_800_000_000.0
+        #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
+        self.notes = False
         self._uids = itertools.count(1)
 
     # What the operator sees
@@ -115,6 +117,8 @@ class World:
 
     def steps(self, actions: Actions) -> Iterator[Step]:
         """The single writes of a plan, in order."""
+        for note in actions.annotate if self.notes else ():
+            yield lambda note=note: self._annotate(note)
         for relabel in actions.relabel:
             yield lambda relabel=relabel: self._relabel(relabel)
         for deletion in actions.delete_pods:
@@ -145,6 +149,12 @@ class World:
                 self.check()
             self.finish()
         raise AssertionError(f"still to do after {passes} passes: {planned.actions}")
+
+    def note(self) -> None:
+        """Write what the next plan notes on objects, as often as it takes."""
+        for _ in range(4):
+            for action in self.plan().actions.annotate:
+                self._annotate(action)
 
     def check(self) -> None:
         """What holds at every moment."""
@@ -229,6 +239,21 @@ class World:
         else:
             del self.objects[action.type, action.name]
 
+    def _annotate(self, action: Annotate) -> None:
+        if action.type == PODS.type:
+            found = self.pods.get(action.name)
+            if found is not None and found.metadata.uid == action.uid:
+                merged = {**(found.metadata.annotations or {}), **action.annotations}
+                kept = {key: value for key, value in merged.items() if value is not None}
+                self.change(action.name, metadata={"annotations": kept})
+            return
+        owned = self.objects.get((action.type, action.name))
+        if owned is not None and owned.metadata.uid == action.uid:
+            merged = {**(owned.metadata.annotations or {}), **action.annotations}
+            kept = {key: value for key, value in merged.items() if value is not None}
+            metadata = msgspec.structs.replace(owned.metadata, annotations=kept)
+            self.objects[action.type, action.name] = msgspec.structs.replace(owned, metadata=metadata)
+
     def _relabel(self, action: Relabel) -> None:
         found = self.pods.get(action.pod.metadata.name)
         if found is not None and found.metadata.uid == action.pod.metadata.uid:
@@ -257,8 +282,13 @@ class World:
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         key = (type_of(body), body["metadata"]["name"])
-        uid = self.objects[key].metadata.uid if key in self.objects else f"uid-{next(self._uids)}"
-        self.objects[key] = msgspec.convert({**body, "metadata": {**body["metadata"], "uid": uid}}, Owned)
+        found = self.objects.get(key)
+        uid = found.metadata.uid if found is not None else f"uid-{next(self._uids)}"
+        # What others have noted on it stays.
+        noted = (found.metadata.annotations if found is not None else None) or {}
+        annotations = {**noted, **body["metadata"].get("annotations", {})}
+        metadata = {**body["metadata"], "uid": uid, "annotations": annotations}
+        self.objects[key] = msgspec.convert({**body, "metadata": metadata}, Owned)
 
     def _ungate(self, action: Ungate) -> None:
         name = action.pod.metadata.name
@@ -271,7 +301,7 @@ class World:
         group = actions.factory.anchor(item.slot)
         predecessor = item.predecessor or self.objects[group].metadata.uid
         while True:
-            body = actions.factory.build(item.slot, predecessor, restarts=item.restarts)
+            body = actions.factory.build(item.slot, predecessor, item.told)
             name = body["metadata"]["name"]
             found = self.pods.get(name)
             if found is None:

@@ -60,6 +60,8 @@ def _common(command: F) -> F:
     help="Keys of taints, with commas, by which autoscalers announce that they delete a node. Default: those of "
     "cluster-autoscaler and Karpenter.",
 )
+@click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
+@click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)

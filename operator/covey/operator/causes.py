@@ -1,0 +1,58 @@
+"""Why a pod counts as failed: by its phase, by restarts of its containers, or because it does not get Ready.
+
+What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts down
+or is lost. Only failures are waited for.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from covey.api import core, times
+
+
+class Cause(StrEnum):
+    """Why a replica is started again: the label ``reason`` of a metric, and a word in Events."""
+
+    #: Its phase is Failed, or Succeeded.
+    FAILED = "PodFailed"
+    #: The kubelet did not take it: ``OutOfcpu``, ``UnexpectedAdmissionError``.
+    REFUSED = "PodRefused"
+    #: A container restarted in a replica that had been Ready.
+    RESTARTED = "ContainerRestarted"
+    #: It was not Ready in time.
+    DEADLINE = "StartDeadlineExceeded"
+
+
+#: What the kubelet says of pods that it ends when its node shuts down (``nodeshutdown`` of ``k8s.io/kubernetes``).
+_SHUT_DOWN: Final = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost"})
+#: What it says of pods that it had taken.
+_ENDED: Final = frozenset({"", "Evicted", "DeadlineExceeded", "Preempting"})
+#: ``DisruptionTarget`` of those whom somebody else ends (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
+_DISRUPTED: Final = frozenset(
+    {"PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"}
+)
+
+
+def ended(pod: core.Pod) -> Cause | None:
+    """Why a pod that had its node has ended by itself; None where it has not, or others have ended it."""
+    if not core.is_terminal(pod) or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+        return None
+    target = core.condition(pod.status.conditions, "DisruptionTarget")
+    if target is not None and target.status == "True" and target.reason in _DISRUPTED:
+        return None
+    if pod.status.reason in _SHUT_DOWN:
+        return None
+    failed = pod.status.phase == "Failed" and pod.status.reason not in _ENDED
+    return Cause.REFUSED if failed else Cause.FAILED
+
+
+def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:
+    """Seconds that a bound pod still has until it should be Ready; None where that is not known, or it is."""
+    scheduled, ready = (core.condition(pod.status.conditions, each) for each in ("PodScheduled", "Ready"))
+    if not pod.spec.node_name or (ready is not None and ready.status == "True"):
+        return None
+    since = times.seconds(scheduled.last_transition_time) if scheduled and scheduled.status == "True" else None
+    since = since if since is not None else times.seconds(pod.status.start_time)
+    return None if since is None else since + seconds - now
