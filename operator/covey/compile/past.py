@@ -57,10 +57,10 @@ class Past:
         return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
 
     def joined(self, other: Past | None) -> Past:
-        """What both say together: of failures that which has seen more restarts, or else more failures."""
+        """What both say together: that which has seen more restarts, or else the other."""
         if other is None or other == NO_PAST:
             return self
-        more = max(self, other, key=lambda each: (each.restarts, each.failures))
+        more = other if other.restarts >= self.restarts else self
         return Past(more.restarts, more.failures, more.failed_at, max(self.unit, other.unit))
 
     def starts_at(self, backoff: Backoff) -> float:

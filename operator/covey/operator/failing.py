@@ -165,7 +165,12 @@ class _Judge:
         since = _started(places)
         whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
         faults = tuple(self._faults(places, role, policy, since))
-        fate = Fate(whole, least=self._pending(replica, places, revision) if whole else NO_PAST)
+        fate = Fate(whole)
+        if whole:
+            fate = replace(fate, least=self._pending(replica, places, revision, role, alone=False))
+        else:
+            told = {each.slot: self._pending(replica, [each], revision, role, alone=True) for each in places}
+            fate = replace(fate, pasts={slot: past for slot, past in told.items() if past != NO_PAST})
         if faults and whole:
             fate = self._fail(replica, places, revision, role, faults, since, fate)
         elif faults:
@@ -282,11 +287,15 @@ class _Judge:
             self._new.append(Failure(replica[0], key, revision.hash, past, why.value, nodes))
         return past
 
-    def _pending(self, replica: Replica, places: Iterable[Place], revision: RoleRevision) -> Past:
+    def _pending(
+        self, replica: Replica, places: Sequence[Place], revision: RoleRevision, role: Role, *, alone: bool
+    ) -> Past:
         """What was noted of a failure, and may have been told to nobody."""
         log = self._logs.get(replica[0])
-        noted = log.last(replica[0], _key(Slot(*replica, 0), alone=False)) if log is not None else None
+        noted = log.last(replica[0], _key(places[0].slot, alone=alone)) if log is not None and log.failures else None
         if noted is None or noted.revision != revision.hash:
+            return NO_PAST
+        if self._observed.now >= noted.at + memory(role.backoff):
             return NO_PAST
         pods = [pod for place in places for pod in (place.now, *place.others) if pod is not None]
         graves = [place.grave for place in places if place.grave is not None]

@@ -9,6 +9,8 @@ import yaml
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, RoleRevision, Slot, compile_inference
+from covey.compile.past import Past
+from covey.compile.pods import Told
 from unit.compile.inferences import inference, role, template
 
 
@@ -71,7 +73,7 @@ def test_name_depends_on_the_predecessor_alone() -> None:
 def test_restarts_are_handed_on() -> None:
     pods = compile_inference(inference(prefill())).pods
     assert "annotations" not in pods.build(FIRST, "uid")["metadata"]
-    assert pods.build(FIRST, "uid", restarts=2)["metadata"]["annotations"] == {"covey.dev/restarts": "2"}
+    assert pods.build(FIRST, "uid", Told(Past(2)))["metadata"]["annotations"] == {"covey.dev/restarts": "2"}
 
 
 def test_lws_contract_comes_first_in_every_container() -> None:

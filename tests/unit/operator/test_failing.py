@@ -1,0 +1,434 @@
+"""What restart policies make of failures, from objects alone: an operator that is killed anywhere goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.avoided import read
+from covey.api.roles import Backoff
+from covey.api.times import rfc3339
+from covey.compile.past import delay
+from covey.operator import failures, podstate
+from covey.operator.failures import ANNOTATION
+from covey.operator.plan import Plan
+from covey.operator.scale import current
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+START = core.SchedulingGate(names.GATE_START)
+QUICK = {"baseSeconds": 30, "maxSeconds": 600}
+
+
+def world_of(*roles: dict[str, Any], **spec: Any) -> World:
+    """All pods serve, and it is noted that they have."""
+    world = World(inference(*roles, **spec))
+    world.notes = True
+    world.settle()
+    serve(world)
+    return world
+
+
+def restarting(name: str, policy: str | None = None, **fields: Any) -> dict[str, Any]:
+    restart = {key: fields.pop(key) for key in ("backoff", "maxRestarts") if key in fields}
+    return role(name, restart={"policy": policy, **restart} if policy or restart else None, **fields)
+
+
+def serve(world: World, *, noted: bool = True) -> None:
+    """The scheduler places what waits and is not held, each pod on a node of its own; the kubelet starts it."""
+    for name, pod in list(world.pods.items()):
+        if not podstate.is_bound(pod) and names.GATE_START not in core.gates(pod):
+            world.bind(name)
+            world.ready(name)
+    if noted:
+        world.note()
+
+
+def crash(world: World, hostname: str, count: int = 1) -> str:
+    """A container restarts; the kubelet counts it."""
+    name = name_of(world, hostname)
+    statuses = (core.ContainerStatus(name="engine", restart_count=count),)
+    world.change(name, status={"container_statuses": statuses})
+    return name
+
+
+def name_of(world: World, hostname: str) -> str:
+    slots = {slot: current(pods) for slot, pods in world.observe().pods.items()}
+    return next(pod.metadata.name for pod in slots.values() if pod is not None and pod.spec.hostname == hostname)
+
+
+def uids(world: World, prefix: str = "") -> set[str]:
+    return {pod.metadata.uid for pod in world.pods.values() if (pod.spec.hostname or "").startswith(prefix)}
+
+
+def held(world: World) -> set[str]:
+    return {pod.spec.hostname or "" for pod in world.pods.values() if START in (pod.spec.scheduling_gates or ())}
+
+
+def place(world: World) -> None:
+    """The scheduler process places everything; whom the start gate holds has his place reserved."""
+    for name, pod in list(world.pods.items()):
+        if not podstate.is_bound(pod) and names.GATE_GANG in core.gates(pod):
+            gates = tuple(gate for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE_GANG)
+            world.change(name, spec={"scheduling_gates": gates or None})
+
+
+def go_on(world: World) -> Plan:
+    """Everything is written, placed, and started if it may be."""
+    world.settle()
+    place(world)
+    planned = world.settle()
+    serve(world)
+    return planned
+
+
+def test_a_restart_of_a_container_recreates_the_whole_replica_once() -> None:
+    world = world_of(restarting("prefill", replicas=2, size=2), restarting("decode"))
+    before, others = uids(world, "0-prefill-1"), uids(world) - uids(world, "0-prefill-1")
+    crash(world, "0-prefill-1-1")
+    crash(world, "0-prefill-1-0")
+    go_on(world)
+    assert not before & uids(world)
+    assert others <= uids(world)
+    assert {
+        podstate.restarts(pod) for pod in world.pods.values() if (pod.spec.hostname or "").startswith("0-prefill-1")
+    } == {1}
+    assert not world.plan().actions
+
+
+def test_the_first_time_it_starts_at_once_then_later_and_later() -> None:
+    world = world_of(restarting("prefill", size=2, backoff=QUICK))
+    waited = []
+    for _ in range(8):
+        crash(world, "0-prefill-0-1")
+        planned = world.plan()
+        world.settle()
+        assert bool(held(world)) == planned.actions.create[0].told.waits
+        begun = world.now
+        place(world)
+        while held(world):
+            again = world.plan().again
+            assert again is not None, "it says when to look again"
+            world.now += again
+            world.settle()
+        waited.append(world.now - begun)
+        serve(world)
+    assert waited == [0, 30, 60, 120, 240, 480, 600, 600]
+
+
+def test_failures_are_forgotten_after_a_long_life() -> None:
+    world = world_of(restarting("prefill", size=2, backoff={"baseSeconds": 30, "maxSeconds": 400}))
+    for _ in range(3):
+        crash(world, "0-prefill-0-0")
+        world.settle()
+        place(world)
+        world.now += 400
+        go_on(world)
+    world.now += 799
+    assert plan_of_crash(world).failures == 4
+    world.now += 1
+    assert plan_of_crash(world).failures == 1
+    assert plan_of_crash(world).restarts == 4
+
+
+def plan_of_crash(world: World) -> Any:
+    name = crash(world, "0-prefill-0-0")
+    (past,) = {item.told.past for item in world.plan().actions.create}
+    world.change(name, status={"container_statuses": None})
+    return past
+
+
+def test_restarts_before_the_first_ready_are_the_kubelets_own_business() -> None:
+    world = World(inference(restarting("prefill", size=2)))
+    world.notes = True
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+    crash(world, "0-prefill-0-0", 3)
+    assert not world.plan().actions
+    for name in list(world.pods):
+        world.ready(name)
+        crash(world, "0-prefill-0-0", 3)
+    world.note()
+    assert not world.plan().actions
+    crash(world, "0-prefill-0-0", 4)
+    assert world.plan().actions.delete_pods
+
+
+@pytest.mark.parametrize(("policy", "whole"), [("RecreateReplica", True), ("RecreateReplicaAfterStart", False)])
+def test_before_the_first_ready_policies_differ_for_a_pod_that_ends(policy: str, whole: bool) -> None:  # noqa: FBT001 - a case
+    world = World(inference(restarting("prefill", policy, size=2)))
+    world.notes = True
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+    world.fail(name_of(world, "0-prefill-0-1"))
+    assert len(world.plan().actions.delete_pods) == (2 if whole else 1)
+
+
+def test_after_the_first_ready_they_do_not() -> None:
+    world = world_of(restarting("prefill", "RecreateReplicaAfterStart", size=2))
+    crash(world, "0-prefill-0-1")
+    assert len(world.plan().actions.delete_pods) == 2
+
+
+def test_none_leaves_containers_to_the_kubelet_and_replaces_a_pod_alone() -> None:
+    world = world_of(restarting("prefill", "None", size=2))
+    crash(world, "0-prefill-0-1")
+    assert not world.plan().actions
+    world.fail(name_of(world, "0-prefill-0-0"))
+    assert [item.slot.index for item in world.plan().actions.create] == [0]
+
+
+def test_sidecars_and_containers_that_are_named_do_not_count() -> None:
+    template = {
+        "metadata": {"annotations": {names.ANNOTATION_RESTART_IGNORED: "proxy, engine"}},
+        "spec": {"containers": [{"name": "engine", "image": "engine:1"}]},
+    }
+    world = world_of(role("prefill", size=2, template=template))
+    crash(world, "0-prefill-0-0")
+    assert not world.plan().actions
+    world = world_of(role("prefill", size=2))
+    sidecar = (core.ContainerStatus(name="log", restart_count=2),)
+    world.change(name_of(world, "0-prefill-0-0"), status={"init_container_statuses": sidecar})
+    assert not world.plan().actions
+
+
+def test_the_whole_unit_is_recreated_once() -> None:
+    world = world_of(
+        restarting("prefill", "RecreateUnit", size=2), role("decode"), role("router", minReplicas=0), replicas=2
+    )
+    router, other = uids(world, "0-router"), uids(world, "1-")
+    gang = uids(world, "0-") - router
+    crash(world, "0-prefill-0-1")
+    go_on(world)
+    assert not gang & uids(world)
+    assert router | other <= uids(world)
+    go_on(world)
+    assert not world.plan().actions
+    assert world.plan().actions.annotate == ()
+
+
+def test_a_unit_that_is_recreated_starts_together_after_its_second_failure() -> None:
+    world = world_of(restarting("prefill", "RecreateUnit", size=2), role("decode"))
+    for _ in range(2):
+        crash(world, "0-prefill-0-1")
+        world.settle()
+        place(world)
+        serve(world)
+    assert held(world) == {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"}
+
+
+@given(
+    st.lists(st.integers(0, 9), min_size=4, max_size=10), st.sampled_from(["RecreateReplica", "RecreateUnit", "None"])
+)
+@settings(max_examples=150, deadline=None)
+def test_an_operator_killed_at_any_write_counts_a_failure_once(kills: list[int], policy: str) -> None:
+    """Every pod that goes, goes at once, so that the operator may be killed when no pod of a replica is left."""
+    world = world_of(restarting("prefill", policy, size=2), restarting("decode", policy if policy != "None" else None))
+    for number in range(3):
+        world.fail(name_of(world, "0-prefill-0-0"))
+        for kill in kills:
+            step_until_killed(world, kill)
+        world.settle()
+        place(world)
+        found = {podstate.past(world.pods[name_of(world, "0-prefill-0-0")])}
+        assert {(past.restarts, past.failures) for past in found} == {(number + 1, number + 1)}
+        world.now += 700
+        go_on(world)
+
+
+def step_until_killed(world: World, writes: int) -> None:
+    for number, step in enumerate(world.steps(world.plan().actions)):
+        if number == writes:
+            break
+        step()
+        world.finish()
+    world.forget()
+
+
+def test_what_others_do_to_a_replica_is_no_failure() -> None:
+    world = world_of(restarting("prefill", size=2))
+    for _ in range(3):
+        name = name_of(world, "0-prefill-0-0")
+        world.delete(name)
+        go_on(world)
+    past = podstate.past(world.pods[name_of(world, "0-prefill-0-0")])
+    assert (past.restarts, past.failures) == (3, 0)
+    name = name_of(world, "0-prefill-0-0")
+    disrupted = core.Condition("DisruptionTarget", "True", "PreemptionByScheduler")
+    world.change(name, status={"phase": "Failed", "conditions": (disrupted,)})
+    assert {item.told.past.failures for item in world.plan().actions.create} == {0}
+
+
+def test_after_too_many_restarts_a_replica_is_left_failed() -> None:
+    world = world_of(restarting("prefill", size=2, maxRestarts=1), restarting("decode"))
+    for _ in range(2):
+        crash(world, "0-prefill-0-0")
+        go_on(world)
+        world.now += 60
+    planned = world.plan()
+    assert not planned.actions
+    (remark,) = planned.remarks
+    assert (remark.type, remark.reason) == ("Degraded", "RestartsExhausted")
+    assert "failed 2 times in a row, and restart.maxRestarts is 1" in remark.message
+    world.note()
+    assert not world.plan().actions.annotate
+    world.inference = inference(restarting("prefill", size=2, maxRestarts=2), restarting("decode"))
+    assert {item.told.past.failures for item in world.plan().actions.create} == {2}
+
+
+def test_a_failed_pod_that_is_left_is_replaced_when_somebody_deletes_it() -> None:
+    world = world_of(restarting("decode", maxRestarts=0))
+    (name,) = world.pods
+    world.fail(name)
+    world.settle()
+    assert list(world.pods) == [name]
+    world.delete(name)
+    assert world.plan().actions.create
+
+
+def test_a_new_revision_begins_anew() -> None:
+    world = world_of(restarting("prefill", size=2, maxRestarts=0))
+    crash(world, "0-prefill-0-0")
+    assert not world.plan().actions
+    changed = restarting("prefill", size=2, maxRestarts=0)
+    changed["template"] = {"spec": {"containers": [{"name": "engine", "image": "engine:2"}]}}
+    world.inference = inference(changed)
+    go_on(world)
+    go_on(world)
+    serve(world)
+    world.settle()
+    assert {podstate.past(pod).failures for pod in world.pods.values()} == {0}
+    assert not world.plan().remarks
+
+
+def test_what_is_not_ready_in_time_has_failed() -> None:
+    world = World(inference(role("decode", startDeadlineSeconds=3600)))
+    world.notes = True
+    world.settle()
+    (name,) = world.pods
+    world.bind(name)
+    scheduled = core.Condition("PodScheduled", "True", last_transition_time=rfc3339(world.now))
+    world.change(name, status={"conditions": (scheduled,)})
+    world.now += 3599
+    planned = world.plan()
+    assert not planned.actions
+    assert planned.again == 1
+    world.now += 1
+    planned = world.plan()
+    assert [item.pod.metadata.name for item in planned.actions.delete_pods] == [name]
+    assert [each.why for each in planned.failures] == ["StartDeadlineExceeded"]
+    world.ready(name)
+    world.note()
+    world.change(name, status={"conditions": (scheduled,)})
+    assert not world.plan().actions, "it has been Ready once"
+
+
+def on_nodes(world: World, *nodes: str, racks: dict[str, str] | None = None) -> None:
+    """The pods are bound to these nodes, one after the other."""
+    waiting = sorted(name for name, pod in world.pods.items() if not podstate.is_bound(pod))
+    for name, node in zip(waiting, nodes, strict=True):
+        world.bind(name)
+        world.change(name, spec={"node_name": node})
+        world.ready(name)
+        world.label(name, {f"{names.TOPOLOGY_LABEL_PREFIX}rack": (racks or {}).get(node, "rack-0")})
+    world.note()
+
+
+def avoided(world: World) -> list[str]:
+    roots = [each for (kind, _), each in world.objects.items() if kind.startswith("CompositePodGroup")]
+    found = {
+        each.metadata.annotation(names.ANNOTATION_AVOID) for each in roots if "role" not in str(each.metadata.labels)
+    }
+    (text,) = found
+    return [str(each) for each in read(text)]
+
+
+def refuse(world: World) -> None:
+    """The kubelet takes none of the pods."""
+    for name in list(world.pods):
+        world.change(name, status={"phase": "Failed", "reason": "OutOfnvidia.com/gpu"})
+
+
+def test_a_node_that_fails_three_times_is_avoided_and_forgiven() -> None:
+    world = World(inference(role("decode")))
+    world.notes = True
+    world.settle()
+    for number in range(3):
+        on_nodes(world, "bad")
+        refuse(world)
+        assert not avoided(world), number
+        world.settle()
+        world.now += 60
+        world.settle()
+    assert avoided(world) == ["node bad"]
+    (remark,) = world.plan().remarks
+    assert (remark.type, remark.reason) == ("NodesAvoided", "NodeAvoided")
+    assert remark.message.startswith("new pods keep off node bad until ")
+    world.forget()
+    again = world.plan().again
+    assert again is not None
+    world.now += 600
+    world.note()
+    assert not avoided(world)
+    assert not world.plan().remarks
+    on_nodes(world, "bad")
+    refuse(world)
+    world.settle()
+    assert avoided(world) == ["node bad"], "it was on probation"
+
+
+def test_a_fault_of_the_resource_itself_avoids_nothing() -> None:
+    world = World(inference(role("decode", replicas=8)))
+    world.notes = True
+    world.settle()
+    for _ in range(4):
+        on_nodes(world, *(f"node-{number}" for number in range(8)))
+        for name in list(world.pods):
+            world.fail(name)
+        world.settle()
+        world.now += 700
+        world.settle()
+    assert not avoided(world)
+
+
+def test_three_nodes_of_a_rack_are_the_rack() -> None:
+    world = World(inference(role("decode", replicas=3)))
+    world.notes = True
+    world.settle()
+    for _ in range(3):
+        on_nodes(world, "a", "b", "c", racks={"a": "r1", "b": "r1", "c": "r1"})
+        refuse(world)
+        world.settle()
+        world.now += 60
+        world.settle()
+    assert avoided(world) == ["rack r1", "node a", "node b", "node c"]
+
+
+def test_the_log_is_bounded_and_survives_nonsense() -> None:
+    world = World(inference(role("decode", replicas=150)))
+    world.notes = True
+    world.settle()
+    on_nodes(world, *(f"node-{number}" for number in range(150)))
+    refuse(world)
+    world.settle()
+    (root,) = [each for each in world.objects.values() if each.metadata.annotation(ANNOTATION)]
+    assert len(failures.read(root).failures) == 128
+    for text in ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"whole": 1}'):
+        broken = msgspec.structs.replace(root.metadata, annotations={ANNOTATION: text})
+        assert failures.read(msgspec.structs.replace(root, metadata=broken)) == failures.Log()
+    assert json.loads(root.metadata.annotation(ANNOTATION) or "")["log"]
+
+
+@given(st.integers(0, 3600), st.integers(0, 3600), st.integers(0, 1000))
+def test_the_wait_grows_and_has_an_end(base: int, most: int, failed: int) -> None:
+    backoff = Backoff(base_seconds=min(base, most), max_seconds=most)
+    assert 0 <= delay(failed, backoff) <= delay(failed + 1, backoff) <= most
