@@ -227,8 +227,7 @@ class _Seen:
         return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound, leaving=leaves)
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
-        observed = self.observed
-        if any(each.metadata.uid in observed.retired and self._goes(each) for each in every):
+        if any(podstate.is_draining(each) or self._retires(each) for each in every):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
@@ -237,11 +236,14 @@ class _Seen:
         if state.is_ready:
             return Stage.SERVING
         since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
-        left = since + DOUBT - observed.now
+        left = since + DOUBT - self.observed.now
         if left <= 0:
             return Stage.STARTING
         self.doubt = left if self.doubt is None else min(self.doubt, left)
         return Stage.DOUBTFUL
+
+    def _retires(self, pod: core.Pod) -> bool:
+        return pod.metadata.uid in self.observed.retired and self._goes(pod)
 
     def _goes(self, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned
