@@ -10,6 +10,7 @@ from typing import Final
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.operator.leaving import Leaving
+from covey.operator.moving import Move
 from covey.operator.remark import Remark
 from covey.operator.rolling import Rolling
 from covey.rollout import RoleState, Stage, UnitState
@@ -22,7 +23,7 @@ REASON_NODE_LEAVING: Final = "NodeLeaving"
 REASON_NO_ROOM: Final = "NoRoom"
 REASON_BUDGET: Final = "NoSurge"
 
-_Stuck = tuple[int, str, str]
+REASON_UNIT_MOVING: Final = "UnitMoving"
 
 
 def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> tuple[Remark, ...]:
@@ -51,6 +52,8 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling:
     moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     if moving:
         remarks.append(Remark(EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several)))
+    if rolling.move is not None:
+        remarks.append(Remark(EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move)))
     if stuck:
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
@@ -59,6 +62,12 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling:
         message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
         remarks.append(Remark(EVACUATION_BLOCKED, reason, message))
     return tuple(remarks)
+
+
+def _moved(move: Move) -> str:
+    if move.done:
+        return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
+    return f"unit {move.unit} is moved as a whole: unit {move.to} is built elsewhere and takes its place once it serves"
 
 
 def _is_stuck(unit: UnitState, role: RoleState) -> bool:
