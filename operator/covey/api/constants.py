@@ -93,6 +93,8 @@ DEGRADED: Final = "Degraded"
 PAUSED: Final = "Paused"
 BACKEND_SUPPORTED: Final = "BackendSupported"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
+EVACUATING: Final = "Evacuating"
+EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -30,6 +30,7 @@ CONDITIONS: Final = (
     names.PROGRESSING,
     names.DEGRADED,
     names.TOPOLOGY_SATISFIED,
+    names.EVACUATION_BLOCKED,
 )
 _TRUTH: Final = {"True": 1.0, "False": 0.0}
 
