@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from api_manifests import Object
-from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
+from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import ApiError, eventually
 from scheduler_trees import node_of
@@ -185,3 +187,37 @@ def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddN
     assert len(bound) == 2
     serving.cluster.kubectl("uncordon", *victims)
     await_settled(serving, 4)
+
+
+def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Serving, nodes: AddNodes) -> None:
+    """Both blocks hold one unit and nothing more: the other one is built first, and no moment passes without one."""
+    nodes(blocks=2, racks=1, nodes=5)
+    serving.create(*pair(), topology={"required": "block"})
+    before = await_ready(serving, 5)
+    home = serving.domains(before, BLOCK)
+    (decode,) = serving.pods(role="decode")
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        drain(serving, node_of(decode))
+        history = recording.events
+    after = await_settled(serving, 5, node_of(decode))
+    assert serving.domains(after, BLOCK) != home
+    assert not uids(before) & uids(after)
+    assert fewest_whole(before, history) == 1
+    serving.await_condition("Available", "True", "Available")
+
+
+def fewest_whole(before: list[Object], events: list[tuple[str, Object]]) -> int:
+    """The fewest units with all of their minimum at any moment."""
+    pods = {uid_of(pod): pod for pod in before}
+
+    def whole() -> int:
+        ready = Counter((label(pod, "unit"), label(pod, "role")) for pod in pods.values() if serves(pod))
+        return sum(ready[unit, "prefill"] >= 4 and ready[unit, "decode"] >= 1 for unit in {unit for unit, _ in ready})
+
+    found = [whole()]
+    for kind, pod in events:
+        pods.pop(uid_of(pod), None)
+        if kind != "DELETED":
+            pods[uid_of(pod)] = pod
+        found.append(whole())
+    return min(found)

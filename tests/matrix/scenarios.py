@@ -293,6 +293,24 @@ def domains_in_the_environment(bench: Bench) -> None:
     assert told == {nodes[node_of(pod)][RACK] for pod in bench.pods()}
 
 
+@scenario("a node is drained: its replica is built elsewhere first, and goes whole")
+def drained(bench: Bench) -> None:
+    bench.nodes(8)
+    bench.create(*roles())
+    bench.expect(prefill=2, decode=1)
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    before = bench.pods()
+    [victim, *_] = bench.pods(role="prefill", replica=1)
+    with bench.cluster.record(bench.path("Pod")) as recording:
+        bench.cluster.kubectl("drain", node_of(victim), "--ignore-daemonsets", "--timeout=120s")
+        history = recording.events
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    assert fewest_serving(before, history, "prefill", 2) == 2
+    stayed = {uid_of(pod) for pod in before if label(pod, "role") == "decode" or label(pod, "replica") == "0"}
+    assert stayed == uids(before) & uids(bench.pods())
+
+
 @scenario("suspended and resumed")
 def suspend(bench: Bench) -> None:
     bench.nodes(5)

@@ -61,7 +61,15 @@ ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 GATE_GANG: Final = f"{SCHEDULING_GROUP}/gang"
 GATE_START: Final = f"{SCHEDULING_GROUP}/start"
 
+# Readiness gates
+#: Where a template declares it, Covey says whether the replica is to be given requests.
+GATE_SERVING: Final = "covey.dev/serving"
+
 # Annotations
+#: Since when a replica has been marked as draining, RFC 3339.
+ANNOTATION_DRAINING_SINCE: Final = "covey.dev/draining-since"
+#: From an engine to Covey: how many requests a pod has under way. A replica that drains goes when all its pods say 0.
+ANNOTATION_IN_FLIGHT: Final = "covey.dev/in-flight"
 #: From scheduler to operator: this unbound pod's pin must be undone; the value is a ``ReleaseReason``.
 ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
 #: Written with the pin: the UID of the pod that the scheduler process has pinned. No template and no copy of a pod can
@@ -97,6 +105,8 @@ PAUSED: Final = "Paused"
 BACKEND_SUPPORTED: Final = "BackendSupported"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 NODES_AVOIDED: Final = "NodesAvoided"
+EVACUATING: Final = "Evacuating"
+EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -174,6 +174,12 @@ class SchedulingGate(Read, frozen=True):
     name: str
 
 
+class ReadinessGate(Read, frozen=True):
+    """``PodReadinessGate``."""
+
+    condition_type: str
+
+
 class TopologySpread(Read, frozen=True):
     """``TopologySpreadConstraint``; Covey does not model it, it only says so."""
 
@@ -195,6 +201,7 @@ class PodSpec(Read, frozen=True):
     scheduler_name: str = "default-scheduler"
     scheduling_gates: tuple[SchedulingGate, ...] | None = None
     scheduling_group: dict[str, Any] | None = None
+    readiness_gates: tuple[ReadinessGate, ...] | None = None
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] | None = None

@@ -36,6 +36,22 @@ class Relabel:
 
 
 @dataclass(frozen=True, slots=True)
+class Drain:
+    """Mark a pod as draining since a time (seconds since the epoch): it gets no more requests."""
+
+    pod: core.Pod
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serve:
+    """Set the readiness gate ``covey.dev/serving`` of a pod."""
+
+    pod: core.Pod
+    serving: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePod:
     """Delete this incarnation. ``why`` is for the log."""
 
@@ -116,6 +132,8 @@ class Actions:
 
     annotate: tuple[Annotate, ...] = ()
     relabel: tuple[Relabel, ...] = ()
+    drain: tuple[Drain, ...] = ()
+    serve: tuple[Serve, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
     delete_objects: tuple[DeleteObject, ...] = ()
     mark: tuple[Mark, ...] = ()
@@ -131,4 +149,4 @@ class Actions:
     def __bool__(self) -> bool:
         """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any((*fields, self.scalers)) or any(self.apply)
+        return any((*fields, self.scalers, self.drain, self.serve)) or any(self.apply)

@@ -8,21 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.operator.leaving import Leaving
+from covey.operator.moving import Move
 from covey.operator.remark import Remark
 from covey.operator.rolling import Rolling
 from covey.rollout import RoleState, Stage, UnitState
 
-#: Condition types.
-EVACUATING: Final = "Evacuating"
-EVACUATION_BLOCKED: Final = "EvacuationBlocked"
-#: Reasons of them.
+#: Reasons of the conditions ``Evacuating`` and ``EvacuationBlocked``.
 REASON_NODE_LEAVING: Final = "NodeLeaving"
 REASON_NO_ROOM: Final = "NoRoom"
 REASON_BUDGET: Final = "NoSurge"
 
-_Stuck = tuple[int, str, str]
+REASON_UNIT_MOVING: Final = "UnitMoving"
 
 
 def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> tuple[Remark, ...]:
@@ -50,15 +49,27 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling:
     remarks = []
     moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     if moving:
-        remarks.append(Remark(EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several)))
+        remarks.append(Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several)))
+    if rolling.move is not None:
+        remarks.append(
+            Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
+        )
     if stuck:
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         what = _counted(name, len(found[unit, name][0].leaving))
         message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
-        remarks.append(Remark(EVACUATION_BLOCKED, reason, message))
+        remarks.append(Remark(names.EVACUATION_BLOCKED, reason, message))
     return tuple(remarks)
+
+
+def _moved(move: Move, other: UnitState) -> str:
+    if move.done:
+        return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
+    found = any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
+    how = "is built elsewhere" if found else "waits for room elsewhere"
+    return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
 
 
 def _is_stuck(unit: UnitState, role: RoleState) -> bool:

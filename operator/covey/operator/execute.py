@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
 from covey.api import constants as names
-from covey.api import core
+from covey.api import core, times
 from covey.compile import Owner, PodFactory
 from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
@@ -20,7 +20,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeletePod, PutScaler, Relabel, Ungate
+from covey.operator.actions import Actions, CreatePod, DeletePod, Drain, PutScaler, Relabel, Serve, Ungate
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
     REASON_REFUSED,
@@ -71,6 +71,7 @@ class Executor:
         self._width = width
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
+        self._now = observed.now
         self._denials: list[str] = []
         #: What a person has to know of, and what keeps nothing else from being done.
         self._problem: Problem | None = None
@@ -86,6 +87,8 @@ class Executor:
         """
         await self._each(self._writer.annotate, actions.annotate)
         await self._each(self._relabel, actions.relabel)
+        await self._each(self._drain, actions.drain)
+        await self._each(self._serve, actions.serve)
         await self._each(self._delete_pod, actions.delete_pods)
         await self._each(self._writer.delete, actions.delete_objects)
         await self._each(self._writer.mark, actions.mark)
@@ -142,6 +145,41 @@ class Executor:
         # A UID in a patch is a precondition.
         patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels)}}
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
+
+    async def _drain(self, action: Drain) -> None:
+        metadata = action.pod.metadata
+        labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None}
+        annotations = {names.ANNOTATION_DRAINING_SINCE: times.rfc3339(action.since)}
+        patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
+        try:
+            await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch, type=Ignored)
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("mark", metadata, error)
+
+    async def _serve(self, action: Serve) -> None:
+        metadata = action.pod.metadata
+        condition = {
+            "type": names.GATE_SERVING,
+            "status": "True" if action.serving else "False",
+            "reason": "Serving" if action.serving else "Draining",
+            "lastTransitionTime": times.rfc3339(self._now),
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": metadata.name, "namespace": self._owner.namespace, "uid": metadata.uid},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await self._client.apply(
+                resources.PODS, body, manager=names.MANAGER_OPERATOR_STATUS, subresource="status", type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("readiness", metadata, error)
 
     async def _ungate(self, action: Ungate) -> None:
         metadata = action.pod.metadata

@@ -31,6 +31,7 @@ CONDITIONS: Final = (
     names.DEGRADED,
     names.NODES_AVOIDED,
     names.TOPOLOGY_SATISFIED,
+    names.EVACUATION_BLOCKED,
 )
 _TRUTH: Final = {"True": 1.0, "False": 0.0}
 

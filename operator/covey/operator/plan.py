@@ -20,6 +20,7 @@ from covey.compile import Layout, Scale, Slot, Tree
 from covey.kube.resources import SERVICES
 from covey.operator import podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object
+from covey.operator.draining import drain, find_serving
 from covey.operator.drift import has_drifted, stamped
 from covey.operator.ending import find_ending
 from covey.operator.evacuating import find_evacuation
@@ -110,7 +111,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         tree = compiled(remake.rest(layout))
     tree = with_pairs(tree, inference.spec, accepted.revision, observed, states)
     # 4. Pods that no longer have a place go; replicas are completed and replaced.
-    surplus = tuple(_surplus(tree, observed, _why(verdict, rolling, leaving)))
+    draining = drain(inference.spec, tuple(_surplus(tree, observed, _why(verdict, rolling, leaving))), observed)
+    surplus = draining.delete
     # What has failed is judged by the restart policies, and waited for.
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
@@ -131,6 +133,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *(item for part in replicas for item in part.relabel),
             *unit_leaders(inference.spec, layout, observed),
         ),
+        drain=draining.mark,
+        serve=tuple(find_serving(observed, draining.mark)),
         delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
         delete_objects=(
             *remake.objects,
@@ -154,6 +158,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         notes=(
             *(remake.notes if surplus else ()),
             *remake.shared_notes,
+            *draining.notes,
             *_scaled_down(surplus, remake.unit),
             *_created(observed, replicas, not_yet, rolling, leaving),
             *_replaced(replicas, not_yet),
@@ -162,7 +167,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     )
     former = revision_left(accepted.revision, observed, running)
     remarks = (*find_evacuation(inference.spec, leaving, rolling), *failing.remarks)
-    later_on = (failing.again, starting.again, leaving.again, *later.values())
+    later_on = (failing.again, starting.again, leaving.again, draining.again, *later.values())
     again = min((each for each in later_on if each is not None), default=None)
     return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen)
 

@@ -41,7 +41,30 @@ def is_released(pod: core.Pod) -> bool:
 def is_ready(pod: core.Pod) -> bool:
     """It serves."""
     ready = core.condition(pod.status.conditions, "Ready")
-    return ready is not None and ready.status == "True" and not is_dead(pod)
+    return ready is not None and ready.status == "True" and not is_dead(pod) and not is_draining(pod)
+
+
+def runs(pod: core.Pod) -> bool:
+    """Its containers are Ready, whatever its readiness gates say."""
+    found = core.condition(pod.status.conditions, "ContainersReady") or core.condition(pod.status.conditions, "Ready")
+    return found is not None and found.status == "True" and not is_dead(pod)
+
+
+def is_draining(pod: core.Pod) -> bool:
+    """It is marked: its replica is to go, and never comes back."""
+    return pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE) is not None
+
+
+def draining_since(pod: core.Pod) -> float | None:
+    """When it was marked, in seconds since the epoch; at the beginning of time where that cannot be read."""
+    return (
+        (times.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
+    )
+
+
+def is_gated_by_us(pod: core.Pod) -> bool:
+    """Whether it gets Ready is said by Covey, too."""
+    return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())
 
 
 def is_addressed(pod: core.Pod) -> bool:

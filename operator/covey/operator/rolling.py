@@ -18,6 +18,7 @@ from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
 from covey.operator import podstate
 from covey.operator.leaving import Leaving
+from covey.operator.moving import Move, find_move
 from covey.operator.observe import Observed, number
 from covey.operator.scale import ReplicaState, Running, States, choose_units, current
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
@@ -43,6 +44,13 @@ class Rolling:
     again: float | None = None
     #: Each unit as it is, and as it shall be next.
     steps: Mapping[int, tuple[UnitState, UnitStep]] = field(default_factory=dict)
+    #: The unit that is moved as a whole.
+    move: Move | None = None
+
+    @property
+    def arriving(self) -> int | None:
+        """The number of a unit that is not asked for yet: it is to take the place of another."""
+        return self.move.to if self.move is not None and not self.move.done else None
 
 
 def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
@@ -90,11 +98,16 @@ def roll(
     if lacking is not None and overdue:
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
         units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
+    move = find_move(spec, scale, units, observed, states)
+    if move is not None:
+        scale = move.counted(scale)
+        units[move.to] = seen.unit(move.to, scale.unit(move.to), stays=stays)
+        units = {unit: units[unit] for unit in sorted(units) if not (move.done and unit == move.unit)}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
     again = [progress.again(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
-    return Rolling(layout, progress, min((each for each in again if each is not None), default=None), steps)
+    return Rolling(layout, progress, min((each for each in again if each is not None), default=None), steps, move)
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:
@@ -227,8 +240,7 @@ class _Seen:
         return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound, leaving=leaves)
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
-        observed = self.observed
-        if any(each.metadata.uid in observed.retired and self._goes(each) for each in every):
+        if any(podstate.is_draining(each) or self._retires(each) for each in every):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
@@ -237,11 +249,14 @@ class _Seen:
         if state.is_ready:
             return Stage.SERVING
         since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
-        left = since + DOUBT - observed.now
+        left = since + DOUBT - self.observed.now
         if left <= 0:
             return Stage.STARTING
         self.doubt = left if self.doubt is None else min(self.doubt, left)
         return Stage.DOUBTFUL
+
+    def _retires(self, pod: core.Pod) -> bool:
+        return pod.metadata.uid in self.observed.retired and self._goes(pod)
 
     def _goes(self, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned

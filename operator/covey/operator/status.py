@@ -120,6 +120,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
         states = [
             (state, marks.get((unit, name, replica), (frozenset(), 0)))
             for unit, replicas in plan.layout.units.items()
+            if plan.rolling is None or unit != plan.rolling.arriving
             for replica, state in plan.states.get(unit, {}).get(name, {}).items()
             if replica in replicas[name]
         ]

@@ -8,7 +8,6 @@ from typing import Any
 from covey.api import constants as names
 from covey.operator.actions import Note
 from covey.operator.conditions import REASON_COMPLETE, REASON_DEADLINE, REASON_ROLLED_BACK
-from covey.operator.evacuating import EVACUATION_BLOCKED
 
 #: Reasons that are on the way to something better, not worth a warning.
 _EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
@@ -49,7 +48,7 @@ def _note(kind: str, was: Mapping[str, Any] | None, now: Mapping[str, Any]) -> N
         return Note(kind, message, "Bind" if kind == names.SCHEDULED else "Start") if status == "True" else None
     if kind == names.DEGRADED:
         return Note("Unavailable", message, "Start", warning=True) if status == "True" else None
-    if kind == EVACUATION_BLOCKED and status == "True":
+    if kind == names.EVACUATION_BLOCKED and status == "True":
         return Note(kind, message, "Evacuate", warning=True)
     if kind == names.PROGRESSING and status == "False" and reason not in {REASON_COMPLETE, *_EXPECTED}:
         action = "Rollout" if reason in {REASON_DEADLINE, REASON_ROLLED_BACK} else "Reconcile"

@@ -72,7 +72,8 @@ def describe_units(
 ) -> Iterator[Unit]:
     """Every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
     scale = plan.layout.scale or Scale.of(inference.spec)
-    for number in plan.layout.units:
+    arriving = plan.rolling.arriving if plan.rolling is not None else None
+    for number in (each for each in plan.layout.units if each != arriving):
         report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
         # Whom the operator keeps, the scheduler has not been asked about.
         kept = plan.release.waits.get(number)

@@ -6,14 +6,16 @@ deletion, what is left of them after a crash.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import count, islice
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.operator import podstate
+from covey.operator.notice import Notice
 from covey.operator.scale import replica_states, running_revisions
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
@@ -22,11 +24,15 @@ Event = tuple[str, int]
 ROLES = ("prefill", "decode")
 
 
-def resource(images: tuple[int, int], replicas: tuple[int, int], sizes: tuple[int, int]) -> DisaggregatedInference:
+def resource(
+    images: tuple[int, int], replicas: tuple[int, int], sizes: tuple[int, int], drains: tuple[int, int]
+) -> DisaggregatedInference:
+    made = zip(ROLES, images, replicas, sizes, drains, strict=True)
     return inference(
         *(
-            role(name, template=template(nodeSelector={"image": str(image)}), replicas=count, size=size)
-            for name, image, count, size in zip(ROLES, images, replicas, sizes, strict=True)
+            role(name, replicas=count, size=size, drainSeconds=drain)
+            | {"template": template(nodeSelector={"image": str(image)})}
+            for name, image, count, size, drain in made
         )
     )
 
@@ -35,7 +41,8 @@ events = st.lists(
     st.tuples(
         st.sampled_from(
             ["edit", "edit all", "replicas", "size", "serve", "serve", "fail", "vanish", "finish", "restart", "crash"]
-            + ["act"] * 4
+            + ["leave", "return", "time", "idle"]
+            + ["act"] * 6
         ),
         st.integers(0, 60),
     ),
@@ -46,20 +53,30 @@ events = st.lists(
 class Storm:
     """A world that runs, and what is asked of it."""
 
-    def __init__(self, replicas: tuple[int, int], sizes: tuple[int, int]) -> None:
-        self.images, self.replicas, self.sizes = [0, 0], list(replicas), list(sizes)
+    def __init__(self, replicas: tuple[int, int], sizes: tuple[int, int], drains: tuple[int, int] = (0, 0)) -> None:
+        self.images, self.replicas, self.sizes, self.drains = [0, 0], list(replicas), list(sizes), drains
         self.world = World(self.wanted())
         self.world.settle()
         for name in list(self.world.pods):
             self.serve(name)
 
     def wanted(self) -> DisaggregatedInference:
-        return resource(tuple(self.images), tuple(self.replicas), tuple(self.sizes))  # type: ignore[arg-type] # pairs
+        pairs = (tuple(self.images), tuple(self.replicas), tuple(self.sizes), self.drains)
+        return resource(*pairs)  # type: ignore[arg-type] # pairs
 
     def serve(self, name: str) -> None:
-        if not podstate.is_dead(self.world.pods[name]):
-            self.world.bind(name)
-            self.world.ready(name)
+        pod = self.world.pods[name]
+        if podstate.is_dead(pod):
+            return
+        if not podstate.is_bound(pod):
+            # Each replica has a node of its own, which is not to be empty.
+            number = int(pod.metadata.label("covey.dev/replica") or 0)
+            nodes = (f"node-{pod.metadata.label('covey.dev/role')}-{number}-{turn}" for turn in count())
+            self.world.bind(name, next(node for node in nodes if node not in self.world.notices))
+        self.world.ready(name)
+
+    def nodes(self) -> list[str]:
+        return sorted({pod.spec.node_name for pod in self.world.pods.values() if pod.spec.node_name})
 
     def ready(self) -> dict[str, int]:
         """Replicas of each role that serve."""
@@ -74,8 +91,8 @@ class Storm:
             step()
             self.world.check()
             after = self.ready()
-            for name, count in zip(ROLES, self.replicas, strict=True):
-                assert after[name] >= min(before[name], count), (name, before, after)
+            for name, wanted in zip(ROLES, self.replicas, strict=True):
+                assert after[name] >= min(before[name], wanted), (name, before, after)
         self.world.tell()
 
     def happen(self, kind: str, number: int) -> None:
@@ -106,6 +123,14 @@ class Storm:
             case "crash":
                 self.act(number % 8)
                 world.forget()
+            case "leave" if self.nodes():
+                self.world.notices[self.nodes()[number % len(self.nodes())]] = Notice("cordoned")
+            case "return":
+                self.world.notices.clear()
+            case "time":
+                world.now += number
+            case "idle" if pods:
+                world.annotate(pods[number % len(pods)], {names.ANNOTATION_IN_FLIGHT: "0"})
             case "act":
                 self.act()
             case _:
@@ -116,18 +141,19 @@ class Storm:
 pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
 
 
-@given(pairs, st.tuples(st.integers(1, 2), st.integers(1, 2)), events)
+@given(pairs, st.tuples(st.integers(1, 2), st.integers(1, 2)), st.sampled_from([(0, 0), (30, 0), (30, 20)]), events)
 @settings(max_examples=150, deadline=None)
 def test_enough_serves_after_every_write_and_it_ends(
-    replicas: tuple[int, int], sizes: tuple[int, int], happened: list[Event]
+    replicas: tuple[int, int], sizes: tuple[int, int], drains: tuple[int, int], happened: list[Event]
 ) -> None:
-    storm = Storm(replicas, sizes)
+    storm = Storm(replicas, sizes, drains)
     for kind, number in happened:
         storm.happen(kind, number)
     world = storm.world
     for _ in range(60):
         storm.act()
         world.finish()
+        world.now += 31
         for name in list(world.pods):
             storm.serve(name)
         if not world.plan().actions and "rollout" not in world.tell():
@@ -139,3 +165,4 @@ def test_enough_serves_after_every_write_and_it_ends(
     }
     assert told == {(name, wanted.roles[name].hash) for name in ROLES}
     assert len(world.pods) == sum(count * size for count, size in zip(storm.replicas, storm.sizes, strict=True))
+    assert not {pod.spec.node_name for pod in world.pods.values()} & world.notices.keys()

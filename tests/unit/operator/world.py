@@ -24,8 +24,20 @@ from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator import podstate
 from covey.operator.accepted import read_record
-from covey.operator.actions import Actions, Annotate, CreatePod, DeleteObject, Mark, PutScaler, Relabel, Ungate
+from covey.operator.actions import (
+    Actions,
+    Annotate,
+    CreatePod,
+    DeleteObject,
+    Drain,
+    Mark,
+    PutScaler,
+    Relabel,
+    Serve,
+    Ungate,
+)
 from covey.operator.judge import Verdict, judge, read_case
+from covey.operator.notice import Notice
 from covey.operator.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
 from covey.operator.plan import Plan, plan
@@ -52,6 +64,7 @@ class World:
         self.edits: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         self.now = 1_800_000_000.0
+        self.notices: dict[str, Notice] = {}
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
         self._uids = itertools.count(1)
@@ -69,6 +82,7 @@ class World:
             frozenset(self.retired),
             now=self.now,
             scalers=dict(self.scalers),
+            notices=dict(self.notices),
         )
 
     def stored(self) -> Inference:
@@ -121,6 +135,10 @@ class World:
             yield lambda note=note: self._annotate(note)
         for relabel in actions.relabel:
             yield lambda relabel=relabel: self._relabel(relabel)
+        for drain in actions.drain:
+            yield lambda drain=drain: self._drain(drain)
+        for serve in actions.serve:
+            yield lambda serve=serve: self._serve(serve)
         for deletion in actions.delete_pods:
             yield lambda deletion=deletion: self.delete(deletion.pod.metadata.name)
         for unused in actions.delete_objects:
@@ -187,9 +205,9 @@ class World:
     def vanish(self, name: str) -> None:
         self._bury(name)
 
-    def bind(self, name: str) -> None:
+    def bind(self, name: str, node: str = "node-1") -> None:
         self.pin(name)
-        self.change(name, spec={"node_name": "node-1"})
+        self.change(name, spec={"node_name": node})
 
     def pin(self, name: str) -> None:
         self.change(name, spec={"scheduling_gates": None})
@@ -207,6 +225,10 @@ class World:
         merged = {**(self.pods[name].metadata.labels or {}), **labels}
         kept = {key: value for key, value in merged.items() if value is not None}
         self.change(name, metadata={"labels": kept})
+
+    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        merged = {**(self.pods[name].metadata.annotations or {}), **annotations}
+        self.change(name, metadata={"annotations": merged})
 
     def change(self, name: str, **parts: dict[str, Any]) -> None:
         pod = self.pods[name]
@@ -279,6 +301,19 @@ class World:
         metadata = msgspec.structs.replace(found.metadata, generation=generation)
         status = dict(action.status) or found.status
         self.scalers[action.name] = msgspec.structs.replace(found, metadata=metadata, spec=spec, status=status)
+
+    def _drain(self, action: Drain) -> None:
+        name = action.pod.metadata.name
+        if name in self.pods:
+            self.label(name, {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None})
+            self.annotate(name, {names.ANNOTATION_DRAINING_SINCE: rfc3339(action.since)})
+
+    def _serve(self, action: Serve) -> None:
+        pod = self.pods.get(action.pod.metadata.name)
+        if pod is not None:
+            others = (each for each in pod.status.conditions or () if each.type != names.GATE_SERVING)
+            ours = core.Condition(names.GATE_SERVING, "True" if action.serving else "False")
+            self.change(pod.metadata.name, status={"conditions": (*others, ours)})
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         key = (type_of(body), body["metadata"]["name"])
