@@ -240,6 +240,34 @@ def check_together(events: list[tuple[str, Object]], roles: set[str]) -> None:
     assert list(made.values()) == [roles, roles]
 
 
+def test_a_service_that_cannot_be_had_is_told_and_holds_nothing_up(serving: Serving, nodes: AddNodes) -> None:
+    """The name of one is a stranger's, those of revisions are beyond the quota: gangs start and roll all the same."""
+    nodes(blocks=1, racks=2, nodes=6)
+    stranger = {"metadata": {"name": "llm-prefill-svc"}, "spec": {"ports": [{"port": 80}]}}
+    serving.cluster.api("POST", serving.path("Service"), stranger)
+    serving.create(*pair(**PORTS, service={}))
+    await_ready(serving, 6)
+    assert "llm-prefill-svc exists and is not Covey's" in serving.await_condition("Progressing", "False", "NameTaken")
+    serving.delete("Service", "llm-prefill-svc")
+    await_services(serving, {"llm-prefill", "llm-prefill-svc", "llm-decode"})
+    serving.await_condition("Progressing", "True", "Complete")
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {"services": "3"}}}
+    serving.cluster.api("POST", serving.path("ResourceQuota"), quota)
+    eventually(lambda: serving.get("ResourceQuota", "few").get("status", {}).get("used", {}).get("services") == "3")
+    wanted = pair(image="2", **PORTS, service={})
+    serving.change({"roles": [{**each, "update": {"partition": 1}} for each in wanted]})
+
+    def mixed() -> bool:
+        images = [pod["spec"]["containers"][0]["image"] for pod in serving.pods() if serves(pod)]
+        assert sorted(images) == ["registry.test/engine:1"] * 3 + ["registry.test/engine:2"] * 3
+        return len(serving.pods()) == 6
+
+    eventually(mixed, 120, "half of the replicas are of the new revision")
+    assert "exceeded quota" in serving.await_condition("Progressing", "False", "RequestRefused")
+    serving.delete("ResourceQuota", "few")
+    eventually(lambda: len(paired(serving)) == 2, 90, "the Services of both revisions are there")
+
+
 def test_labels_of_leaderworkerset_come_and_go_on_pods_that_run(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=2, nodes=4)
     serving.create(*pair())

@@ -236,8 +236,8 @@ class Network(Model):
     )
 
     subdomain: Annotated[Subdomain | None, ROLLED] = None
-    """Shared: one headless Service for all replicas. UniquePerReplica: one for each, which costs about 5 ms of the API
-    server and its controllers for every replica. Pods cannot change their subdomain, so they are replaced.
+    """Shared: one headless Service for all replicas. UniquePerReplica: one for each, which costs the control plane about
+    7 ms each, and more with thousands of them in one namespace. A pod cannot change its subdomain, so it is replaced.
     Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
     """Ports that the role's Services name. At most 32."""

@@ -61,20 +61,24 @@ class Network:
         return f"{self._named(role, 'svc')}.{self._owner.namespace}"
 
     def services(self, layout: Layout) -> Iterator[Service]:
-        """What is there all the time: headless Services, and those with a cluster IP that are asked for."""
+        """Those that pods have their addresses by."""
         replicas = tuple(layout.replicas())
         own = {role for _, role, _, revision in replicas if revision.has_own_subdomain}
         shared = {role for _, role, _, revision in replicas if not revision.has_own_subdomain}
         for role in self._spec.roles:
             if role.name in shared or not (role.name in own or _has_own(role)):
                 yield self._headless(role, identity.service_name(self._owner.name, role.name), {})
-            if role.network and role.network.service:
-                yield self._balanced(role)
         roles = {role.name: role for role in self._spec.roles}
         for unit, role_name, number, revision in replicas:
             if revision.has_own_subdomain:
                 place = {names.LABEL_UNIT: str(unit), names.LABEL_REPLICA: str(number)}
                 yield self._headless(roles[role_name], self._named(unit, role_name, number), place)
+
+    def published(self) -> Iterator[Service]:
+        """Those with a cluster IP."""
+        for role in self._spec.roles:
+            if role.network and role.network.service:
+                yield self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
 
     def of_revision(self, role: str, revision: str, whole: str) -> Service:
         """The Ready pods of one revision of a role, without a cluster IP: a router chooses among them itself.
@@ -93,9 +97,6 @@ class Network:
 
     def _headless(self, role: Role, name: str, place: dict[str, str]) -> Service:
         return self._service(role, name, place, place, clusterIP="None", publishNotReadyAddresses=True)
-
-    def _balanced(self, role: Role) -> Service:
-        return self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
 
     def _service(
         self, role: Role, name: str, labels: dict[str, str], selected: dict[str, str], **spec: object

@@ -20,13 +20,17 @@ from covey.compile.revision import Revision
 
 @dataclass(frozen=True)
 class Tree:
-    """What a resource expands to. Pods are listed by slot; ``pods`` builds one."""
+    """What a resource expands to. Pods are listed by slot; ``pods`` builds one.
+
+    ``published`` are Services that take requests: no pod needs them to run.
+    """
 
     owner: Owner
     layout: Layout
     revision: Revision
     levels: tuple[Level, ...]
     pods: PodFactory
+    published: tuple[Object, ...] = ()
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -37,6 +41,7 @@ class Tree:
         """All objects in creation order, pods under names without suffix: for printing, not for creating."""
         for level in self.levels:
             yield from level.objects
+        yield from self.published
         for slot in self.slots:
             yield self.pods.named(slot, f"{self.owner.name}-{hostname(slot)}")
 
@@ -67,7 +72,9 @@ def compile_inference(
     compiled = groups(owner, spec, revision)
     # A suspended resource gives up its place in the queue, which is the age of its groups, and needs no addresses.
     # Without units it keeps both.
-    services = () if spec.suspend else tuple(Network(owner, spec).services(layout))
+    network = Network(owner, spec)
+    services = () if spec.suspend else tuple(network.services(layout))
+    published = () if spec.suspend else tuple(network.published())
     budgets = () if spec.suspend else tuple(disruption.budgets(owner, spec))
     return Tree(
         owner,
@@ -75,4 +82,5 @@ def compile_inference(
         revision,
         (*compiled.levels(layout), Level("budgets", budgets), Level("services", services)),
         PodFactory(owner, spec, revision, layout, compiled, tuple(told)),
+        published,
     )

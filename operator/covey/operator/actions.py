@@ -140,6 +140,8 @@ class Actions:
     store: Object | None = None
     scalers: tuple[PutScaler, ...] = ()
     apply: tuple[tuple[Object, ...], ...] = ()
+    #: Services that no pod waits for: what is wrong with one of them keeps nothing else from being done.
+    publish: tuple[Object, ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
     #: Builds the pods of ``create``.
@@ -149,4 +151,4 @@ class Actions:
     def __bool__(self) -> bool:
         """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any((*fields, self.scalers, self.drain, self.serve)) or any(self.apply)
+        return any((*fields, self.scalers, self.drain, self.serve, self.publish)) or any(self.apply)

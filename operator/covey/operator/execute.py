@@ -20,7 +20,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeletePod, Drain, PutScaler, Relabel, Serve, Ungate
+from covey.operator.actions import Actions, CreatePod, DeletePod, Drain, Object, PutScaler, Relabel, Serve, Ungate
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
     REASON_REFUSED,
@@ -97,6 +97,7 @@ class Executor:
         await self._each(self._put_scaler, actions.scalers)
         for level in actions.apply:
             await self._each(self._writer.put, level)
+        unpublished = await self._publish(actions.publish)
         create = [item for item in actions.create if item.slot not in self._addressed]
         if create:
             assert actions.factory is not None
@@ -106,6 +107,16 @@ class Executor:
             raise Blocked(self._problem)
         if self._denials:
             raise Blocked(Problem(REASON_REFUSED, _told(self._denials), retry=True))
+        if unpublished is not None:
+            raise unpublished
+
+    async def _publish(self, services: Collection[Object]) -> Exception | None:
+        """Put Services that no pod waits for; what went wrong."""
+        try:
+            await self._each(self._writer.put, services)
+        except (KubeError, Blocked, Retryable) as error:
+            return error
+        return None
 
     async def _each(self, do: Callable[[T], Awaitable[None]], items: Collection[T]) -> None:
         """Do something for all items, ``width`` at a time."""

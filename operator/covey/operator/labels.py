@@ -36,12 +36,7 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
 
 def _roles_selected(tree: Tree) -> frozenset[str]:
     """Roles with a Service that takes requests. Pods of former releases get its label when there is one."""
-    return frozenset(
-        body["metadata"]["labels"][names.LABEL_ROLE]
-        for level in tree.levels
-        for body in level.objects
-        if names.LABEL_ENDPOINT in body["spec"].get("selector", {})
-    )
+    return frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
 
 
 def _endpoint(found: Mapping[str, str], *, is_selected: bool) -> dict[str, str | None]:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Revision, Tree
-from covey.compile.membership import Level, Object
+from covey.compile.membership import Object
 from covey.compile.network import Network
 from covey.operator.observe import Observed
 from covey.operator.remake import identity_of
@@ -54,7 +54,7 @@ def with_pairs(
         found = [network.of_revision(role, revision, whole) for role, revision in parts.items()]
         if parts.items() <= ready or any(identity_of(body) in observed.objects for body in found):
             services += found
-    return replace(tree, levels=(*tree.levels, Level("revision services", tuple(services))))
+    return replace(tree, published=(*tree.published, *services))
 
 
 def _wholes(in_force: Revision, observed: Observed, roles: list[str]) -> Mapping[str, Mapping[str, str]]:

@@ -7,7 +7,7 @@ what was begun. Both are tested as properties.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, Final
@@ -118,7 +118,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
-    apply = tuple(_applied(tree, observed, remake.fixed))
+    apply = tuple(tuple(_applied(level.objects, observed, remake.fixed)) for level in tree.levels)
     # 6. Pods are let go, or not made yet, where the backend's scheduler does not do that.
     release = backend.release(progress_of(inference, layout, states, observed))
     early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
@@ -150,6 +150,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         else (),
         scalers=put_scalers,
         apply=apply,
+        publish=tuple(_applied(tree.published, observed)),
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
         ungate=tuple(
@@ -224,20 +225,19 @@ def _replicas(
         yield planner.plan(tuple(slots), revision, failing.fates.get((unit, role, replica), NO_FATE))
 
 
-def _applied(tree: Tree, observed: Observed, fixed: Collection[Identity]) -> Iterator[tuple[Object, ...]]:
-    for level in tree.levels:
-        wanted = [stamped(body) for body in level.objects if identity_of(body) not in fixed]
-        found = [observed.objects.get(identity_of(body)) for body in wanted]
-        yield tuple(
-            body
-            for body, owned in zip(wanted, found, strict=True)
-            if owned is None or (owned.metadata.deletion_timestamp is None and has_drifted(body, owned))
-        )
+def _applied(objects: Iterable[Object], observed: Observed, fixed: Collection[Identity] = ()) -> Iterator[Object]:
+    for body in map(stamped, objects):
+        identity = identity_of(body)
+        owned = observed.objects.get(identity)
+        missing = owned is None or (owned.metadata.deletion_timestamp is None and has_drifted(body, owned))
+        if missing and identity not in fixed:
+            yield body
 
 
 def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
     """Objects that are not wanted and that no pod and no group refers to any more."""
     wanted = {identity_of(body) for level in tree.levels for body in level.objects}
+    wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
     used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}

@@ -180,7 +180,7 @@ class Reconciler:
         _log.info(
             "reconciling",
             relabel=len(actions.relabel),
-            apply=sum(map(len, actions.apply)),
+            apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
         )

@@ -36,6 +36,11 @@ class Starting:
         """Who waits for whom in a unit, as ``decode waits for prefill to be Ready``; empty when nobody does."""
         return (self.waits or {}).get(unit, "")
 
+    @property
+    def everybody(self) -> str:
+        """Who waits for whom in the units where anybody does, each sentence once; empty when nobody does."""
+        return "; ".join(dict.fromkeys((self.waits or {}).values()))
+
 
 def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Observed) -> Starting:
     """Judge every pod that has the start gate.

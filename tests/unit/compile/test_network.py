@@ -16,7 +16,7 @@ OWN = {"subdomain": "UniquePerReplica"}
 
 
 def services(tree: Tree) -> dict[str, dict[str, Any]]:
-    return {body["metadata"]["name"]: body for body in tree.levels[-1].objects}
+    return {body["metadata"]["name"]: body for body in (*tree.levels[-1].objects, *tree.published)}
 
 
 def values(tree: Tree, slot: Slot) -> dict[str, str]:

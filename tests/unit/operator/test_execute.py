@@ -57,7 +57,8 @@ class Server:
         self.deleted.append(name)
 
     async def create(self, _: Resource, body: Mapping[str, Any], *, type: Any, **__: Any) -> Any:  # noqa: A002 - Client's
-        self.created.append(body["spec"].get("hostname") or body["metadata"]["name"])
+        self._refuse("create", body["metadata"]["name"])
+        self.created.append(body.get("spec", {}).get("hostname") or body["metadata"]["name"])
         return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": f"new-{next(self._uids)}"}}, type)
 
     async def get(self, _: Resource, name: str, __: str, **___: Any) -> core.Pod:
@@ -243,3 +244,14 @@ async def test_a_pod_is_confined_as_it_is_let_go(
     assert isinstance(operations, list)
     assert operations[2:-1] == expected
     assert operations[-1]["op"] == "remove"
+
+
+@pytest.mark.parametrize("error", [DENIED, Forbidden(403, "Forbidden", "exceeded quota: few"), Unreachable("gone")])
+async def test_a_service_that_is_denied_keeps_no_pod_from_being_made(error: Exception) -> None:
+    ports = {"ports": [{"name": "http", "port": 8000}], "service": {}}
+    world = World(inference(role("prefill", replicas=2, network=ports)))
+    server = Server(world)
+    server.denied["create", "llama-prefill-svc"] = error
+    with pytest.raises(type(error)):
+        await run(world, server)
+    assert {"0-prefill-0-0", "0-prefill-1-0"} <= set(server.created)

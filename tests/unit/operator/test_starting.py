@@ -10,7 +10,7 @@ from covey.compile import compile_inference
 from covey.operator.status import compute
 from covey.operator.units import describe_units
 from covey.operator.validate import find_unsupported
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 START = core.SchedulingGate(names.GATE_START)
@@ -130,6 +130,26 @@ def test_a_successor_starts_at_once_where_the_others_run() -> None:
     world.settle()
     assert len(world.pods) == 2
     assert not held(world)
+
+
+def test_a_rollout_that_is_late_says_who_waits_for_whom() -> None:
+    made = {"replicas": 2, "size": 2, "startup": "LeaderReady"}
+    world = World(inference(role("decode", **made)))
+    world.settle()
+    for pod in list(world.pods.values()):
+        serve(world, pod.spec.hostname or "")
+    world.tell()
+    world.inference = inference(role("decode", **made, template=template(nodeSelector={"new": "yes"})))
+    for step in world.steps(world.plan().actions):
+        step()
+    for name, pod in world.pods.items():
+        if not pod.spec.node_name:
+            release(world, name)
+    world.tell()
+    world.now += 2000
+    found = next(each for each in world.tell()["conditions"] if each["type"] == "Progressing")
+    assert (found["status"], found["reason"]) == ("False", "ProgressDeadlineExceeded")
+    assert "the workers of decode wait for their leader to be Ready" in found["message"]
 
 
 def test_roles_that_wait_for_each_other_are_refused_by_name() -> None:

@@ -149,7 +149,7 @@ class World:
             yield lambda: self._store(actions.store or {})
         for scaler in actions.scalers:
             yield lambda scaler=scaler: self._put_scaler(scaler)
-        for body in itertools.chain.from_iterable(actions.apply):
+        for body in itertools.chain(*actions.apply, actions.publish):
             yield lambda body=body: self._apply(body)
         for item in actions.create:
             yield lambda item=item: self._create(item, actions)
