@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -17,10 +18,11 @@ from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
 from covey.operator import podstate
+from covey.operator.freed import Rooms
 from covey.operator.leaving import Leaving
 from covey.operator.moving import Move, find_move
 from covey.operator.observe import Observed, number
-from covey.operator.scale import ReplicaState, Running, States, choose_units, current
+from covey.operator.scale import ReplicaState, Running, States, choose_units, current, live_pods
 from covey.rollout import Budget, Replica, RoleState, Stage, UnitState, UnitStep, next_step
 from covey.rollout.told import PATIENCE, Gate, Hold, Progress, Settings, resumed, tell
 
@@ -191,6 +193,8 @@ class _Seen:
             spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
+            if len(replicas) > wanted or any(each.revision.hash != target.hash for each in replicas.values()):
+                replicas = self._ranked(unit, role.name, replicas)
             roles[role.name] = RoleState(
                 target,
                 wanted,
@@ -228,6 +232,15 @@ class _Seen:
         )
         now = self.observed.now
         return now - min((each for each in made if each is not None), default=now)
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        return Rooms(live_pods(self.observed))
+
+    def _ranked(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
+        """The replicas with what their room is worth: some of them may have to go."""
+        rooms = self._rooms.of_replicas(unit, role)
+        return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
 
     def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
         unit, role, replica = place

@@ -1,15 +1,20 @@
 """How far replicas have come, and which units stay when there are too many.
 
-What is lost least stays: a unit whose minimum is Ready before one whose minimum is only bound, that before one that is
-only admitted, that before one that waits; the lower number where that says nothing. So scale-down takes what does not
-serve yet first, and one that was interrupted goes on with what it has begun. Growth fills free numbers, lowest first.
-Which replicas a unit has, and of which revision, is said by ``rolling``.
+Victims are chosen in this order, units like replicas (by their minimum, and the sum over their pods):
+
+1. not admitted, 2. not bound, 3. not Ready, 4. those that lack pods (what was begun goes on),
+5. the lowest sum of ``controller.kubernetes.io/pod-deletion-cost`` (KEP-2255),
+6. the smallest share of pods that are Ready, bound, admitted,
+7. those whose going frees most room (``freed``), 8. the highest number.
+
+Growth fills free numbers, lowest first. Which replicas a unit has, and of which revision, is said by ``rolling``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -17,23 +22,31 @@ from covey.compile.identity import Slot
 from covey.compile.layout import Scale
 from covey.compile.revision import Revision, RoleRevision
 from covey.operator import podstate
+from covey.operator.freed import Rooms
 from covey.operator.observe import Observed, number
 
-#: (ready, bound, admitted, live) as shares of the pods that there should be; more is better. Of a unit those of its
-#: minimum, then the sums over its surplus.
+#: What is lost with a replica or a unit; who has less goes first.
 Standing = tuple[float, ...]
-_NOTHING: Standing = (0.0, 0.0, 0.0, 0.0)
+#: Of pods that there should be, those that are Ready, bound, admitted.
+_NO_SHARES: Standing = (0.0, 0.0, 0.0)
+_NO_PROGRESS: Standing = (0.0, 0.0, 0.0, 0.0)
+_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_INT32: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """How far one replica has come: pods that are live, admitted, bound and ready, of as many as its revision has."""
+    """How far one replica has come: pods that are live, admitted, bound and ready, of as many as its revision has.
+
+    ``cost`` is the sum of what people say its pods cost to delete.
+    """
 
     revision: RoleRevision
     live: int = 0
     admitted: int = 0
     bound: int = 0
     ready: int = 0
+    cost: int = 0
 
     @property
     def size(self) -> int:
@@ -56,9 +69,19 @@ class ReplicaState:
         return self.admitted >= self.size
 
     @property
+    def progress(self) -> Standing:
+        """How far the whole of it has come."""
+        return (self.is_admitted, self.is_bound, self.is_ready, self.live / self.size)
+
+    @property
+    def shares(self) -> Standing:
+        """How far parts of it have come."""
+        return (self.ready / self.size, self.bound / self.size, self.admitted / self.size)
+
+    @property
     def standing(self) -> Standing:
         """What is lost with it."""
-        return (self.ready / self.size, self.bound / self.size, self.admitted / self.size, self.live / self.size)
+        return (*self.progress, self.cost, *self.shares)
 
 
 #: By unit, role and replica.
@@ -132,11 +155,11 @@ def replica_states(pods: Mapping[Slot, tuple[core.Pod, ...]], in_force: Revision
             continue
         replica = (slot.unit, slot.role, slot.replica)
         revision = revisions[replica] = running.get(replica, in_force.roles[slot.role])
-        tally = counts.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, [0, 0, 0, 0])
+        tally = counts.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, [0, 0, 0, 0, 0])
         pod = current(incarnations)
         if pod is None or slot.index >= revision.size:
             continue
-        marks = (True, podstate.is_admitted(pod), podstate.is_bound(pod), podstate.is_ready(pod))
+        marks = (True, podstate.is_admitted(pod), podstate.is_bound(pod), podstate.is_ready(pod), _cost(pod))
         for position, mark in enumerate(marks):
             tally[position] += mark
     return {
@@ -164,22 +187,40 @@ def current(incarnations: Iterable[core.Pod]) -> core.Pod | None:
     )
 
 
+def _cost(pod: core.Pod) -> int:
+    """What it costs to delete a pod; 0 where nothing is said that Kubernetes would take (``int32``)."""
+    stated = pod.metadata.annotation(_COST)
+    if stated is None or not stated.removeprefix("-").isdecimal():
+        return 0
+    cost = int(stated)
+    return cost if -_INT32 <= cost < _INT32 else 0
+
+
 def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int, ...]:
     """The units that there shall be, given those that there are."""
     groups = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
-    units = {unit: _unit_standing(scale, states.get(unit, {})) for unit in {*states, *groups} if unit is not None}
+    existing = {unit for unit in {*states, *groups} if unit is not None}
+    rooms = Rooms(live_pods(observed)).of_units() if len(existing) > scale.units else {}
+    units = {unit: (*_unit_standing(scale, states.get(unit, {})), *rooms.get(unit, ())) for unit in existing}
     return _keep(units, scale.units)
 
 
+def live_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+    """The pods that fill places now."""
+    return ((slot, pod) for slot, pods in observed.pods.items() if (pod := current(pods)) is not None)
+
+
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
-    """A unit is worth what the worst of its minimums is; of equal ones the one with more replicas beyond it."""
-    standings: list[Standing] = []
-    beyond = [_NOTHING]
+    """A unit is worth what the worst of its minimums is; of equal ones what its pods cost, then what goes beyond."""
+    worst: list[tuple[Standing, Standing]] = []
+    beyond = [_NO_SHARES]
     for name, count in scale.roles.items():
-        best = sorted((state.standing for state in roles.get(name, {}).values()), reverse=True)
-        standings += [*best, *[_NOTHING] * count.minimum][: count.minimum]
-        beyond += best[count.minimum :]
-    return (*min(standings, default=_NOTHING), *(sum(shares) for shares in zip(*beyond, strict=True)))
+        best = sorted(((each.progress, each.shares) for each in roles.get(name, {}).values()), reverse=True)
+        worst += [*best, *[(_NO_PROGRESS, _NO_SHARES)] * count.minimum][: count.minimum]
+        beyond += [shares for _, shares in best[count.minimum :]]
+    progress, shares = min(worst, default=(_NO_PROGRESS, _NO_SHARES))
+    cost = sum(state.cost for replicas in roles.values() for state in replicas.values())
+    return (*progress, cost, *shares, *(sum(each) for each in zip(*beyond, strict=True)))
 
 
 def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:

@@ -1,0 +1,86 @@
+"""What room becomes free when a replica, or a unit, goes: whole domains are worth more than places here and there.
+
+Where a pod lies is read from its labels ``topology.covey.dev/<level>``, which Covey's scheduler writes with the pin; pods
+of other schedulers have none, and then nothing is said here. Whoever leaves fewest pods of the resource behind in his
+domains goes first, the finest level counting most: he who is alone in a domain frees it. Of several such domains that of
+the highest number is emptied first, so that those who go together come from the same one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile.identity import Slot
+
+#: Pods by domain, for each level from broad to narrow. A domain is the path of label values that leads to it.
+Footprint = tuple[Counter[tuple[str, ...]], ...]
+#: Compared as a whole; who has less goes first.
+Kept = tuple[float, ...]
+#: The highest number in each domain, by level.
+Tops = list[dict[tuple[str, ...], int]]
+
+_PREFIX = names.TOPOLOGY_LABEL_PREFIX
+
+
+class Rooms:
+    """The rooms of one resource; ``live`` has the pods that fill places now."""
+
+    def __init__(self, live: Iterable[tuple[Slot, core.Pod]]) -> None:
+        self._live = tuple(live)
+        self._levels = _levels(pod for _, pod in self._live)
+        self._everybody = _footprint((pod for _, pod in self._live), self._levels)
+
+    def of_replicas(self, unit: int, role: str) -> dict[int, Kept]:
+        """What the room of each replica of a role is worth where it is."""
+        return self._compared((slot.replica, pod) for slot, pod in self._live if (slot.unit, slot.role) == (unit, role))
+
+    def of_units(self) -> dict[int, Kept]:
+        """What the room of each unit is worth where it is."""
+        return self._compared((slot.unit, pod) for slot, pod in self._live)
+
+    def _compared(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
+        pods: dict[int, list[core.Pod]] = {}
+        for number, pod in numbered:
+            pods.setdefault(number, []).append(pod)
+        footprints = {number: _footprint(found, self._levels) for number, found in pods.items()}
+        tops: Tops = [{} for _ in self._levels]
+        for number, found in footprints.items():
+            for top, counts in zip(tops, found, strict=True):
+                for domain in counts:
+                    top[domain] = max(number, top.get(domain, number))
+        return {number: _kept(found, self._everybody, tops) for number, found in footprints.items()}
+
+
+def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
+    """The levels that pods are labelled with, from broad to narrow: a broader one has fewer domains."""
+    domains: dict[str, set[str]] = {}
+    for pod in pods:
+        for key, value in (pod.metadata.labels or {}).items():
+            if key.startswith(_PREFIX):
+                domains.setdefault(key.removeprefix(_PREFIX), set()).add(value)
+    return tuple(sorted(domains, key=lambda level: (len(domains[level]), level)))
+
+
+def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
+    """How many pods lie in each domain."""
+    found: Footprint = tuple(Counter() for _ in levels)
+    for pod in pods:
+        path: tuple[str, ...] = ()
+        for level, counts in zip(levels, found, strict=True):
+            value = pod.metadata.label(f"{_PREFIX}{level}")
+            if value is not None:
+                path = (*path, value)
+                counts[path] += 1
+    return found
+
+
+def _kept(found: Footprint, everybody: Footprint, tops: Tops) -> Kept:
+    rest = [
+        sum(total[domain] - count for domain, count in counts.items())
+        for counts, total in zip(found, everybody, strict=True)
+    ]
+    highest = [max((top[domain] for domain in counts), default=-1) for counts, top in zip(found, tops, strict=True)]
+    return (*reversed(rest), *(-number for number in highest))

@@ -1,0 +1,162 @@
+"""A metrics API for autoscalers (``custom.metrics.k8s.io``), behind the API server's aggregation, on loopback.
+
+A load is shared by all that bear it; every pod that is asked about reports the share of its replica, or of its unit.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from api_manifests import Object
+from authority import Authority
+from cluster.workbench import is_ready, label, name_of
+from localcluster import Cluster, eventually
+
+API: Final = "custom.metrics.k8s.io/v1beta2"
+#: Metrics, and whom the pods of one role share their load among.
+UNITS, REPLICAS = "load-of-units", "load-of-replicas"
+_SHARED: Final[Mapping[str, tuple[str, ...]]] = {UNITS: ("unit",), REPLICAS: ("unit", "replica")}
+
+
+@dataclass
+class Metrics:
+    """What is reported.
+
+    Attributes:
+        loads: by namespace and metric.
+        asked: how often each was asked for.
+    """
+
+    cluster: Cluster
+    loads: dict[tuple[str, str], int] = field(default_factory=dict)
+    asked: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def values(self, namespace: str, metric: str, selector: str) -> list[Object]:
+        """The values of all pods that a selector finds."""
+        self.asked[namespace, metric] = self.asked.get((namespace, metric), 0) + 1
+        path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(selector)}"
+        pods = [pod for pod in self.cluster.api("GET", path)["items"] if is_ready(pod)]
+        bearers = {tuple(label(pod, key) for key in _SHARED[metric]) for pod in pods}
+        load = self.loads.get((namespace, metric), 0)
+        return [_value(namespace, name_of(pod), metric, 1000 * load // len(bearers)) for pod in pods]
+
+    def await_rounds(self, namespace: str, metric: str, rounds: int) -> None:
+        """Wait until an autoscaler has looked so many times more."""
+        before = self.asked.get((namespace, metric), 0)
+        eventually(lambda: self.asked.get((namespace, metric), 0) >= before + rounds, 120, f"{metric} is asked for")
+
+
+@contextmanager
+def serve_metrics(cluster: Cluster, directory: Path) -> Iterator[Metrics]:
+    """Serve the API until the block ends."""
+    metrics = Metrics(cluster)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(metrics))
+    server.socket = _tls(directory).wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        _register(cluster, server.server_address[1])
+        yield metrics
+    finally:
+        cluster.api("DELETE", _service("v1beta2.custom.metrics.k8s.io"))
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _register(cluster: Cluster, port: int) -> None:
+    """The API server may not send anything to the address of an endpoint on loopback, but to a name."""
+    service = {"metadata": {"name": "metrics"}, "spec": {"type": "ExternalName", "externalName": "localhost"}}
+    cluster.api("POST", "/api/v1/namespaces/default/services", service)
+    group, version = API.split("/")
+    body = {
+        "apiVersion": "apiregistration.k8s.io/v1",
+        "kind": "APIService",
+        "metadata": {"name": f"{version}.{group}"},
+        "spec": {
+            "group": group,
+            "version": version,
+            "groupPriorityMinimum": 100,
+            "versionPriority": 100,
+            "insecureSkipTLSVerify": True,
+            "service": {"name": "metrics", "namespace": "default", "port": port},
+        },
+    }
+    cluster.api("POST", _service(), body)
+
+    def available() -> bool:
+        status = cluster.api("GET", _service(f"{version}.{group}")).get("status", {})
+        told = {each["type"]: each for each in status.get("conditions", ())}
+        assert told.get("Available", {}).get("status") == "True", str(told)
+        return True
+
+    eventually(available, 60, "the metrics API is there")
+
+
+def _service(name: str = "") -> str:
+    path = "/apis/apiregistration.k8s.io/v1/apiservices"
+    return f"{path}/{name}" if name else path
+
+
+def _tls(directory: Path) -> ssl.SSLContext:
+    certificate, key = Authority().issue("metrics")
+    for name, content in (("metrics.crt", certificate), ("metrics.key", key)):
+        (directory / name).write_bytes(content)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "metrics.crt", directory / "metrics.key")
+    return context
+
+
+def _value(namespace: str, pod: str, metric: str, thousandths: int) -> Object:
+    return {
+        "describedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod},
+        "metric": {"name": metric},
+        "timestamp": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "value": f"{thousandths}m",
+    }
+
+
+def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            url = urlsplit(self.path)
+            match unquote(url.path).strip("/").split("/"):
+                case ["apis", *rest] if "/".join(rest) == API:
+                    self._answer(_resources())
+                case ["apis", _, _, "namespaces", namespace, "pods", "*", metric]:
+                    (selector,) = parse_qs(url.query)["labelSelector"]
+                    items = metrics.values(namespace, metric, selector)
+                    self._answer({"kind": "MetricValueList", "apiVersion": API, "metadata": {}, "items": items})
+                case _:
+                    self._answer({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}, 404)
+
+        def _answer(self, body: Object, code: int = 200) -> None:
+            content = json.dumps(body).encode()
+            self.send_response(code)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+def _resources() -> Object:
+    resource = {"singularName": "", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]}
+    listed = [{"name": f"pods/{metric}", **resource} for metric in _SHARED]
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API, "resources": listed}
