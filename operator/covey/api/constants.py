@@ -79,12 +79,15 @@ MANAGER_SCHEDULER: Final = "covey-scheduler"
 ADMITTED: Final = "Admitted"
 SCHEDULED: Final = "Scheduled"
 AVAILABLE: Final = "Available"
+#: Of the whole; with STALLED it is what kstatus reads, by which Flux and Helm judge.
+READY: Final = "Ready"
+#: Nothing gets further before a person has acted. Absent otherwise, as kstatus has it.
+STALLED: Final = "Stalled"
 PROGRESSING: Final = "Progressing"
 TOPOLOGY_SATISFIED: Final = "TopologySatisfied"
 DEGRADED: Final = "Degraded"
 PAUSED: Final = "Paused"
 BACKEND_SUPPORTED: Final = "BackendSupported"
-DISRUPTION_TARGET: Final = "DisruptionTarget"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -1,5 +1,6 @@
 """The CustomResourceDefinitions, made from the models; ``crds/`` holds what ``render`` returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
 from covey.api.scaler import RoleScaler
 from covey.api.schema import structural
+from covey.api.status import UNSEEN
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload
 
@@ -49,6 +51,8 @@ class Kind:
     namespaced: bool = True
     #: Paths of wanted replicas, of present ones and of the pods' selector.
     scale: tuple[str, str, str] | None = None
+    #: What the API server shows as the status before anybody has written one.
+    unseen: Mapping[str, Any] | None = None
 
     @property
     def file_name(self) -> str:
@@ -78,6 +82,7 @@ KINDS: Final = (
         "dinf",
         (
             Column("Ready", ".status.summary.ready", "Ready and wanted replicas of each role."),
+            Column("Units", ".status.summary.units", "Units that have their minimum Ready, and wanted ones."),
             Column("Admitted", _condition(constants.ADMITTED), "Whether every unit is admitted."),
             Column("Updated", ".status.summary.updated", "Replicas of the newest revision, and wanted ones."),
             Column("Domain", ".status.summary.domain", "The domain that the units reached.", wide=True),
@@ -85,6 +90,7 @@ KINDS: Final = (
             _AGE,
         ),
         scale=(".spec.replicas", ".status.units", ".status.selector"),
+        unseen={"observedGeneration": UNSEEN},
     ),
     Kind(
         RoleScaler,
@@ -133,6 +139,8 @@ KINDS: Final = (
 def definition(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     schema = structural(kind.model)
+    if kind.unseen is not None:
+        schema["properties"]["status"]["default"] = dict(kind.unseen)
     name = kind.model.__name__
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

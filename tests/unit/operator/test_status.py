@@ -77,6 +77,7 @@ def serve(world: World, *, ready: bool = True, role: str = "") -> None:
 def test_waiting(world: World) -> None:
     computed = compute(world)
     assert conditions(computed) == {
+        "Ready": ("False", "Waiting"),
         "BackendSupported": ("True", "Supported"),
         "Admitted": ("False", "Waiting"),
         "Scheduled": ("False", "Waiting"),
@@ -124,6 +125,7 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
     }
     assert served["summary"] == {
         "ready": "prefill 2/2 decode 2/2",
+        "units": "1/1",
         "updated": "4/4",
         "reason": "",
         "domain": "z1/b1/r1",
@@ -374,7 +376,9 @@ def test_no_message_is_empty(world: World) -> None:
 def test_the_reason_is_told_once(world: World) -> None:
     decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
     computed = compute(world)
-    assert [item["type"] for item in computed["conditions"] if "no rack" in item["message"]] == ["Admitted"]
+    told = [item["type"] for item in computed["conditions"] if "no rack" in item["message"]]
+    # Ready says it again: Flux and Helm show nothing else.
+    assert told == ["Ready", "Admitted"]
     assert message(computed, "Available") == "0/1 units have their minimum Ready; the condition Admitted says why"
 
 
