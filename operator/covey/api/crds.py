@@ -65,14 +65,28 @@ def _condition(kind: str, field: str = "status") -> str:
 
 
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
-_GROUP_COLUMNS: Final = (
-    Column("Admitted", _condition(constants.ADMITTED), "Whether the minimum has its nodes reserved."),
-    Column("Scheduled", _condition(constants.SCHEDULED), "Whether the minimum is bound."),
-    Column("Parent", ".spec.parentCompositePodGroupName", "The group above.", wide=True),
-    Column("Reason", _condition(constants.ADMITTED, "reason"), "The reason of Admitted.", wide=True),
-    Column("Message", _condition(constants.ADMITTED, "message"), "The message of Admitted.", wide=True),
-    _AGE,
-)
+
+
+def _group_columns(minimum: str, desired: str) -> tuple[Column, ...]:
+    """The same for pods and for groups: how many there shall be, and how far they have come.
+
+    Args:
+        minimum: the field of a gang's policy.
+        desired: the field of the spec.
+    """
+    return (
+        Column("Minimum", f".spec.schedulingPolicy.gang.{minimum}", "Members without which none starts.", "integer"),
+        Column("Desired", f".spec.{desired}", "Members that there shall be.", "integer"),
+        Column("Placed", ".status.admitted", "Members that have their nodes reserved.", "integer"),
+        Column("Bound", ".status.scheduled", "Members that are bound.", "integer"),
+        Column("Admitted", _condition(constants.ADMITTED), "Whether the minimum has its nodes reserved."),
+        Column("Scheduled", _condition(constants.SCHEDULED), "Whether the minimum is bound."),
+        Column("Parent", ".spec.parentCompositePodGroupName", "The group above.", wide=True),
+        Column("Reason", _condition(constants.ADMITTED, "reason"), "The reason of Admitted.", wide=True),
+        Column("Message", _condition(constants.ADMITTED, "message"), "The message of Admitted.", wide=True),
+        _AGE,
+    )
+
 
 KINDS: Final = (
     Kind(
@@ -114,8 +128,14 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(CompositePodGroup, constants.SCHEDULING_GROUP, "compositepodgroups", "cvcpg", _GROUP_COLUMNS),
-    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _GROUP_COLUMNS),
+    Kind(
+        CompositePodGroup,
+        constants.SCHEDULING_GROUP,
+        "compositepodgroups",
+        "cvcpg",
+        _group_columns("minGroupCount", "desiredGroupCount"),
+    ),
+    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _group_columns("minCount", "desiredCount")),
     Kind(
         ClusterTopology,
         constants.SCHEDULING_GROUP,

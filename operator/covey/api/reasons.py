@@ -47,7 +47,9 @@ BAD: Final[Mapping[str, str]] = {
 REASONS: Final[Mapping[str, Explanation]] = {
     # A spec that cannot be had
     names.REASON_INVALID: Explanation(
-        "The spec contradicts itself, or this release of Covey cannot read it.", "Correct what the message names.", needs_person=True
+        "The spec contradicts itself, or this release of Covey cannot read it.",
+        "Correct what the message names.",
+        needs_person=True,
     ),
     names.REASON_UNSUPPORTED: Explanation(
         "The backend, or this release of Covey, cannot do what the spec asks for.",
@@ -55,7 +57,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     names.REASON_INVALID_TOPOLOGY: Explanation(
-        "The spec names a topology or a level that does not exist, or levels in the wrong order.",
+        "The spec names a topology or a level that does not exist, or levels in the wrong order. Where only the nodes lack "
+        "the level, the resource waits for others.",
         "Correct the level, or create the ClusterTopology; covey top shows what levels nodes have.",
         needs_person=True,
     ),
@@ -137,7 +140,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "See the pods of the role that is waited for.",
     ),
     "NotReady": Explanation(
-        "The minimum is bound, and not all of its pods are Ready.", "See these pods: images, probes, loading of weights."
+        "The minimum is bound, and not all of its pods are Ready.",
+        "See these pods: images, probes, loading of weights.",
     ),
     "Starting": Explanation("Objects are being created, or pods are starting."),
     "SurplusWaiting": Explanation(

@@ -40,7 +40,9 @@ class UnitStatus(Model):
     """The unit's number, from 0."""
     phase: Word = ""
     """How far it has come."""
-    reason: Sentence = ""
+    reason: Word = ""
+    """Why it is not further, in one word."""
+    message: Sentence = ""
     """Why it is not further."""
     path: DomainPath = ()
     """The finest domain that holds all its pods: label values from the broadest level down, null where a node lacks
@@ -54,7 +56,7 @@ class RolloutHold(Model):
 
     gate: Word = ""
     """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
-    reason: Sentence = ""
+    message: Sentence = ""
     """Why."""
     since: Timestamp | None = None
     """Since when."""

@@ -105,7 +105,10 @@ def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
     rolling = _rolling(situation)
     if rolling is not None and rolling[0] == "False":
         yield rolling[1:]
-    yield from ((unit.reason, _of_unit(situation, unit)) for unit in situation.units if not unit.is_admitted)
+    for unit in situation.units:
+        # Nodes that have the level may come.
+        if not unit.is_admitted and unit.reason != names.REASON_INVALID_TOPOLOGY:
+            yield unit.reason, _of_unit(situation, unit)
     yield from ((remark.reason, remark.message) for remark in situation.plan.remarks)
 
 

@@ -166,7 +166,7 @@ def _listed(units: Sequence[Unit], served: Collection[int]) -> list[Status]:
     """The worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [
-        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.message}
+        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
         | ({"path": list(unit.path)} if unit.path else {})
         | ({"served": True} if unit.number in served else {})
         for unit in worst

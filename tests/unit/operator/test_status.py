@@ -95,7 +95,8 @@ def test_the_scheduler_s_words_are_the_resource_s(world: World) -> None:
     computed = compute(world)
     assert conditions(computed)["Admitted"] == ("False", "Infeasible")
     assert computed["summary"]["reason"] == "no rack has 16 free nvidia.com/gpu"
-    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", "reason": "no rack has 16 free nvidia.com/gpu"}]
+    told = {"reason": "Infeasible", "message": "no rack has 16 free nvidia.com/gpu"}
+    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", **told}]
 
 
 def test_admitted_then_bound_then_ready(world: World) -> None:
@@ -362,7 +363,9 @@ def test_written_only_when_it_differs(world: World) -> None:
 def test_no_message_is_empty(world: World) -> None:
     def empty(computed: dict[str, Any]) -> list[str]:
         silent = [item["type"] for item in computed["conditions"] if not item["message"]]
-        return silent + [str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"]]
+        return silent + [
+            str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"] or not item["message"]
+        ]
 
     assert empty(compute(world)) == []
     decide(world)
