@@ -13,7 +13,7 @@ from api_manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Event, Serving, serving, workers
 from cluster.workbench import name_of
-from kstatus import Judged, judge
+from kstatus import Judged, judge, judge_by_argo
 from localcluster import eventually
 from localcluster.binaries import ensure_tool
 
@@ -104,6 +104,12 @@ def test_a_whole_life(serving: Serving, nodes: AddNodes) -> None:
         history = recording.events
     said = judge(versions(history))
     assert {each.status for each in said} == {"InProgress", "Current"}
+    by_argo = judge_by_argo(versions(history))
+    assert {(one.status, other.status) for one, other in zip(said, by_argo, strict=True)} == {
+        ("InProgress", "Progressing"),
+        ("Current", "Healthy"),
+        ("Current", "Suspended"),
+    }
     for body, each in zip(versions(history), said, strict=True):
         # No moment at which something that is not there was said to be.
         status = body["status"]
@@ -121,6 +127,7 @@ def test_a_rollout_that_is_held_has_failed_until_it_is_taken_back(serving: Servi
     message = await_judged(serving, "Failed")
     assert message == serving.await_condition("Stalled", "True", "ProgressDeadlineExceeded")
     assert message == serving.states()["llm"]
+    assert judge_by_argo([serving.get(KIND, "llm")]) == [("Degraded", message)]
     assert serving.condition("Ready")["reason"] == "ProgressDeadlineExceeded"
     assert serving.condition("Available")["status"] == "True", "what runs goes on"
     roles = pair()

@@ -1,10 +1,11 @@
-// The rules by which Flux and Helm read a status (kstatus), pinned by go.sum.
+// The library by which Flux and Helm read a status (kstatus), and the Lua of Argo CD, pinned by go.sum.
 module covey.dev/tools/kstatus
 
 go 1.26.0
 
 require (
 	github.com/fluxcd/cli-utils v1.2.2
+	github.com/yuin/gopher-lua v1.1.2
 	k8s.io/apimachinery v0.36.2
 )
 
