@@ -38,7 +38,7 @@ def print_advice(advice: Sequence[Advice], console: Console) -> None:
         console.print()
         console.print(Text(each.reason, "bold").append(f"  {each.meaning}", ""))
         if each.remedy:
-            console.print(Padding(Text(f"→ {each.remedy}", GOOD), (0, 0, 0, 2)))
+            console.print(Padding(Text(f"→ {each.remedy}", GOOD), (0, 0, 0, 2), expand=False))
 
 
 def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:
