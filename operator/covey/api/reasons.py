@@ -36,11 +36,16 @@ GOOD: Final[Mapping[str, str]] = {
     names.AVAILABLE: "Every unit has its minimum Ready: the resource serves.",
     names.PROGRESSING: "Something is on its way, or, with reason Complete, all has arrived.",
     names.TOPOLOGY_SATISFIED: "Every preferred level is reached. Absent where none is asked for.",
+    "MinimumMet": "Every unit has the places of its minimum now; it is counted anew each time.",
 }
 BAD: Final[Mapping[str, str]] = {
     names.DEGRADED: "A unit that has served is below its minimum, or something else is not as it should be.",
     names.STALLED: "Nothing gets any further before a person has acted; kstatus reads Failed.",
     names.PAUSED: "spec.rollout.paused keeps everything as it is.",
+    "NodesAvoided": "New pods keep off nodes, or domains, on which replicas have failed again and again.",
+    "Escalating": "What a unit still has is about to be given up, so that the unit can be placed anew.",
+    "Evacuating": "Replicas are moved whole from nodes that are to be empty.",
+    "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
 }
 
 #: By reason, in the order of a resource's life.
@@ -153,6 +158,55 @@ REASONS: Final[Mapping[str, Explanation]] = {
     "Ready": Explanation("All that is wanted is Ready."),
     "Complete": Explanation("All that is wanted runs, of the revision that is wanted."),
     "AsExpected": Explanation("Nothing that has served is missing."),
+    # Failures
+    "RestartsExhausted": Explanation(
+        "A replica has failed more often in a row than restart.maxRestarts allows, and is left as it is.",
+        "Correct what fails (a template that works is rolled out), raise maxRestarts, or delete its pods for one more try.",
+        needs_person=True,
+    ),
+    "NodeAvoided": Explanation(
+        "Replicas have failed on these nodes again and again; new pods keep off them for a while.",
+        "See what is wrong there, and cordon what is broken.",
+    ),
+    "MinimumMet": Explanation("Every unit has the places of its minimum."),
+    "RoleMoves": Explanation(
+        "A role of a unit that serves nobody is about to be placed anew, with its unit's other roles where they are.",
+        "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
+    ),
+    "UnitMoves": Explanation(
+        "A unit that serves nobody is about to be placed anew as a whole, for what it lost has no room where it is.",
+        "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
+    ),
+    "TerminationDelay": Explanation(
+        "A unit has been below its minimum for long and goes down after spec.gang.terminationDelaySeconds.",
+        "Free or repair nodes before that time, or raise terminationDelaySeconds.",
+    ),
+    # Nodes that are to be empty
+    "NodeLeaving": Explanation(
+        "Replicas have pods on nodes that are cordoned, drained or about to be deleted, and are built elsewhere first.",
+        "Nothing; uncordon the node to keep what has not moved yet.",
+    ),
+    "UnitMoving": Explanation(
+        "A unit is moved as a whole, since its domain has no room for what has to leave its nodes.",
+        "Nothing; uncordon the nodes to keep it where it is.",
+    ),
+    "NoRoom": Explanation(
+        "There is no room for successors, and no replica may be missing, so the old ones stay on nodes that are to be empty.",
+        "Add or free nodes, lower minReplicas, or set spec.disruption.allowBelowMinimum; or uncordon the node.",
+    ),
+    "NoSurge": Explanation(
+        "Replicas stay on nodes that are to be empty: none may be missing, and update.maxSurge allows no successor.",
+        "Raise maxSurge or replicas.",
+    ),
+    # Scaling from outside (conditions of RoleScalers)
+    "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
+    "TooFewReplicas": Explanation(
+        "The autoscaler asks for fewer replicas than scaling.min or minReplicas of all units allow.",
+        "Lower the minimum.",
+    ),
+    "TooManyReplicas": Explanation(
+        "The autoscaler asks for more replicas than scaling.max allows.", "Raise the maximum."
+    ),
     # Rollouts
     "RollingOut": Explanation(
         "Replicas of another revision are being replaced.", "covey rollout status --watch shows how far it is."
