@@ -35,7 +35,7 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
-	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score promtool prometheus > /dev/null
+	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.

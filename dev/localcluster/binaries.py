@@ -52,7 +52,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Module:
-    """A Go module without code, only pins checked by go.sum, and what is built from it."""
+    """A Go module, most often of pins checked by go.sum alone, and what is built from it."""
 
     folder: Path
     steps: tuple[Step, ...]
@@ -138,6 +138,7 @@ VOLCANO = Module(
         )
     },
 )
+_KSTATUS = _HERE / "tools" / "kstatus"
 #: Each family has a module of its own: their dependencies do not agree.
 TOOLS = (
     Module(_HERE / "tools" / "helm", (Step({"helm": "helm.sh/helm/v4/cmd/helm"}, 1.1),)),
@@ -148,6 +149,7 @@ TOOLS = (
             Step({"kube-score": "github.com/zegl/kube-score/cmd/kube-score"}, 0.5),
         ),
     ),
+    Module(_KSTATUS, (Step({"kstatus": "."}, 0.3),), also=(_KSTATUS / "main.go").read_text()),
     Module(
         _HERE / "tools" / "prometheus",
         (

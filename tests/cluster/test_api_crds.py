@@ -132,7 +132,7 @@ def test_the_status_is_stored_as_written_and_apart_from_the_spec(cluster: Cluste
     }
     cluster.api("PATCH", f"{path}/status", {"status": status, "spec": {"replicas": 7}}, patch="merge")
     found = cluster.api("GET", path)
-    assert found["status"] == status
+    assert found["status"] == {"observedGeneration": -1, **status}, "nobody has said which spec it is about"
     assert found["spec"]["replicas"] == 1
 
 
@@ -146,24 +146,36 @@ def test_columns_show_the_summary(cluster: Cluster, namespace: str) -> None:
         "message": "no room",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    summary = {"ready": "prefill 3/4 decode 2/2", "updated": "5/6", "reason": "no room for decode", "domain": "b1"}
+    summary = {
+        "ready": "prefill 3/4 decode 2/2",
+        "units": "2/3",
+        "updated": "5/6",
+        "reason": "no room for decode",
+        "domain": "b1",
+    }
     status = {"conditions": [condition], "summary": summary}
     cluster.api("PATCH", f"{collection(manifest)}/llm/status", {"status": status}, patch="merge")
     header, row = cluster.kubectl("get", "dinf", "--namespace", namespace).splitlines()
-    assert header.split() == ["NAME", "READY", "ADMITTED", "UPDATED", "AGE"]
-    assert row.split()[:7] == ["llm", "prefill", "3/4", "decode", "2/2", "False", "5/6"]
+    assert header.split() == ["NAME", "READY", "UNITS", "ADMITTED", "UPDATED", "AGE"]
+    assert row.split()[:8] == ["llm", "prefill", "3/4", "decode", "2/2", "2/3", "False", "5/6"]
     header, row = cluster.kubectl("get", "dinf", "--namespace", namespace, "--output=wide").splitlines()
-    assert header.split() == ["NAME", "READY", "ADMITTED", "UPDATED", "DOMAIN", "REASON", "AGE"]
+    assert header.split() == ["NAME", "READY", "UNITS", "ADMITTED", "UPDATED", "DOMAIN", "REASON", "AGE"]
     assert "b1       no room for decode" in row
 
 
 def test_group_columns_and_the_category(cluster: Cluster, namespace: str) -> None:
-    composites = changed(composite("llm-0"), {"metadata.namespace": namespace})
+    composites = changed(composite("llm-0"), {"metadata.namespace": namespace, "spec.desiredGroupCount": 4})
     leaf = changed(pod_group(), {"metadata.namespace": namespace})
     cluster.apply([composites, leaf, changed(workload(), {"metadata.namespace": namespace})])
+    status = {"admitted": 3, "scheduled": 2}
+    path = f"{collection(composites)}/llm-0/status"
+    cluster.api("PATCH", path, {"status": status}, patch="merge")
     header, row = cluster.kubectl("get", "cvpg", "--namespace", namespace, "--output=wide").splitlines()
-    assert header.split() == ["NAME", "ADMITTED", "SCHEDULED", "PARENT", "REASON", "MESSAGE", "AGE"]
-    assert row.split()[:2] == ["llm-0-prefill-0", "llm-0-prefill"]
+    counts = ["MINIMUM", "DESIRED", "PLACED", "BOUND"]
+    assert header.split() == ["NAME", *counts, "ADMITTED", "SCHEDULED", "PARENT", "REASON", "MESSAGE", "AGE"]
+    assert row.split()[:3] == ["llm-0-prefill-0", "2", "llm-0-prefill"]
+    header, row = cluster.kubectl("get", "cvcpg", "--namespace", namespace).splitlines()
+    assert row.split()[:5] == ["llm-0", "2", "4", "3", "2"]
     names = cluster.kubectl("get", "covey", "--namespace", namespace, "--output=name").split()
     assert names == [
         "compositepodgroup.scheduling.covey.dev/llm-0",

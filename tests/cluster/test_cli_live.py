@@ -128,3 +128,31 @@ def test_a_name_that_is_not_there(cluster: Cluster, namespace: str) -> None:
     result = cli_inputs.covey("explain", "nobody", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
     assert result.exit_code == 1
     assert f"there is no DisaggregatedInference {namespace}/nobody" in result.stderr
+
+
+def test_explain_says_what_reasons_mean_and_what_to_do(run: Run, create: Any, nodes: Any) -> None:
+    create("llm", *GANG, topology={"required": "block"})
+    nodes(racks=1, nodes=1)
+
+    def explained(name: str, reason: str) -> str:
+        found = run("explain", name)
+        assert reason in [each["reason"] for each in found["advice"]], str(found)
+        text = str(run("explain", name, form="tree"))
+        assert reason in text
+        assert next(each["meaning"] for each in found["advice"] if each["reason"] == reason)[:40] in text
+        return text
+
+    text = eventually(lambda: explained("llm", "Infeasible"), 60)
+    assert "covey plan tries changes without making them" in text
+    create("far", *GANG, topology={"required": "shelf"})
+    eventually(lambda: explained("far", "InvalidTopology"), 60)
+    create("off", *GANG, suspend=True)
+    assert "Set spec.suspend to false" in eventually(lambda: explained("off", "Suspended"), 60)
+    nodes(racks=2, nodes=3)
+
+    def quiet() -> bool:
+        assert run("explain", "llm")["advice"] == []
+        return True
+
+    eventually(quiet, 60)
+    assert "→" not in run("explain", "llm", form="tree")

@@ -1,5 +1,6 @@
 """The CustomResourceDefinitions, made from the models; ``crds/`` holds what ``render`` returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.api.model import Model
 from covey.api.scaler import RoleScaler
 from covey.api.schema import structural
+from covey.api.status import UNSEEN
 from covey.api.topology import ClusterTopology
 from covey.api.workload import Workload
 
@@ -49,6 +51,8 @@ class Kind:
     namespaced: bool = True
     #: Paths of wanted replicas, of present ones and of the pods' selector.
     scale: tuple[str, str, str] | None = None
+    #: What the API server shows as the status before anybody has written one.
+    unseen: Mapping[str, Any] | None = None
 
     @property
     def file_name(self) -> str:
@@ -61,14 +65,28 @@ def _condition(kind: str, field: str = "status") -> str:
 
 
 _AGE: Final = Column("Age", ".metadata.creationTimestamp", "Time since creation.", type="date")
-_GROUP_COLUMNS: Final = (
-    Column("Admitted", _condition(constants.ADMITTED), "Whether the minimum has its nodes reserved."),
-    Column("Scheduled", _condition(constants.SCHEDULED), "Whether the minimum is bound."),
-    Column("Parent", ".spec.parentCompositePodGroupName", "The group above.", wide=True),
-    Column("Reason", _condition(constants.ADMITTED, "reason"), "The reason of Admitted.", wide=True),
-    Column("Message", _condition(constants.ADMITTED, "message"), "The message of Admitted.", wide=True),
-    _AGE,
-)
+
+
+def _group_columns(minimum: str, desired: str) -> tuple[Column, ...]:
+    """The same for pods and for groups: how many there shall be, and how far they have come.
+
+    Args:
+        minimum: the field of a gang's policy.
+        desired: the field of the spec.
+    """
+    return (
+        Column("Minimum", f".spec.schedulingPolicy.gang.{minimum}", "Members without which none starts.", "integer"),
+        Column("Desired", f".spec.{desired}", "Members that there shall be.", "integer"),
+        Column("Placed", ".status.admitted", "Members that have their nodes reserved.", "integer"),
+        Column("Bound", ".status.scheduled", "Members that are bound.", "integer"),
+        Column("Admitted", _condition(constants.ADMITTED), "Whether the minimum has its nodes reserved."),
+        Column("Scheduled", _condition(constants.SCHEDULED), "Whether the minimum is bound."),
+        Column("Parent", ".spec.parentCompositePodGroupName", "The group above.", wide=True),
+        Column("Reason", _condition(constants.ADMITTED, "reason"), "The reason of Admitted.", wide=True),
+        Column("Message", _condition(constants.ADMITTED, "message"), "The message of Admitted.", wide=True),
+        _AGE,
+    )
+
 
 KINDS: Final = (
     Kind(
@@ -78,6 +96,7 @@ KINDS: Final = (
         "dinf",
         (
             Column("Ready", ".status.summary.ready", "Ready and wanted replicas of each role."),
+            Column("Units", ".status.summary.units", "Units that have their minimum Ready, and wanted ones."),
             Column("Admitted", _condition(constants.ADMITTED), "Whether every unit is admitted."),
             Column("Updated", ".status.summary.updated", "Replicas of the newest revision, and wanted ones."),
             Column("Domain", ".status.summary.domain", "The domain that the units reached.", wide=True),
@@ -85,6 +104,7 @@ KINDS: Final = (
             _AGE,
         ),
         scale=(".spec.replicas", ".status.units", ".status.selector"),
+        unseen={"observedGeneration": UNSEEN},
     ),
     Kind(
         RoleScaler,
@@ -108,8 +128,14 @@ KINDS: Final = (
             _AGE,
         ),
     ),
-    Kind(CompositePodGroup, constants.SCHEDULING_GROUP, "compositepodgroups", "cvcpg", _GROUP_COLUMNS),
-    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _GROUP_COLUMNS),
+    Kind(
+        CompositePodGroup,
+        constants.SCHEDULING_GROUP,
+        "compositepodgroups",
+        "cvcpg",
+        _group_columns("minGroupCount", "desiredGroupCount"),
+    ),
+    Kind(PodGroup, constants.SCHEDULING_GROUP, "podgroups", "cvpg", _group_columns("minCount", "desiredCount")),
     Kind(
         ClusterTopology,
         constants.SCHEDULING_GROUP,
@@ -133,6 +159,8 @@ KINDS: Final = (
 def definition(kind: Kind) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind."""
     schema = structural(kind.model)
+    if kind.unseen is not None:
+        schema["properties"]["status"]["default"] = dict(kind.unseen)
     name = kind.model.__name__
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -92,7 +92,7 @@ class GroupStatus(Model):
     """What is, as the scheduler process saw it last."""
 
     conditions: Conditions = ()
-    """Admitted, Scheduled, TopologySatisfied, DisruptionTarget."""
+    """Admitted, Scheduled, and on a root with preferred levels TopologySatisfied."""
     admitted: Count | None = None
     """Members (pods, or child groups) that have their nodes reserved."""
     scheduled: Count | None = None

@@ -75,4 +75,4 @@ class Condition(Model):
     """One sentence, for people."""
 
 
-Conditions = Annotated[tuple[Condition, ...], ListMap(("type",)), Field(max_length=16)]
+Conditions = Annotated[tuple[Condition, ...], ListMap(("type",)), Field(max_length=32)]

@@ -1,11 +1,15 @@
 """The status of a DisaggregatedInference: written by the operator alone, read by people and by autoscalers."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, Sentence, Timestamp, Word
 from covey.api.model import BY_NAME, ListMap, Model
+
+#: What ``status.observedGeneration`` is before anybody has looked: the CRD's default for a whole status. Without it kstatus
+#: takes an object that has no conditions for one that is as it should be.
+UNSEEN: Final = -1
 
 
 class RoleStatus(Model):
@@ -36,15 +40,15 @@ class UnitStatus(Model):
     """The unit's number, from 0."""
     phase: Word = ""
     """How far it has come."""
-    reason: Sentence = ""
+    reason: Word = ""
+    """Why it is not further, in one word."""
+    message: Sentence = ""
     """Why it is not further."""
     path: DomainPath = ()
     """The finest domain that holds all its pods: label values from the broadest level down, null where a node lacks
     the level."""
     served: bool = False
     """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
-    score: float | None = None
-    """How well the wishes (preferred levels, proximity, spread) are met, 0 to 1."""
 
 
 class RolloutHold(Model):
@@ -52,7 +56,7 @@ class RolloutHold(Model):
 
     gate: Word = ""
     """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
-    reason: Sentence = ""
+    message: Sentence = ""
     """Why."""
     since: Timestamp | None = None
     """Since when."""
@@ -82,6 +86,8 @@ class Summary(Model):
 
     ready: Word = ""
     """Ready and wanted replicas of each role, such as: prefill 3/4 decode 2/2."""
+    units: Word = ""
+    """Units that have their minimum Ready, and wanted ones, such as: 2/3."""
     updated: Word = ""
     """Replicas of the newest revision and wanted replicas, such as: 5/6."""
     reason: Sentence = ""
@@ -93,10 +99,11 @@ class Summary(Model):
 class DisaggregatedInferenceStatus(Model):
     """What is, as the operator saw it last."""
 
-    observed_generation: Count | None = None
-    """The metadata.generation that the status was computed from."""
+    observed_generation: Annotated[int | None, Field(ge=UNSEEN)] = None
+    """The metadata.generation that the status was computed from; -1 before the operator has seen the object."""
     conditions: Conditions = ()
-    """Admitted, Scheduled, Available, Progressing, TopologySatisfied, Degraded, Paused, BackendSupported."""
+    """Ready, Admitted, Scheduled, Available, Progressing, Degraded, BackendSupported; TopologySatisfied where a level is
+    preferred; Stalled, Paused and others (docs/status.md) only while they hold."""
     units: Count | None = None
     """Units that exist."""
     ready_units: Count | None = None

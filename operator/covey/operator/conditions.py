@@ -1,14 +1,15 @@
 """The conditions of a resource, each from the facts, none from another.
 
 ``Admitted`` tells what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
-``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and ``Stalled``
+say it of the whole (``covey.operator.whole``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from covey.api import constants as names
 from covey.api import core
@@ -17,16 +18,14 @@ from covey.operator.judge import Verdict
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.units import REASON_SURPLUS, Phase, Unit
+from covey.operator.whole import REASON_COMPLETE, Finding, find_ready, find_stalled
 from covey.rollout.told import Gate
-
-Truth = Literal["True", "False", "Unknown"]
 
 #: Reasons of ``Progressing``; those of Deployments where they have one.
 REASON_ROLLING_OUT = "RollingOut"
 REASON_ROLLED_BACK = "RolledBack"
 REASON_DEADLINE = "ProgressDeadlineExceeded"
 REASON_PAUSED = "RolloutPaused"
-REASON_COMPLETE = "Complete"
 REASON_STARTING = "Starting"
 
 
@@ -34,7 +33,8 @@ REASON_STARTING = "Starting"
 class Situation:
     """All that conditions are computed from.
 
-    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or before.
+    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or before;
+    ``lives`` says that there are pods that nobody has deleted.
     """
 
     verdict: Verdict
@@ -42,6 +42,7 @@ class Situation:
     units: Sequence[Unit]
     failure: Problem | None = None
     served: Collection[int] = ()
+    lives: bool = True
 
     @property
     def inference(self) -> DisaggregatedInference:
@@ -61,13 +62,16 @@ class Situation:
 
 def find_conditions(situation: Situation) -> list[dict[str, Any]]:
     """The conditions, without their times."""
+    found = dict(_conditions(situation))
+    stalled = find_stalled(_obstacles(situation))
+    if stalled is not None:
+        found[names.STALLED] = stalled
+    found = {names.READY: find_ready(found, lives=situation.lives), **found}
     return [
         {"type": kind, "status": status, "reason": reason, "message": message}
-        for kind, (status, reason, message) in _conditions(situation)
+        for kind, (status, reason, message) in found.items()
     ]
 
-
-Finding = tuple[Truth, str, str]
 
 _SUSPENDED: Finding = (
     "False",
@@ -91,6 +95,21 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
     for remark in told.values():
         yield remark.type, ("True", remark.reason, remark.message)
+
+
+def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
+    """Reasons and messages of what keeps it from getting further."""
+    problem = situation.failure or situation.verdict.problem
+    if problem is not None and not problem.may_pass:
+        yield problem.reason, _held_back(situation, problem)
+    rolling = _rolling(situation)
+    if rolling is not None and rolling[0] == "False":
+        yield rolling[1:]
+    for unit in situation.units:
+        # Nodes that have the level may come.
+        if not unit.is_admitted and unit.reason != names.REASON_INVALID_TOPOLOGY:
+            yield unit.reason, _of_unit(situation, unit)
+    yield from ((remark.reason, remark.message) for remark in situation.plan.remarks)
 
 
 def _supported(situation: Situation) -> Finding:

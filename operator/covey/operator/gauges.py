@@ -1,7 +1,7 @@
 """Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
 
 They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and ten beside them; beyond the limit the resources known longest keep theirs, the rest is counted,
+series for each role and a dozen beside them; beyond the limit the resources known longest keep theirs, the rest is counted,
 and moves up when others go.
 """
 
@@ -17,22 +17,15 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from covey.api import constants as names
+from covey.api.reasons import BAD, GOOD, REASONS
 from covey.operator.units import Unit
 
 Key = tuple[str, str]
 
-#: What the label ``condition`` can be.
-CONDITIONS: Final = (
-    names.BACKEND_SUPPORTED,
-    names.ADMITTED,
-    names.SCHEDULED,
-    names.AVAILABLE,
-    names.PROGRESSING,
-    names.DEGRADED,
-    names.NODES_AVOIDED,
-    names.TOPOLOGY_SATISFIED,
-    names.EVACUATION_BLOCKED,
-)
+#: What the label ``condition`` can be: every condition that there is.
+CONDITIONS: Final = (*GOOD, *BAD)
+#: The reason of one that is not Ready for a reason that is not Covey's own: a word of the backend's scheduler.
+OTHER: Final = "Other"
 _TRUTH: Final = {"True": 1.0, "False": 0.0}
 
 _WORKLOAD: Final = ("namespace", "name")
@@ -54,11 +47,15 @@ _UNITS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One resource: a tuple in the order of ``_ROLES`` for each role, one in that of ``_UNITS``, its conditions."""
+    """One resource: a tuple in the order of ``_ROLES`` for each role, one in that of ``_UNITS``, its conditions.
+
+    ``reason`` is why it is not Ready; empty where it is.
+    """
 
     roles: Mapping[str, Sequence[float]]
     units: Sequence[float]
     conditions: Mapping[str, float]
+    reason: str = ""
 
 
 class WorkloadGauges(Collector):
@@ -71,8 +68,9 @@ class WorkloadGauges(Collector):
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rows: dict[Key, _Row] = {}
-        #: Resources by condition that is True.
+        #: Resources by condition that is True, and by the reason for which they are not Ready.
         self._true: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
 
     def put(self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int) -> None:
         """A resource has this status.
@@ -89,6 +87,7 @@ class WorkloadGauges(Collector):
             {each["name"]: tuple(each[field] for _, field, _ in _ROLES) for each in status.get("roles", ())},
             (wanted, admitted, ready),
             {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
+            _reason(status["conditions"]),
         )
         self._count(self._rows.get(key), -1)
         self._rows[key] = row
@@ -110,11 +109,23 @@ class WorkloadGauges(Collector):
         families.dropped.add_metric((), max(0, len(rows) - self._limit))
         for kind in CONDITIONS:
             families.true.add_metric((kind,), self._true[kind])
+        for reason in (*REASONS, OTHER):
+            families.unready.add_metric((reason,), self._reasons[reason])
         yield from families.every()
 
     def _count(self, row: _Row | None, step: int) -> None:
         for kind, value in row.conditions.items() if row else ():
             self._true[kind] += step * (value == 1.0)
+        if row is not None and row.reason:
+            self._reasons[row.reason] += step
+
+
+def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
+    """Why a resource is not Ready; a word that is not Covey's is none of the label's values."""
+    ready = next((each for each in conditions if each["type"] == names.READY), None)
+    if ready is None or ready["status"] == "True":
+        return ""
+    return ready["reason"] if ready["reason"] in REASONS else OTHER
 
 
 class _Families:
@@ -129,6 +140,9 @@ class _Families:
             labels=(*_WORKLOAD, "condition"),
         )
         self.true = GaugeMetricFamily("covey_workloads", "Resources whose condition is True.", labels=("condition",))
+        self.unready = GaugeMetricFamily(
+            "covey_workloads_unready", "Resources that are not Ready, by reason.", labels=("reason",)
+        )
         self.dropped = GaugeMetricFamily(
             "covey_workload_series_dropped",
             "Resources without gauges of their own, because there are more than --metrics-workload-limit.",
@@ -147,4 +161,4 @@ class _Families:
     def every(self) -> Iterator[GaugeMetricFamily]:
         yield from self.roles
         yield from self.units
-        yield from (self.conditions, self.true, self.dropped)
+        yield from (self.conditions, self.true, self.unready, self.dropped)

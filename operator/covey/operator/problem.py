@@ -33,6 +33,15 @@ class Problem:
     message: str
     retry: bool = False
 
+    @property
+    def may_pass(self) -> bool:
+        """Nobody has to do anything: a policy or a quota may change, what a template needs may come.
+
+        What has a name that Covey needs, and levels that do not exist, are looked at again as well, but only because a
+        person may have acted.
+        """
+        return self.retry and self.reason not in {REASON_NAME_TAKEN, names.REASON_INVALID_TOPOLOGY}
+
 
 class Blocked(Exception):  # noqa: N818 - named for what happened
     """Execution ended at something that a person has to know of."""

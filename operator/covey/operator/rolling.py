@@ -344,7 +344,7 @@ def _read_hold(told: object) -> Hold | None:
     gate, since = told.get("gate"), times.seconds(_text(told.get("since")))
     if gate not in {each.value for each in Gate} or since is None:
         return None
-    return Hold(Gate(gate), _text(told.get("reason")) or "", since)
+    return Hold(Gate(gate), _text(told.get("message")) or "", since)
 
 
 def written(progress: Progress, former: str) -> dict[str, Any]:
@@ -359,7 +359,7 @@ def written(progress: Progress, former: str) -> dict[str, Any]:
     }
     if progress.hold is not None:
         hold = progress.hold
-        told["hold"] = {"gate": hold.gate.value, "reason": hold.reason, "since": times.rfc3339(hold.since)}
+        told["hold"] = {"gate": hold.gate.value, "message": hold.reason, "since": times.rfc3339(hold.since)}
     return told
 
 

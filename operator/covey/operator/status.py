@@ -12,7 +12,7 @@ from covey.api import constants as names
 from covey.api.status import DisaggregatedInferenceStatus
 from covey.compile import Scale, Slot
 from covey.operator import podstate
-from covey.operator.conditions import REASON_COMPLETE, Situation, find_conditions, with_times
+from covey.operator.conditions import Situation, find_conditions, with_times
 from covey.operator.judge import Verdict
 from covey.operator.observe import Observed, number
 from covey.operator.plan import Plan
@@ -52,7 +52,7 @@ def compute(
     """
     inference = verdict.inference
     served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
-    found = find_conditions(Situation(verdict, plan, units, failure, served))
+    found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
     roles = _roles(verdict, observed, plan)
     return {
         "observedGeneration": inference.metadata.generation,
@@ -62,7 +62,7 @@ def compute(
         "roles": roles,
         **_rollout(plan),
         "unitStatuses": _listed(units, served),
-        "summary": _summary(roles, units, found),
+        "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
     }
 
@@ -74,10 +74,12 @@ def _rollout(plan: Plan) -> Status:
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
     """The status of a resource that cannot be read: it says so, and nothing else."""
-    found = {"type": names.ADMITTED, "status": "False", "reason": problem.reason, "message": problem.message}
+    told = {"reason": problem.reason, "message": problem.message}
+    states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
+    found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
     return {
         "observedGeneration": generation,
-        "conditions": with_times([found], before, generation, now),
+        "conditions": with_times(found, before, generation, now),
         "summary": {"reason": problem.message},
     }
 
@@ -152,6 +154,11 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
     return found
 
 
+def _lives(observed: Observed) -> bool:
+    """There are pods that nobody has deleted."""
+    return any(pod.metadata.deletion_timestamp is None for pod in observed.every_pod())
+
+
 def _replica(slot: Slot) -> tuple[int, str, int]:
     return (slot.unit, slot.role, slot.replica)
 
@@ -160,16 +167,17 @@ def _listed(units: Sequence[Unit], served: Collection[int]) -> list[Status]:
     """The worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [
-        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.message}
+        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
         | ({"path": list(unit.path)} if unit.path else {})
         | ({"served": True} if unit.number in served else {})
         for unit in worst
     ]
 
 
-def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status]) -> Status:
+def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Status:
     return {
         "ready": " ".join(f"{role['name']} {role['ready']}/{role['replicas']}" for role in roles),
+        "units": f"{sum(unit.is_available for unit in units)}/{wanted}",
         "updated": f"{sum(role['updated'] for role in roles)}/{sum(role['replicas'] for role in roles)}",
         "reason": _reason(conditions),
         "domain": ", ".join(dict.fromkeys("/".join(part or "-" for part in unit.path) for unit in units if unit.path))[
@@ -180,9 +188,5 @@ def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequenc
 
 def _reason(conditions: Sequence[Status]) -> str:
     """The first thing that a person should know."""
-    found = {item["type"]: item for item in conditions}
-    progressing = found[names.PROGRESSING]
-    for item in (found[names.ADMITTED], found[names.AVAILABLE]):
-        if item["status"] != "True":
-            return str(item["message"])
-    return "" if progressing["reason"] == REASON_COMPLETE else str(progressing["message"])
+    ready = next(item for item in conditions if item["type"] == names.READY)
+    return "" if ready["reason"] == names.READY else str(ready["message"])

@@ -11,7 +11,8 @@ from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.cli.documents import convert
-from covey.cli.render.live import print_branch
+from covey.cli.render.live import print_advice, print_branch
+from covey.cli.watching.advice import Advice, advise
 from covey.cli.watching.branch import Branch, State, grow, troubled
 from covey.compile import compile_inference
 
@@ -219,6 +220,88 @@ def test_the_tree_on_a_terminal(whole: bool) -> None:  # noqa: FBT001 - a parame
     assert "default/llm  0/1 ready" in text
     assert "pending: containers with unready status" in text
     assert ("llm-0-prefill-0-0" in text) == whole
+
+
+def condition(kind: str, status: str, reason: str, message: str = "so it is") -> dict[str, str]:
+    at_last = "2026-01-01T00:00:00Z"
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": at_last}
+
+
+def advised(world: World, *conditions: dict[str, str], **status: Any) -> list[str]:
+    body = world.inference.as_object() | {"status": {"conditions": list(conditions), **status}}
+    world.inference = DisaggregatedInference.model_validate(body)
+    pods = [convert(each, core.Pod) for each in world.pods.values()]
+    return [each.reason for each in advise(world.inference, pods)]
+
+
+WELL = (
+    condition("Ready", "True", "Ready"),
+    condition("Admitted", "True", "Admitted"),
+    condition("Progressing", "True", "Complete"),
+    condition("Degraded", "False", "AsExpected"),
+)
+
+
+def test_what_is_well_needs_no_advice() -> None:
+    assert advised(World(), *WELL, unitStatuses=[{"unit": 0, "phase": "Ready", "reason": "Ready"}]) == []
+    world = World()
+    assert advise(world.inference, ()) == (), "it has no status yet"
+
+
+def test_advice_begins_with_what_only_a_person_can_mend() -> None:
+    world = World()
+    found = advised(
+        world,
+        condition("Admitted", "False", "PartiallyAdmitted"),
+        condition("Progressing", "True", "Waiting"),
+        condition("Ready", "False", "ProgressDeadlineExceeded"),
+        condition("Stalled", "True", "ProgressDeadlineExceeded"),
+        condition("TopologySatisfied", "False", "NotReached"),
+        condition("Paused", "True", "RolloutPaused"),
+        rollout={"hold": {"gate": "Failed", "message": "no progress"}},
+        unitStatuses=[{"unit": 1, "phase": "Pending", "reason": "Infeasible"}, {"unit": 0, "reason": "Ready"}],
+    )
+    # The gate of the hold means what the condition says already.
+    assert found == [
+        "ProgressDeadlineExceeded",
+        "PartiallyAdmitted",
+        "Waiting",
+        "NotReached",
+        "RolloutPaused",
+        "Infeasible",
+    ]
+
+
+def test_a_word_of_somebody_else_has_no_advice() -> None:
+    assert advised(World(), condition("Admitted", "False", "TheirOwn")) == []
+
+
+def test_pods_that_gave_up_their_place_say_why() -> None:
+    world = World()
+    marks = world.pods["llm-0-decode-0-0"]["metadata"].setdefault("annotations", {})
+    marks["scheduling.covey.dev/release"] = "CapacityTaken"
+    assert advised(world, *WELL) == ["CapacityTaken"]
+    world.pods["llm-0-decode-0-0"]["metadata"]["ownerReferences"][0]["uid"] = "another"
+    assert advised(world, *WELL) == []
+
+
+def test_every_condition_that_is_wrong_stands_at_the_top_once() -> None:
+    world = World()
+    world.bind_all()
+    advised(
+        world,
+        condition("Ready", "False", "RolledBack", "it was taken back"),
+        condition("Stalled", "True", "RolledBack", "it was taken back"),
+        condition("Degraded", "True", "GroupsIgnored", "nobody heeds them"),
+    )
+    assert world.tree().reason == "RolledBack: it was taken back; GroupsIgnored: nobody heeds them"
+
+
+def test_advice_on_a_terminal() -> None:
+    out = io.StringIO()
+    advice = (Advice("Infeasible", "No place is free.", "Free one."), Advice("Starting", "Pods are starting."))
+    print_advice(advice, Console(file=out, width=80, highlight=False))
+    assert out.getvalue() == "\nInfeasible  No place is free.\n  → Free one.\n\nStarting  Pods are starting.\n"
 
 
 def test_the_tree_as_data() -> None:

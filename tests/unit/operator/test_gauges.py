@@ -6,6 +6,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
+from covey.api import reasons
 from covey.operator.gauges import WorkloadGauges
 from covey.operator.units import Phase, Unit
 from scrapes import Scrape
@@ -86,3 +87,33 @@ def test_no_series_at_all_can_be_asked_for() -> None:
     shown.gauges.put(("team", "llm"), status("decode"), UNITS, 3)
     assert shown.scrape().naming("team", "llm") == []
     assert shown.scrape()("covey_workload_series_dropped") == 1
+
+
+def unready(reason: str) -> dict[str, Any]:
+    return {"conditions": [{"type": "Ready", "status": "False", "reason": reason}]}
+
+
+def test_resources_that_are_not_ready_are_counted_by_reason() -> None:
+    shown = Shown(limit=1)
+    for name, reason in (("a", "Infeasible"), ("b", "Infeasible"), ("c", "SomebodyElsesWord")):
+        shown.gauges.put(("team", name), unready(reason), (), 1)
+    counts = shown.scrape().by("reason", "covey_workloads_unready")
+    assert {reason: count for reason, count in counts.items() if count} == {"Infeasible": 2, "Other": 1}
+    ready = {"conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}]}
+    shown.gauges.put(("team", "a"), ready, (), 1)
+    shown.gauges.put(("team", "b"), unready("SurplusWaiting"), (), 1)
+    shown.gauges.drop(("team", "c"))
+    counts = shown.scrape().by("reason", "covey_workloads_unready")
+    assert {reason: count for reason, count in counts.items() if count} == {"SurplusWaiting": 1}
+    assert shown.scrape()("covey_workloads", condition="Ready") == 1
+
+
+def test_every_condition_that_there_is_has_a_gauge() -> None:
+    """A condition that only troubled resources have is gone from the metrics when it is gone from the status."""
+    shown = Shown()
+    kinds = [*reasons.GOOD, *reasons.BAD]
+    shown.gauges.put(("team", "llm"), {"conditions": [{"type": kind, "status": "True"} for kind in kinds]}, (), 1)
+    assert shown.scrape().by("condition", "covey_workload_condition") == dict.fromkeys(kinds, 1)
+    assert shown.scrape().by("condition", "covey_workloads") == dict.fromkeys(kinds, 1)
+    shown.gauges.put(("team", "llm"), {"conditions": []}, (), 1)
+    assert shown.scrape().by("condition", "covey_workload_condition") == {}

@@ -77,6 +77,7 @@ def serve(world: World, *, ready: bool = True, role: str = "") -> None:
 def test_waiting(world: World) -> None:
     computed = compute(world)
     assert conditions(computed) == {
+        "Ready": ("False", "Waiting"),
         "BackendSupported": ("True", "Supported"),
         "Admitted": ("False", "Waiting"),
         "Scheduled": ("False", "Waiting"),
@@ -94,7 +95,8 @@ def test_the_scheduler_s_words_are_the_resource_s(world: World) -> None:
     computed = compute(world)
     assert conditions(computed)["Admitted"] == ("False", "Infeasible")
     assert computed["summary"]["reason"] == "no rack has 16 free nvidia.com/gpu"
-    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", "reason": "no rack has 16 free nvidia.com/gpu"}]
+    told = {"reason": "Infeasible", "message": "no rack has 16 free nvidia.com/gpu"}
+    assert computed["unitStatuses"] == [{"unit": 0, "phase": "Pending", **told}]
 
 
 def test_admitted_then_bound_then_ready(world: World) -> None:
@@ -124,6 +126,7 @@ def test_admitted_then_bound_then_ready(world: World) -> None:
     }
     assert served["summary"] == {
         "ready": "prefill 2/2 decode 2/2",
+        "units": "1/1",
         "updated": "4/4",
         "reason": "",
         "domain": "z1/b1/r1",
@@ -360,7 +363,9 @@ def test_written_only_when_it_differs(world: World) -> None:
 def test_no_message_is_empty(world: World) -> None:
     def empty(computed: dict[str, Any]) -> list[str]:
         silent = [item["type"] for item in computed["conditions"] if not item["message"]]
-        return silent + [str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"]]
+        return silent + [
+            str(item["unit"]) for item in computed["unitStatuses"] if not item["reason"] or not item["message"]
+        ]
 
     assert empty(compute(world)) == []
     decide(world)
@@ -374,7 +379,9 @@ def test_no_message_is_empty(world: World) -> None:
 def test_the_reason_is_told_once(world: World) -> None:
     decide(world, value="False", reason="Infeasible", text="no rack has 16 free nvidia.com/gpu")
     computed = compute(world)
-    assert [item["type"] for item in computed["conditions"] if "no rack" in item["message"]] == ["Admitted"]
+    told = [item["type"] for item in computed["conditions"] if "no rack" in item["message"]]
+    # Ready says it again: Flux and Helm show nothing else.
+    assert told == ["Ready", "Admitted"]
     assert message(computed, "Available") == "0/1 units have their minimum Ready; the condition Admitted says why"
 
 

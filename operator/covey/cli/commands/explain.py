@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import click
+import msgspec
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
@@ -24,15 +25,20 @@ def explain(
 ) -> None:
     """Why a running DisaggregatedInference is pending, degraded or held: a reason at each node of its tree.
 
-    What has nothing to say is one line; `covey status` shows all of it.
+    What has nothing to say is one line; `covey status` shows all of it. Below the tree stands what each reason means, and
+    what to do.
     """
-    (branch,) = look(name, namespace, context, kubeconfig).trees()
+    view = look(name, namespace, context, kubeconfig)
+    (branch,), advice = view.trees(), view.advice()
+    explained = {**msgspec.to_builtins(branch), "advice": msgspec.to_builtins(advice)}
     if form == "json":
-        echo_json(branch)
+        echo_json(explained)
     elif form == "yaml":
-        echo_yaml([branch])
+        echo_yaml([explained])
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.live import print_branch  # noqa: PLC0415 - the same
+        from covey.cli.render.live import print_advice, print_branch  # noqa: PLC0415 - the same
 
-        print_branch(branch, open_console(no_color=no_color), whole=False)
+        console = open_console(no_color=no_color)
+        print_branch(branch, console, whole=False)
+        print_advice(advice, console)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
 from covey.cli.render.table import columns, show
 from covey.cli.render.words import BAD, DIM, GOOD
+from covey.cli.watching.advice import Advice
 from covey.cli.watching.branch import Branch, State, troubled
 
 _MARKS = {
@@ -28,6 +30,15 @@ def print_branch(branch: Branch, console: Console, *, whole: bool) -> None:
     tree = Tree(_label(branch), guide_style=DIM)
     _grow(tree, branch, whole=whole)
     console.print(tree)
+
+
+def print_advice(advice: Sequence[Advice], console: Console) -> None:
+    """What reasons mean, and what to do about them; nothing where there is none."""
+    for each in advice:
+        console.print()
+        console.print(Text(each.reason, "bold").append(f"  {each.meaning}", ""))
+        if each.remedy:
+            console.print(Padding(Text(f"→ {each.remedy}", GOOD), (0, 0, 0, 2), expand=False))
 
 
 def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:

@@ -16,6 +16,7 @@ from covey.admission.tree import Key, Replica, Role, Unit, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.cli.watching.advice import is_wrong
 from covey.compile.groups import role_template
 from covey.scheduler.index import Index
 
@@ -96,11 +97,11 @@ def _owned(meta: core.Meta, uid: str) -> bool:
 
 def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
     """What the operator says of the whole; why it is not admitted only where no unit says it itself."""
-    told = {"True": {names.DEGRADED, names.PAUSED}, "False": {names.BACKEND_SUPPORTED, names.ADMITTED}}
+    silent = {names.SCHEDULED, names.AVAILABLE}
     if any(unit.children and unit.reason for unit in units):
-        told["False"].remove(names.ADMITTED)
+        silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
     conditions = inference.status.conditions if inference.status else ()
-    found = [each for each in conditions if each.type in told.get(each.status, ())]
+    found = [each for each in conditions if is_wrong(each) and each.type not in silent]
     return "; ".join(dict.fromkeys(f"{each.reason}: {each.message}" if each.message else each.reason for each in found))
 
 

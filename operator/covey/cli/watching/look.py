@@ -11,6 +11,7 @@ from covey.api.inference import DisaggregatedInference
 from covey.cli.errors import CommandError, InputError
 from covey.cli.live import connect, list_if_served, read_cluster
 from covey.cli.planning.facts import Facts
+from covey.cli.watching.advice import Advice, advise
 from covey.cli.watching.branch import Branch, grow
 from covey.cli.watching.whereabouts import whereabouts
 from covey.kube.client import Client
@@ -34,6 +35,19 @@ class View:
             pods = [pod for pod in self.facts.pods if pod.metadata.namespace == where]
             found.append(grow(inference, groups, pods, whereabouts(inference.spec.topology.name, self.facts)))
         return found
+
+    def advice(self) -> tuple[Advice, ...]:
+        """What the reasons of all resources mean."""
+        return tuple(
+            dict.fromkeys(
+                each
+                for inference in self.inferences
+                for each in advise(
+                    inference,
+                    [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace],
+                )
+            )
+        )
 
 
 def look(

@@ -1,0 +1,274 @@
+"""What every reason and every condition means, and what a person can do about it.
+
+One table for all who explain: ``covey explain``, ``docs/status.md``, and the condition ``Stalled``, which holds where only a
+person can help. A test collects the reasons that the code can give and compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api import constants as names
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A reason in words.
+
+    ``meaning`` is a sentence; so is ``remedy``, empty where there is nothing to do. ``needs_person``: nothing that Covey
+    retries or waits for helps, so that the resource is Stalled, which Flux and Helm read as Failed.
+    """
+
+    meaning: str
+    remedy: str = ""
+    needs_person: bool = False
+
+
+#: What it means that a condition is True. The first list is True where all is well, the second only where it is not:
+#: those are absent otherwise, but for Degraded.
+GOOD: Final[Mapping[str, str]] = {
+    names.READY: "All that is wanted serves, and nothing of the spec is left to be done; kstatus reads Current.",
+    names.BACKEND_SUPPORTED: "The cluster has what the backend needs, and the backend can do all that the spec asks for.",
+    names.ADMITTED: "Every unit has nodes for its minimum.",
+    names.SCHEDULED: "Every unit has its minimum bound.",
+    names.AVAILABLE: "Every unit has its minimum Ready: the resource serves.",
+    names.PROGRESSING: "Something is on its way, or, with reason Complete, all has arrived.",
+    names.TOPOLOGY_SATISFIED: "Every preferred level is reached. Absent where none is asked for.",
+    "MinimumMet": "Every unit has the places of its minimum now; it is counted anew each time.",
+}
+BAD: Final[Mapping[str, str]] = {
+    names.DEGRADED: "A unit that has served is below its minimum, or something else is not as it should be.",
+    names.STALLED: "Nothing gets any further before a person has acted; kstatus reads Failed.",
+    names.PAUSED: "spec.rollout.paused keeps everything as it is.",
+    "NodesAvoided": "New pods keep off nodes, or domains, on which replicas have failed again and again.",
+    "Escalating": "What a unit still has is about to be given up, so that the unit can be placed anew.",
+    "Evacuating": "Replicas are moved whole from nodes that are to be empty.",
+    "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
+}
+
+#: By reason, in the order of a resource's life.
+REASONS: Final[Mapping[str, Explanation]] = {
+    # A spec that cannot be had
+    names.REASON_INVALID: Explanation(
+        "The spec contradicts itself, or this release of Covey cannot read it.",
+        "Correct what the message names.",
+        needs_person=True,
+    ),
+    names.REASON_UNSUPPORTED: Explanation(
+        "The backend, or this release of Covey, cannot do what the spec asks for.",
+        "Take out the fields that the message names, choose another backend, or add to the cluster what it lacks.",
+        needs_person=True,
+    ),
+    names.REASON_INVALID_TOPOLOGY: Explanation(
+        "The spec names a topology or a level that does not exist, or levels in the wrong order. Where only the nodes lack "
+        "the level, the resource waits for others.",
+        "Correct the level, or create the ClusterTopology; covey top shows what levels nodes have.",
+        needs_person=True,
+    ),
+    names.REASON_TEMPLATE_REJECTED: Explanation(
+        "The API server does not take the pods that a template makes.",
+        "Correct the template, or the policy that denies its pods; a policy is asked again by itself.",
+        needs_person=True,
+    ),
+    "NameTaken": Explanation(
+        "An object of a name that Covey needs is there already and belongs to somebody else. Covey adopts nothing.",
+        "Delete that object, or give the resource or its role another name.",
+        needs_person=True,
+    ),
+    names.REASON_QUOTA_EXCEEDED: Explanation(
+        "A ResourceQuota of the namespace does not leave room for the pods.",
+        "Raise the quota, or ask for less; it is tried again by itself.",
+    ),
+    "RequestRefused": Explanation(
+        "The API server, or a webhook that it asks, has refused something that Covey wrote.",
+        "Read the message: access rules, a webhook that does not answer, or a policy; it is tried again by itself.",
+    ),
+    "Supported": Explanation("The cluster has what the backend needs."),
+    # The place
+    names.REASON_SUSPENDED: Explanation(
+        "spec.suspend is true: there are no pods, and no place in the queue.", "Set spec.suspend to false to start it."
+    ),
+    names.REASON_WAITING: Explanation(
+        "Nothing has been decided yet: pods or groups are being created, or the scheduler is about to look.",
+        "Nothing, if it passes within seconds; else see whether the scheduler process runs.",
+    ),
+    names.REASON_INFEASIBLE: Explanation(
+        "No place is free for the whole minimum of the unit; nothing of it starts before there is one.",
+        "Free or add what the message says is short, or ask for less; covey plan tries changes without making them.",
+    ),
+    names.REASON_UNKNOWN: Explanation(
+        "The search for a place met its limit before it found one or could say that there is none.",
+        "It is tried again whenever room comes free; fewer kinds of roles or a narrower level make the search easier.",
+    ),
+    names.REASON_BELOW_MINIMUM: Explanation(
+        "A unit that has served has lost replicas and has fewer than its minimum; they are being replaced.",
+        "See which pods are missing and why; the message of Admitted says what keeps successors from a place.",
+    ),
+    names.REASON_PARTIALLY_ADMITTED: Explanation(
+        "Some units have their places, others wait for room.", "The message names the unit and what is short for it."
+    ),
+    names.REASON_DENIED: Explanation(
+        "The API server does not let the scheduler process write a pod's node.",
+        "Find the policy or the webhook that the message names; it is tried again by itself.",
+    ),
+    names.REASON_FAILED: Explanation(
+        "The planner has ended with an error on this gang; others are not affected.",
+        "Report it, with the log of the scheduler process; it is tried again when the cluster changes.",
+    ),
+    names.REASON_ADMITTED: Explanation("Every unit has its places."),
+    "HierarchyByGates": Explanation(
+        "Covey's own gates hold the gang, since the backend's groups know no hierarchy.",
+        "Nothing; what this does not guarantee is said in docs/backends.md.",
+    ),
+    "GroupsIgnored": Explanation(
+        "kube-scheduler does not heed the groups: it binds pods without them, or says nothing of them.",
+        "Turn on the feature gates that docs/backends.md names on kube-scheduler, too.",
+    ),
+    "GroupTerminating": Explanation(
+        "A group that somebody has deleted stays until its pods are gone; no pod is touched for it.",
+        "Nothing; the replicas below it are made anew with it when they are lost.",
+    ),
+    "Preferred": Explanation("Every preferred level is reached."),
+    "NotReached": Explanation(
+        "The pods have places that are farther from each other than preferred.",
+        "Nothing, if that is good enough; else make room in one domain and let the unit be placed anew.",
+    ),
+    # The start
+    "NotBound": Explanation(
+        "The minimum has its places, and kube-scheduler has not bound all of its pods yet.",
+        "Nothing, if it passes within seconds; a place that is lost meanwhile is planned again.",
+    ),
+    "StartHeld": Explanation(
+        "Pods have their places and wait for others to start first: dependsOn, startup, or a back-off.",
+        "See the pods of the role that is waited for.",
+    ),
+    "NotReady": Explanation(
+        "The minimum is bound, and not all of its pods are Ready.",
+        "See these pods: images, probes, loading of weights.",
+    ),
+    "Starting": Explanation("Objects are being created, or pods are starting."),
+    "SurplusWaiting": Explanation(
+        "The minimum serves, and replicas beyond it wait for room or are starting.",
+        "Nothing, if the minimum is enough for now; else free or add nodes.",
+    ),
+    "Scheduled": Explanation("Every unit has its minimum bound."),
+    "Available": Explanation("Every unit has its minimum Ready."),
+    "Ready": Explanation("All that is wanted is Ready."),
+    "Complete": Explanation("All that is wanted runs, of the revision that is wanted."),
+    "AsExpected": Explanation("Nothing that has served is missing."),
+    # Failures
+    "RestartsExhausted": Explanation(
+        "A replica has failed more often in a row than restart.maxRestarts allows, and is left as it is.",
+        "Correct what fails (a template that works is rolled out), raise maxRestarts, or delete its pods for one more try.",
+        needs_person=True,
+    ),
+    "NodeAvoided": Explanation(
+        "Replicas have failed on these nodes again and again; new pods keep off them for a while.",
+        "See what is wrong there, and cordon what is broken.",
+    ),
+    "MinimumMet": Explanation("Every unit has the places of its minimum."),
+    "RoleMoves": Explanation(
+        "A role of a unit that serves nobody is about to be placed anew, with its unit's other roles where they are.",
+        "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
+    ),
+    "UnitMoves": Explanation(
+        "A unit that serves nobody is about to be placed anew as a whole, for what it lost has no room where it is.",
+        "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
+    ),
+    "TerminationDelay": Explanation(
+        "A unit has been below its minimum for long and goes down after spec.gang.terminationDelaySeconds.",
+        "Free or repair nodes before that time, or raise terminationDelaySeconds.",
+    ),
+    # Nodes that are to be empty
+    "NodeLeaving": Explanation(
+        "Replicas have pods on nodes that are cordoned, drained or about to be deleted, and are built elsewhere first.",
+        "Nothing; uncordon the node to keep what has not moved yet.",
+    ),
+    "UnitMoving": Explanation(
+        "A unit is moved as a whole, since its domain has no room for what has to leave its nodes.",
+        "Nothing; uncordon the nodes to keep it where it is.",
+    ),
+    "NoRoom": Explanation(
+        "There is no room for successors, and no replica may be missing, so the old ones stay on nodes that are to be empty.",
+        "Add or free nodes, lower minReplicas, or set spec.disruption.allowBelowMinimum; or uncordon the node.",
+    ),
+    "NoSurge": Explanation(
+        "Replicas stay on nodes that are to be empty: none may be missing, and update.maxSurge allows no successor.",
+        "Raise maxSurge or replicas.",
+    ),
+    # Scaling from outside (conditions of RoleScalers)
+    "DesiredWithinRange": Explanation("The role has as many replicas as the autoscaler asks for."),
+    "TooFewReplicas": Explanation(
+        "The autoscaler asks for fewer replicas than scaling.min or minReplicas of all units allow.",
+        "Lower the minimum.",
+    ),
+    "TooManyReplicas": Explanation(
+        "The autoscaler asks for more replicas than scaling.max allows.", "Raise the maximum."
+    ),
+    # Rollouts
+    "RollingOut": Explanation(
+        "Replicas of another revision are being replaced.", "covey rollout status --watch shows how far it is."
+    ),
+    "RolloutPaused": Explanation(
+        "A rollout is paused: nothing is replaced.", "Set spec.rollout.paused to false, or: covey rollout resume."
+    ),
+    "ProgressDeadlineExceeded": Explanation(
+        "A rollout has got no further for progressDeadlineSeconds, and is held.",
+        "See the pods of the new revision; correct the spec, or go back: covey rollout undo.",
+        needs_person=True,
+    ),
+    "RolledBack": Explanation(
+        "The newest revision did not get ready in time; the one before it is in force again.",
+        "Correct the spec; covey rollout history shows what there was.",
+        needs_person=True,
+    ),
+}
+
+#: What a rollout waits for (``status.rollout.hold.gate``).
+GATES: Final[Mapping[str, Explanation]] = {
+    "Failed": REASONS["ProgressDeadlineExceeded"],
+    "Paused": REASONS["RolloutPaused"],
+    "Unsupported": Explanation(
+        "The change cannot be brought in beside what runs.",
+        "Suspend the resource until its pods are gone and resume it, or take the change back.",
+        needs_person=True,
+    ),
+    "Room": Explanation(
+        "New replicas have no nodes. Old ones make room for them after half a minute, as far as budgets and minimums allow.",
+        "Free or add nodes, or raise maxUnavailable.",
+    ),
+    "Readiness": Explanation(
+        "New replicas are not Ready yet.", "See their pods; after progressDeadlineSeconds the rollout is held."
+    ),
+    "Partition": Explanation(
+        "A partition keeps replicas of the revision before; that is as wanted.", "Lower update.partition to go on."
+    ),
+    "Budget": Explanation("No more replicas may be missing now.", "Wait until others serve, or raise maxUnavailable."),
+}
+
+#: Why a pod gave up its place before it was bound (the annotation ``scheduling.covey.dev/release``).
+RELEASES: Final[Mapping[str, Explanation]] = {
+    names.RELEASE_TIMEOUT: Explanation(
+        "The gang was not whole within spec.gang.timeoutSeconds.", "See why some of its pods were not bound."
+    ),
+    names.RELEASE_UNSCHEDULABLE: Explanation(
+        "kube-scheduler found that the pod cannot run on its node.",
+        "The node is left out for a while; the message of Admitted says what the planner does not model.",
+    ),
+    names.RELEASE_NODE_LOST: Explanation("Its node has gone, or does not answer."),
+    names.RELEASE_CONFLICT: Explanation("Somebody else has changed the pod while it was let go."),
+    names.RELEASE_CAPACITY_TAKEN: Explanation("Somebody else has taken the room on its node; it is planned again."),
+}
+
+
+def explain(reason: str) -> Explanation | None:
+    """What there is to say of a reason; None for one that is not Covey's: a scheduler's own word."""
+    return REASONS.get(reason) or GATES.get(reason) or RELEASES.get(reason)
+
+
+def needs_person(reason: str) -> bool:
+    """Only a person can help."""
+    found = explain(reason)
+    return found is not None and found.needs_person

@@ -1,0 +1,67 @@
+"""What the reasons that are at work in a resource mean, and what a person can do: the table of ``covey.api.reasons``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from covey.admission import podstate
+from covey.api import constants as names
+from covey.api import core, reasons
+from covey.api.inference import DisaggregatedInference
+from covey.api.meta import Condition
+
+#: Those of conditions that say of all others what they come to.
+_SUMS = (names.STALLED, names.READY)
+
+
+class Advice(msgspec.Struct, frozen=True):
+    """A reason, what it means, and what to do; ``remedy`` is empty where there is nothing to do."""
+
+    reason: str
+    meaning: str
+    remedy: str = ""
+
+
+def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple[Advice, ...]:
+    """What there is to say, the gravest first; nothing of a resource that is as it should be.
+
+    Args:
+        inference: the resource.
+        pods: of its namespace; others than its own are left out.
+    """
+    found: dict[reasons.Explanation, Advice] = {}
+    for reason in [*_told(inference), *_released(inference, pods)]:
+        explained = reasons.explain(reason)
+        if explained is not None:
+            found.setdefault(explained, Advice(reason, explained.meaning, explained.remedy))
+    return tuple(found.values())
+
+
+def _told(inference: DisaggregatedInference) -> Iterator[str]:
+    """The reasons that its status gives."""
+    status = inference.status
+    if status is None:
+        return
+    conditions = sorted(status.conditions, key=lambda each: each.type not in _SUMS)
+    yield from (each.reason for each in conditions if is_wrong(each))
+    if status.rollout is not None and status.rollout.hold is not None:
+        yield status.rollout.hold.gate
+    yield from (unit.reason for unit in status.unit_statuses if unit.reason != names.READY)
+
+
+def is_wrong(condition: Condition) -> bool:
+    """It says that something is not, or not yet, as it should be."""
+    if condition.type in reasons.GOOD:
+        done = condition.type != names.PROGRESSING or condition.reason == "Complete"
+        return condition.status != "True" or not done
+    return condition.status != "False"
+
+
+def _released(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Iterator[str]:
+    """Why pods that are still there have given up their places."""
+    for pod in pods:
+        owner = pod.metadata.controller
+        if owner is not None and owner.uid == inference.metadata.uid and podstate.released(pod):
+            yield pod.metadata.annotation(names.ANNOTATION_RELEASE) or ""

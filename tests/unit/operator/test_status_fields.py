@@ -1,0 +1,171 @@
+"""No field of a status is declared that nothing fills, and none is filled that is not declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.admission.status import Decision
+from covey.api import core
+from covey.api.crds import KINDS
+from covey.operator.problem import Problem
+from unit.admission.test_status import TOPOLOGY, preferring, tree
+from unit.admission.test_status import status as group_status
+from unit.api.test_crds import nodes, schema_of
+from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_status import decide
+from unit.operator.world import World
+
+
+def filled(value: Any, path: str = "") -> Iterator[str]:
+    """The fields that say something, as ``roles[].ready``."""
+    if isinstance(value, dict):
+        for name, each in value.items():
+            yield from filled(each, f"{path}.{name}" if path else name)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from filled(each, f"{path}[]")
+    elif value not in (None, "", 0, False):
+        yield path
+
+
+def declared(kind: str) -> set[str]:
+    """The fields of a status that have a value of their own."""
+    (found,) = [each for each in KINDS if each.model.__name__ == kind]
+    leaves = {path for path, node in nodes(schema_of(found)) if node.get("type") not in ("object", "array")}
+    return {path.removeprefix("status.") for path in leaves if path.startswith("status.")}
+
+
+def situations() -> Iterator[dict[str, Any]]:
+    """Statuses of resources in all sorts of trouble."""
+    world = World(llama())
+    world.settle()
+    decide(world, value="False", reason="Infeasible", text="no room")
+    yield world.tell()
+    decide(world)
+    serve(world)
+    yield world.tell()
+    # A pod is lost, and its whole replica is made anew.
+    world.delete(next(name for name in world.pods if "prefill" in name))
+    world.finish()
+    act(world)
+    act(world)
+    yield world.tell()
+    serve(world)
+    # A rollout that begins, has one replica, and waits for the next.
+    world.inference = llama(decode={"template": NEW})
+    for _ in range(3):
+        act(world)
+        yield world.status
+        serve(world)
+    act(world)
+    act(world)
+    yield world.status
+    world.inference = llama(replicas=2)
+    act(world)
+    yield world.tell()
+
+
+def test_every_field_of_a_resource_s_status_is_filled_by_somebody() -> None:
+    found = {path for status in situations() for path in filled(status)}
+    assert declared("DisaggregatedInference") - found == set()
+    assert found - declared("DisaggregatedInference") == set()
+
+
+def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
+    held = core.Reservation(("b1",), "2026-01-01T00:00:00Z", "block", "nvidia.com/gpu")
+    left_out = (core.ExcludedNode("n4", "no volume there", "2026-01-01T00:00:00Z"),)
+    decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, reservation=held, excluded=left_out)
+    root = msgspec.structs.replace(preferring("rack"), metadata=core.Meta(name="root", uid="root", generation=3))
+    statuses = [
+        group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),
+        group_status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}), name="root-decode-0"),
+    ]
+    found = {path for status in statuses for path in filled(status)}
+    for kind in ("PodGroup", "CompositePodGroup"):
+        assert declared(kind) - found == set()
+        assert found - declared(kind) == set()
+
+
+READY = ("True", "Ready")
+
+
+def test_ready_is_what_is_wanted_and_there() -> None:
+    world = World(llama())
+    world.settle()
+    assert condition(world, "Ready")[:2] == ("False", "Waiting")
+    decide(world)
+    serve(world, "0-prefill-0", "0-decode-0")
+    world.tell()
+    assert condition(world, "Available")[0] == "True"
+    assert condition(world, "Ready")[:2] == ("False", "SurplusWaiting")
+    serve(world)
+    assert condition(world, "Ready")[:2] == READY
+    # Somebody asks for more: nothing of it is there at the first look.
+    world.inference = llama({"replicas": 3})
+    assert condition(world, "Ready")[0] == "False"
+
+
+def test_a_suspended_resource_is_ready_once_its_pods_are_gone() -> None:
+    world = World(llama())
+    world.settle()
+    decide(world)
+    serve(world)
+    world.inference = llama(suspend=True)
+    assert condition(world, "Ready") == ("False", "Suspended", "suspended: its pods are going")
+    act(world)
+    world.settle()
+    assert condition(world, "Ready")[:2] == ("True", "Suspended")
+
+
+def test_a_partition_is_ready_and_a_pause_is_not() -> None:
+    world = World(llama())
+    world.settle()
+    decide(world)
+    serve(world)
+    world.tell()
+    world.inference = llama(decode={"template": NEW, "update": {"partition": 2}})
+    for _ in range(6):
+        act(world)
+        serve(world)
+    assert condition(world, "Ready")[:2] == READY
+    world.inference = llama(decode={"template": NEW}, rollout={"paused": True})
+    act(world)
+    assert condition(world, "Ready")[:2] == ("False", "RolloutPaused")
+    assert "Stalled" not in {each["type"] for each in world.status["conditions"]}
+
+
+@pytest.mark.parametrize(
+    ("problem", "stalled"),
+    [
+        (Problem("TemplateRejected", "no such field"), True),
+        (Problem("TemplateRejected", "a policy says no", retry=True), False),
+        (Problem("QuotaExceeded", "raise it", retry=True), False),
+        (Problem("RequestRefused", "a webhook says no", retry=True), False),
+        (Problem("NameTaken", "delete it", retry=True), True),
+        (Problem("InvalidTopology", "no such level", retry=True), True),
+        (Problem("Waiting", "for the former one", retry=True), False),
+    ],
+    ids=lambda value: f"{value.reason}{' again' if value.retry else ''}" if isinstance(value, Problem) else "",
+)
+def test_what_only_a_person_can_mend_is_stalled(problem: Problem, stalled: bool) -> None:  # noqa: FBT001 - a parameter
+    from unit.operator.test_status import compute, conditions  # noqa: PLC0415 - its fixtures are not ours
+
+    world = World(llama())
+    world.settle()
+    found = conditions(compute(world, failure=problem))
+    assert found.get("Stalled") == (("True", problem.reason) if stalled else None)
+    assert found["Ready"] == ("False", problem.reason)
+
+
+def test_levels_that_no_node_has_yet_may_come_with_nodes() -> None:
+    world = World(llama())
+    world.settle()
+    decide(world, value="False", reason="InvalidTopology", text="no level rack")
+    assert condition(world, "Ready")[:2] == ("False", "InvalidTopology")
+    assert "Stalled" not in {each["type"] for each in world.status["conditions"]}
+    decide(world, value="False", reason="Unsupported", text="not by this scheduler")
+    assert condition(world, "Stalled")[:2] == ("True", "Unsupported")
