@@ -49,7 +49,7 @@ def unsettled(listed: Listed, *, waiting: Collection[Owner] = ()) -> list[str]:
     found: list[str] = []
     for owner, resource in sorted(listed.resources.items()):
         pods = [pod for pod in listed.pods if pod.owner_uid == resource.uid]
-        found += (f"{owner.namespace}/{owner.name}: {each}" for each in _amiss(resource, pods, owner in waiting))
+        found += (f"{owner.namespace}/{owner.name}: {each}" for each in _amiss(resource, pods, waits=owner in waiting))
     return found
 
 
@@ -60,7 +60,7 @@ def waits_honestly(resource: Resource, pods: Sequence[Pod]) -> bool:
     return held and resource.observed == resource.generation and bool(told & (_HONEST | {_SURPLUS}))
 
 
-def _amiss(resource: Resource, pods: Sequence[Pod], waits: bool) -> Iterator[str]:
+def _amiss(resource: Resource, pods: Sequence[Pod], *, waits: bool) -> Iterator[str]:
     wanted = resource.wanted
     if resource.observed != resource.generation:
         yield f"generation {resource.generation} is not observed, but {resource.observed}"
@@ -121,7 +121,9 @@ def leaks(listed: Listed) -> list[str]:
             elif replica is not None and (uid, unit, role, replica) not in replicas:
                 found.append(f"{name} of a replica that is not there")
     found += [
-        f"{count} ControllerRevisions of {uids[uid].owner}" for uid, count in revisions.items() if count > _MOST_REVISIONS
+        f"{count} ControllerRevisions of {uids[uid].owner}"
+        for uid, count in revisions.items()
+        if count > _MOST_REVISIONS
     ]
     return found
 

@@ -59,8 +59,8 @@ class Checker:
         before = world.put_pod(pod, at)
         if pod.node and (before is None or not before.node):
             self.binds += 1
-        yield from invariants.budget(world, before, pod, served, at)
-        self._note_loss(before, pod, served, at)
+        yield from invariants.budget(world, before, pod, at, served=served)
+        self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
             yield from rule(world, before, pod, at)
 
@@ -73,10 +73,10 @@ class Checker:
         if before is None or not before.live:
             return
         gone = replace(pod, going=True)
-        yield from invariants.budget(world, before, gone, served, at)
-        self._note_loss(before, gone, served, at)
+        yield from invariants.budget(world, before, gone, at, served=served)
+        self._note_loss(before, gone, at, served=served)
 
-    def _note_loss(self, before: Pod | None, pod: Pod, served: bool, at: float) -> None:
+    def _note_loss(self, before: Pod | None, pod: Pod, at: float, *, served: bool) -> None:
         if before is None or pod.replica is None or not before.live:
             return
         if not pod.live or (before.ready and not pod.ready) or (pod.released and not before.released):
@@ -87,5 +87,3 @@ class Checker:
         violations = list(found)
         self.violations += violations
         return violations
-
-

@@ -214,7 +214,9 @@ def break_a_spec_and_mend_it(stage: Stage, generator: random.Random) -> str | No
     stage.later(
         seconds,
         f"mend {owner.name}",
-        lambda: owner in stage.specs
-        and stage.edit(owner, lambda spec: spec.update(topology={"required": None, "preferred": None} | before)),
+        lambda: (
+            owner in stage.specs
+            and stage.edit(owner, lambda spec: spec.update(topology={"required": None, "preferred": None} | before))
+        ),
     )
     return f"{owner.namespace}/{owner.name} for {seconds:.1f} s"

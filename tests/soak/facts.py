@@ -100,7 +100,8 @@ def read_pod(found: Json) -> Pod:
     metadata, spec, status = found["metadata"], found["spec"], found.get("status") or {}
     labels = metadata.get("labels") or {}
     controller = next(
-        (each for each in metadata.get("ownerReferences") or () if each.get("controller") and each["kind"] == KIND), None
+        (each for each in metadata.get("ownerReferences") or () if each.get("controller") and each["kind"] == KIND),
+        None,
     )
     replica = _replica(metadata["namespace"], labels) if controller is not None else None
     conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}

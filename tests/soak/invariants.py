@@ -93,7 +93,7 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
             yield Violation("minimum first", f"{pod.name} of the surplus is let go, {lacking}", at)
 
 
-def budget(world: World, before: Pod | None, pod: Pod, served: bool, at: float) -> Iterator[Violation]:
+def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``budget``; ``served`` says that the pod's replica did before."""
     if before is None or pod.replica is None or not before.live or not pod.going or not served:
         return

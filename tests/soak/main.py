@@ -23,7 +23,7 @@ from soak.calm import OBJECTS, Listed, leaks, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
 from soak.settings import KINDS, Kind
-from soak.stage import OPERATOR, SCHEDULER, Stage
+from soak.stage import SCHEDULER, Stage
 
 #: What registers choices; a module of choices is added here.
 MODULES: Final = (deaths, edits, nodes, processes, strangers, troubles)
@@ -60,21 +60,19 @@ class Result:
     def told(self) -> str:
         """The summary."""
         rests = sorted(self.rests) or [0.0]
-        rows = [f"  {count:>5}  {name}" for name, count in sorted(self.chosen.items())]
-        rows += [f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())]
-        return "\n".join(
-            [
-                f"seed {self.seed}: {self.faults} faults in {self.seconds:.0f} s: {self.steps} choices, "
-                f"{sum(self.injected.values())} requests and watches that were hit",
-                *rows,
-                f"{self.events} events and {self.binds} binds were checked, {self.quiet:.0f} s were quiet, "
-                f"{self.gaps} lists stood for missed events",
-                f"came to rest {len(self.rests)} times: p50 {rests[len(rests) // 2]:.1f} s, max {rests[-1]:.1f} s; "
-                f"{self.waited} times a resource waited for room and said so",
-                f"violations: {len(self.problems)}",
-                *(f"  {each}" for each in self.problems),
-            ]
-        )
+        hit = sum(self.injected.values())
+        calm = f"came to rest {len(self.rests)} times: p50 {rests[len(rests) // 2]:.1f} s, max {rests[-1]:.1f} s"
+        checked = f"{self.events} events and {self.binds} binds were checked, {self.quiet:.0f} s were quiet"
+        rows = [
+            f"seed {self.seed}: {self.faults} faults in {self.seconds:.0f} s, {self.steps} choices and {hit} requests hit",
+            *(f"  {count:>5}  {name}" for name, count in sorted(self.chosen.items())),
+            *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
+            f"{checked}; {self.gaps} lists stood for missed events",
+            f"{calm}; {self.waited} times a resource waited for room and said so",
+            f"violations: {len(self.problems)}",
+            *(f"  {each}" for each in self.problems),
+        ]
+        return "\n".join(rows)
 
 
 class Soak:

@@ -164,8 +164,8 @@ class Proxy:
         kind = self._draw(request)
         if kind is not None:
             self.injected[kind] += 1
-        if kind in REFUSALS:
-            return _refuse(kind)
+            if kind in REFUSALS:
+                return _refuse(kind)
         if kind == "reset":
             return _hang_up(request)
         if kind == "slow":

@@ -53,7 +53,9 @@ KINDS: Final = (
         prefill=(1, 2, {"gpus": 4, "size": 2, "topology": _RACK}),
         decode=(1, 3, {"gpus": 4, "grace": 30}),
     ),
-    _kind("soak", "huge", (1, 1), decode=(1, 2, {"gpus": 8, "size": 4, "topology": _RACK}), prefill=(1, 3, {"gpus": 2})),
+    _kind(
+        "soak", "huge", (1, 1), decode=(1, 2, {"gpus": 8, "size": 4, "topology": _RACK}), prefill=(1, 3, {"gpus": 2})
+    ),
     _kind(
         "soak",
         "order",

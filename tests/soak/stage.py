@@ -16,6 +16,7 @@ import yaml
 
 from localcluster import ApiError, Cluster, Process, ProcessError, access, eventually, programs
 from localcluster.components import FAKE_NODE
+from localcluster.programs import Program
 from soak.checker import Checker
 from soak.facts import Owner, Pod
 from soak.proxy import Proxy
@@ -28,7 +29,7 @@ Answer = TypeVar("Answer")
 
 RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 #: Covey's processes, behind a proxy each.
-PROXIED: Final = ("operator", "scheduler")
+PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
 #: What may be killed, and the name of its process.
 OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
 KILLABLE: Final = (
@@ -246,7 +247,7 @@ class Stage:
         self._hide(name)
         process = self.process(name)
         process.pause()
-        self.later(seconds, f"resume {name}", lambda: process.alive and process.resume())
+        self.later(seconds, f"resume {name}", lambda: _resume(process))
 
     def _hide(self, name: str) -> None:
         if name in SEEN_THROUGH:
@@ -340,8 +341,11 @@ class Stage:
         kept = [taint for taint in found["spec"].get("taints") or () if taint["key"].startswith("node.kubernetes.io/")]
         kept = [taint for taint in kept if not taint["key"].endswith(("unschedulable", "out-of-service"))]
         spec = {"unschedulable": None, "taints": kept or None}
-        self.api(
-            "PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict([FAKE_NODE])}, "spec": spec}
-        )
+        self.api("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict([FAKE_NODE])}, "spec": spec})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
         self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, patch="strategic")
+
+
+def _resume(process: Process) -> None:
+    if process.alive:
+        process.resume()

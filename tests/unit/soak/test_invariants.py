@@ -35,9 +35,16 @@ def pod(
     """A pod at a place ``unit/role/replica/index``."""
     parts = dict(zip(("unit", "role", "replica", "index"), place.split("/"), strict=True))
     labels = {f"covey.dev/{key}": value for key, value in ({"inference": "llm"} | parts).items()}
-    metadata: Json = {"namespace": "soak", "name": uid or place, "uid": uid or place, "labels": labels | more.get("labels", {})}
+    metadata: Json = {
+        "namespace": "soak",
+        "name": uid or place,
+        "uid": uid or place,
+        "labels": labels | more.get("labels", {}),
+    }
     if owned:
-        metadata["ownerReferences"] = [{"kind": "DisaggregatedInference", "uid": UID, "controller": True, "name": "llm"}]
+        metadata["ownerReferences"] = [
+            {"kind": "DisaggregatedInference", "uid": UID, "controller": True, "name": "llm"}
+        ]
     if more.get("going"):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     container = {

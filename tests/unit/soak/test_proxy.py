@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import random
+import ssl
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,8 +31,6 @@ class Server:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    import ssl  # noqa: PLC0415
-
     authority = Authority()
     certificate, key = authority.issue("localhost")
     for name, content in (("crt", certificate), ("key", key), ("ca", authority.pem)):
@@ -144,7 +142,6 @@ async def test_tells_of_deletions_before_they_are_done(server: Server) -> None:
 
 
 async def test_a_server_that_is_gone_is_a_lost_connection(server: Server) -> None:
-    url = f"https://127.0.0.1:{free_port()}"
-    with Proxy(url, server.authority, random.Random(1)) as proxy, contextlib.suppress(OSError):
-        with pytest.raises(aiohttp.ClientError):
-            await ask(proxy, "GET", "/api/v1/pods")
+    nowhere = f"https://127.0.0.1:{free_port()}"
+    with Proxy(nowhere, server.authority, random.Random(1)) as proxy, pytest.raises(aiohttp.ClientError):
+        await ask(proxy, "GET", "/api/v1/pods")
