@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from soak.facts import GANG_GATE, KIND, Json, Owner, Pod, Resource, by_replica, read_pod, read_resource
+from soak.facts import GANG_GATE, KIND, Json, Node, Owner, Pod, Resource, by_replica, read_node, read_pod, read_resource
 
 #: Lists of all that Covey makes, beside the pods.
 OBJECTS: Final[Mapping[str, str]] = {
@@ -20,6 +20,7 @@ OBJECTS: Final[Mapping[str, str]] = {
     "Service": "/api/v1/services",
     "ControllerRevision": "/apis/apps/v1/controllerrevisions",
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
+    "RoleScaler": "/apis/inference.covey.dev/v1alpha1/rolescalers",
 }
 #: Revisions of one resource: ``historyLimit`` of other contents, the one in force, and those that some pod is of.
 _MOST_REVISIONS: Final = 13
@@ -36,12 +37,30 @@ class Listed:
     pods: Sequence[Pod]
     #: By kind.
     objects: Mapping[str, Sequence[Json]] = field(default_factory=dict)
+    nodes: Mapping[str, Node] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, resources: Sequence[Json], pods: Sequence[Json], objects: Mapping[str, Sequence[Json]]) -> Listed:
+    def of(
+        cls,
+        resources: Sequence[Json],
+        pods: Sequence[Json],
+        objects: Mapping[str, Sequence[Json]],
+        nodes: Sequence[Json] = (),
+    ) -> Listed:
         """From JSON."""
         found = [read_resource(each) for each in resources]
-        return cls({each.owner: each for each in found}, [read_pod(each) for each in pods], objects)
+        read = [read_node(each) for each in nodes]
+        return cls(
+            {each.owner: each for each in found}, [read_pod(each) for each in pods], objects, {n.name: n for n in read}
+        )
+
+    def totals(self, uid: str) -> dict[str, int]:
+        """What RoleScalers ask for, by role."""
+        return {
+            each["metadata"]["labels"]["covey.dev/role"]: each["spec"]["replicas"]
+            for each in self.objects.get("RoleScaler", ())
+            if any(owner["uid"] == uid for owner in each["metadata"].get("ownerReferences") or ())
+        }
 
 
 def unsettled(listed: Listed, *, waiting: Collection[Owner] = ()) -> list[str]:
@@ -49,7 +68,10 @@ def unsettled(listed: Listed, *, waiting: Collection[Owner] = ()) -> list[str]:
     found: list[str] = []
     for owner, resource in sorted(listed.resources.items()):
         pods = [pod for pod in listed.pods if pod.owner_uid == resource.uid]
-        found += (f"{owner.namespace}/{owner.name}: {each}" for each in _amiss(resource, pods, waits=owner in waiting))
+        found += (
+            f"{owner.namespace}/{owner.name}: {each}"
+            for each in _amiss(resource, pods, listed.totals(resource.uid), waits=owner in waiting)
+        )
     return found
 
 
@@ -57,21 +79,22 @@ def waits_honestly(resource: Resource, pods: Sequence[Pod]) -> bool:
     """Some pods wait behind the gate, and the resource says that there is no place for them."""
     told = {reason for kind, (_, reason, _) in resource.conditions.items() if kind in {"Admitted", "Progressing"}}
     held = any(GANG_GATE in pod.gates for pod in pods if pod.live)
-    return held and resource.observed == resource.generation and bool(told & (_HONEST | {_SURPLUS}))
+    says = bool(told & (_HONEST | {_SURPLUS})) or resource.gate == "Room"
+    return held and resource.observed == resource.generation and says
 
 
-def _amiss(resource: Resource, pods: Sequence[Pod], *, waits: bool) -> Iterator[str]:
+def _amiss(resource: Resource, pods: Sequence[Pod], totals: Mapping[str, int], *, waits: bool) -> Iterator[str]:
     wanted = resource.wanted
     if resource.observed != resource.generation:
         yield f"generation {resource.generation} is not observed, but {resource.observed}"
     yield from (f"pod {pod.name} has ended or is going" for pod in pods if not pod.live)
     live = [pod for pod in pods if pod.live]
-    most = wanted.pods
+    least = most = wanted.pods(totals)
     if wanted.paused:
         # Between two revisions the surge stays.
         most += wanted.units * sum(part.surge * part.size for part in wanted.parts.values())
-    if not wanted.pods <= len(live) <= most:
-        yield f"{len(live)} pods of {wanted.pods}"
+    if not least <= len(live) <= most:
+        yield f"{len(live)} pods of {least}"
     places = Counter((pod.replica, pod.index) for pod in live)
     yield from (f"{count} pods in one place of {place}" for place, count in places.items() if count > 1)
     if waits and waits_honestly(resource, live):

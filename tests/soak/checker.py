@@ -18,7 +18,10 @@ class Checker:
     world: World = field(default_factory=World)
     violations: list[Violation] = field(default_factory=list)
     events: int = 0
+    #: How often there was something to judge: binds, pods let go, serving replicas that the operator gave up.
     binds: int = 0
+    pins: int = 0
+    given_up: int = 0
     _torn: dict[Replica, float] = field(default_factory=dict)
 
     def take(self, kind: str, change: str, found: Json, at: float) -> list[Violation]:
@@ -59,6 +62,9 @@ class Checker:
         before = world.put_pod(pod, at)
         if pod.node and (before is None or not before.node):
             self.binds += 1
+        if before is not None and pod.decided and not before.decided:
+            self.pins += 1
+        self.given_up += served and self._is_ours(pod) and before is not None and before.live and not pod.live
         yield from invariants.budget(world, before, pod, at, served=served)
         self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
@@ -73,6 +79,7 @@ class Checker:
         if before is None or not before.live:
             return
         gone = replace(pod, going=True)
+        self.given_up += served and self._is_ours(gone)
         yield from invariants.budget(world, before, gone, at, served=served)
         self._note_loss(before, gone, at, served=served)
 
@@ -80,8 +87,11 @@ class Checker:
         if before is None or pod.replica is None or not before.live:
             return
         if not pod.live or (before.ready and not pod.ready) or (pod.released and not before.released):
-            ours = (pod.namespace, pod.name) in self.world.condemned and pod.uid not in self.world.touched
-            self.world.losses.append(Loss(at, pod.replica, ours, served))
+            self.world.losses.append(Loss(at, pod.replica, self._is_ours(pod), served))
+
+    def _is_ours(self, pod: Pod) -> bool:
+        """The operator, and nobody else, has asked for its deletion."""
+        return (pod.namespace, pod.name) in self.world.condemned and pod.uid not in self.world.touched
 
     def _keep(self, found: Iterable[Violation]) -> list[Violation]:
         violations = list(found)

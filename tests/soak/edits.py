@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from localcluster import ApiError
 from soak.choices import choice
 from soak.facts import Owner
 from soak.stage import Spec, Stage
@@ -71,6 +72,29 @@ def scale_to_zero_and_back(stage: Stage, generator: random.Random) -> str | None
         lambda: owner in stage.specs and stage.edit(owner, lambda spec: spec.update(replicas=before)),
     )
     return f"{owner.namespace}/{owner.name} -> 0 for {seconds:.1f} s"
+
+
+@choice("edits", 4)
+def scale_from_outside(stage: Stage, generator: random.Random) -> str | None:
+    """As an autoscaler does, which knows neither units nor minimums and may be refused."""
+    found = [
+        (owner, role["name"])
+        for owner, spec in sorted(stage.specs.items())
+        for role in spec["roles"]
+        if role.get("scaling", {}).get("mode") == "External"
+    ]
+    if not found:
+        return None
+    owner, role = generator.choice(found)
+    total = generator.randint(1, 6)
+    path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{owner.namespace}/rolescalers/{owner.name}-{role}/scale"
+    try:
+        done = stage.api("PATCH", path, {"spec": {"replicas": total}})
+    except ApiError as error:
+        if error.code != 422:
+            raise
+        return f"{owner.namespace}/{owner.name} {role} -> {total}, which was refused"
+    return f"{owner.namespace}/{owner.name} {role} -> {total}{'' if done else ', but there is no scaler'}"
 
 
 @choice("edits", 1)

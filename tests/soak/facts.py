@@ -181,10 +181,14 @@ class Part:
     partition: int = 0
     #: Node label of the domain that a replica must lie in.
     required: str = ""
+    #: Somebody else says how many replicas there are, over all units.
+    external: bool = False
 
     @property
     def floor(self) -> int:
         """Serving replicas that no deletion of the operator's may go below while there is room for a surge."""
+        if self.external:
+            return self.minimum
         found = max(0, self.replicas - (self.unavailable or 0))
         if self.minimum < self.replicas:
             found = max(found, self.minimum)
@@ -209,11 +213,17 @@ class Wanted:
     #: It names a level that does not exist, so it is not accepted.
     broken: bool = False
 
-    @property
-    def pods(self) -> int:
-        """How many there shall be."""
-        count = sum(part.replicas * part.size for part in self.parts.values())
-        return 0 if self.suspended else self.units * count
+    def pods(self, totals: Mapping[str, int]) -> int:
+        """How many there shall be; ``totals`` are replicas of external roles, over all units."""
+        count = sum(self.total(role, totals) * part.size for role, part in self.parts.items())
+        return 0 if self.suspended or not self.units else count
+
+    def total(self, role: str, totals: Mapping[str, int]) -> int:
+        """Replicas of a role over all units."""
+        part = self.parts[role]
+        if part.external and role in totals:
+            return max(totals[role], part.minimum * self.units)
+        return part.replicas * self.units
 
 
 #: Node labels of the levels of the simulated nodes.
@@ -246,6 +256,7 @@ def _part(role: Json) -> Part:
         surge=surge,
         partition=update.get("partition") or 0,
         required=LEVELS.get((role.get("topology") or {}).get("required") or "", ""),
+        external=(role.get("scaling") or {}).get("mode") == "External",
     )
 
 

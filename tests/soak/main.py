@@ -22,6 +22,7 @@ from soak import choices, deaths, edits, nodes, processes, strangers, troubles
 from soak.calm import OBJECTS, Listed, leaks, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
+from soak.room import overlooked
 from soak.settings import KINDS, Kind
 from soak.stage import SCHEDULER, Stage
 
@@ -49,6 +50,8 @@ class Result:
     seconds: float = 0.0
     events: int = 0
     binds: int = 0
+    pins: int = 0
+    given_up: int = 0
     quiet: float = 0.0
     gaps: int = 0
 
@@ -62,7 +65,10 @@ class Result:
         rests = sorted(self.rests) or [0.0]
         hit = sum(self.injected.values())
         calm = f"came to rest {len(self.rests)} times: p50 {rests[len(rests) // 2]:.1f} s, max {rests[-1]:.1f} s"
-        checked = f"{self.events} events and {self.binds} binds were checked, {self.quiet:.0f} s were quiet"
+        judged = (
+            f"{self.pins} pods let go, {self.binds} bound, {self.given_up} serving replicas given up by the operator"
+        )
+        checked = f"{self.events} events were checked: {judged}; {self.quiet:.0f} s were quiet"
         rows = [
             f"seed {self.seed}: {self.faults} faults in {self.seconds:.0f} s, {self.steps} choices and {hit} requests hit",
             *(f"  {count:>5}  {name}" for name, count in sorted(self.chosen.items())),
@@ -113,7 +119,9 @@ class Soak:
                 result.gaps = stage.watching.gaps
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
-        result.events, result.binds = self._checker.events, self._checker.binds
+        checker = self._checker
+        result.events, result.binds = checker.events, checker.binds
+        result.pins, result.given_up = checker.pins, checker.given_up
         result.seconds = time.monotonic() - self._started
         return result
 
@@ -180,7 +188,7 @@ class Soak:
                 for owner, each in listed.resources.items()
                 if owner not in refused and waits_honestly(each, [p for p in listed.pods if p.owner_uid == each.uid])
             )
-            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed)]
+            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *overlooked(listed)]
             since = 0.0 if amiss else since or time.monotonic()
             # Who waits may be helped yet by what is still on its way.
             if since and time.monotonic() - since > (3 * STILL if waiting else STILL):
@@ -254,6 +262,7 @@ class Soak:
             items("/apis/inference.covey.dev/v1alpha1/disaggregatedinferences"),
             items("/api/v1/pods"),
             {kind: items(path) for kind, path in OBJECTS.items()},
+            items("/api/v1/nodes"),
         )
 
     def _fail(self, problem: str) -> None:

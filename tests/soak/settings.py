@@ -80,6 +80,13 @@ KINDS: Final = (
         prefill=(2, 6, {"gpus": 1, "minReplicas": 2, "update": {"maxSurge": "50%", "maxUnavailable": "25%"}}),
         decode=(1, 4, {"gpus": 1, "size": 2, "update": {"maxSurge": 2}}),
     ),
+    _kind(
+        "soak",
+        "elastic",
+        (1, 2),
+        prefill=(1, 2, {"gpus": 1}),
+        decode=(1, 1, {"gpus": 1, "size": 2, "scaling": {"mode": "External"}}),
+    ),
     # A namesake elsewhere.
     _kind("other", "deep", (1, 2), prefill=(1, 2, {"gpus": 2, "size": 2}), decode=(1, 3, {"gpus": 2})),
 )

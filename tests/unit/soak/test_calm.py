@@ -8,7 +8,7 @@ import pytest
 
 from soak.calm import Listed, leaks, unsettled, waits_honestly
 from soak.facts import Owner
-from unit.soak.test_invariants import GATED, UID, Json, pod, role
+from unit.soak.histories import GATED, UID, Json, pod, role
 
 CONDITIONS = {"Admitted": "Admitted", "Scheduled": "Scheduled", "Available": "Available", "Progressing": "Complete"}
 LLM = Owner("soak", "llm")
