@@ -6,6 +6,7 @@ import contextlib
 import copy
 import http.client
 import random
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from localcluster import ApiError, Cluster, Process, ProcessError, access, eventually, programs
+from localcluster import ApiClient, ApiError, Cluster, Process, ProcessError, access, eventually, programs
 from localcluster.components import FAKE_NODE
 from localcluster.programs import Program
 from soak.checker import Checker
@@ -80,6 +81,8 @@ class Stage:
         kinds: tuple[Kind, ...] = KINDS,
     ) -> None:
         self.cluster = cluster
+        #: A request that hangs in an API server without etcd is not waited for.
+        self.client = ApiClient(cluster.server, cluster.token, cluster.files.authority, timeout=5.0)
         self.checker = checker
         self.kinds = kinds
         self.quiet = Quiet()
@@ -94,6 +97,8 @@ class Stage:
         self.down: set[str] = set()
         self.counter = 0
         self._later: list[Later] = []
+        #: Processes that a timer will start or resume.
+        self._planned: set[str] = set()
         self._manifests = {node["metadata"]["name"]: node for node in NODES.manifests()}
         self._random = generator
 
@@ -104,6 +109,7 @@ class Stage:
         """Start everything that is needed; the processes end with the cluster."""
         cluster = self.cluster
         with contextlib.ExitStack() as stack:
+            stack.callback(self.client.close)
             cluster.install_rbac()
             cluster.add_nodes(NODES)
             for program in PROXIED:
@@ -170,7 +176,7 @@ class Stage:
 
     def api(self, method: str, path: str, body: Any = None, *, patch: str | None = None) -> Any:
         """One request, tried until it is done."""
-        return self.patiently(lambda: self.cluster.api(method, path, body, patch=patch))
+        return self.patiently(lambda: self.client.request(method, path, body, patch=patch))
 
     # Resources
 
@@ -240,35 +246,56 @@ class Stage:
         """Kill a process at once and start it again after some seconds."""
         self._hide(name)
         self.process(name).kill()
-        self.later(seconds, f"start {name}", lambda: self._start(name))
+        self._start_after(name, seconds)
 
     def pause(self, name: str, seconds: float) -> None:
         """Let a process stand still."""
         self._hide(name)
         process = self.process(name)
         process.pause()
-        self.later(seconds, f"resume {name}", lambda: _resume(process))
+        self._planned.add(name)
+
+        def resume() -> None:
+            with contextlib.suppress(ProcessError, OSError):
+                process.resume()
+            self._planned.discard(name)
+
+        self._after(seconds, resume)
 
     def _hide(self, name: str) -> None:
         if name in SEEN_THROUGH:
             self.quiet.disturb(name)
         self.down.add(name)
 
-    def _start(self, name: str) -> None:
-        process = self.process(name)
-        if not process.alive:
-            with contextlib.suppress(ProcessError):
-                process.start(wait=False)
+    def _start_after(self, name: str, seconds: float) -> None:
+        """Start a process again, also while this program waits for an answer that only it makes possible."""
+        self._planned.add(name)
+
+        def start() -> None:
+            process = self.process(name)
+            if not process.alive:
+                with contextlib.suppress(ProcessError):
+                    process.start(wait=False)
+            self._planned.discard(name)
+
+        self._after(seconds, start)
+
+    @staticmethod
+    def _after(seconds: float, do: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, do)
+        timer.daemon = True
+        timer.start()
 
     def look_after(self) -> None:
         """Start what has ended by itself (a lost lease ends a process), and see what works again."""
         for name in KILLABLE:
             process = self.process(name)
-            planned = any(each.what.endswith(f" {name}") for each in self._later)
-            if not process.alive and not planned:
+            if name in self._planned:
+                continue
+            if not process.alive:
                 self._hide(name)
-                self.later(0.5, f"start {name}", lambda name=name: self._start(name))
-            elif name in self.down and not planned and process.alive and process.ready:
+                self._start_after(name, 0.5)
+            elif name in self.down and process.ready:
                 self.down.discard(name)
                 self.quiet.settle(name)
 
@@ -344,8 +371,3 @@ class Stage:
         self.api("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict([FAKE_NODE])}, "spec": spec})
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
         self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, patch="strategic")
-
-
-def _resume(process: Process) -> None:
-    if process.alive:
-        process.resume()
