@@ -114,3 +114,27 @@ def let_a_pod_be_unready(stage: Stage, generator: random.Random) -> str | None:
     stage.set_ready(pod, "False")
     stage.later(seconds, f"make {pod.name} Ready", lambda: stage.set_ready(pod, "True"))
     return f"{pod.name} for {seconds:.1f} s"
+
+
+@choice("deaths", 4)
+def restart_a_container(stage: Stage, generator: random.Random) -> str | None:
+    """As a kubelet says that a container has ended and was started again, with the pod being unready for a moment."""
+    pod = _pod(stage, generator)
+    if pod is None or pod.replica is None or not pod.ready:
+        return None
+    for each in stage.pods():
+        if each.replica == pod.replica:
+            stage.touch(each)
+    stage.restarts[pod.uid] = stage.restarts.get(pod.uid, 0) + 1
+    ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:00Z"}}
+    container = {
+        "name": "engine",
+        "image": "registry.test/engine:1",
+        "imageID": "",
+        "ready": True,
+        "restartCount": stage.restarts[pod.uid],
+        "lastState": ended,
+    }
+    status = {"containerStatuses": [container]}
+    stage.api("PATCH", f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": status}, patch="strategic")
+    return f"{pod.name}, {stage.restarts[pod.uid]} times"

@@ -121,7 +121,8 @@ def _floor(world: World, spec: Wanted, side: Side, at: float) -> int:
     part = spec.parts.get(side.role)
     if part is None:
         return 0
-    cramped = at - world.cramped.get(side.owner, float("-inf")) <= 2 * GRACE
+    says = world.resources[side.owner].gate == "Room"
+    cramped = says or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
     return part.least if cramped else part.floor
 
 

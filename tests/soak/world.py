@@ -42,7 +42,7 @@ class World:
     unfit: dict[str, float] = field(default_factory=dict)
     #: When each pod was bound.
     bound: dict[str, float] = field(default_factory=dict)
-    #: When the rollout of a resource last said that it finds no room.
+    #: Until when the rollout of a resource said that it finds no room, if it does not still.
     cramped: dict[Owner, float] = field(default_factory=dict)
     #: Pods (namespace, name) that the operator has asked to delete.
     condemned: set[tuple[str, str]] = field(default_factory=set)
@@ -154,9 +154,10 @@ class World:
 
     def put_resource(self, resource: Resource, at: float) -> None:
         """Take a resource as it is now."""
+        before = self.resources.get(resource.owner)
         self.resources[resource.owner] = resource
         self.note_spec(resource.owner, resource.wanted, at)
-        if resource.gate == "Room":
+        if before is not None and before.gate == "Room":
             self.cramped[resource.owner] = at
 
     def drop_resource(self, owner: Owner) -> None:

@@ -175,6 +175,15 @@ class TestBudget:
         history.wanted(role("decode", 3), hold="Room")
         assert [self.delete(history, number) for number in (0, 1, 2)] == [[], [], ["budget"]]
 
+    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
+    def test_it_had_no_room_a_moment_ago(self, later: float, found: list[str]) -> None:
+        history = self.serving()
+        history.wanted(role("decode", 3), hold="Room")
+        history.wait()
+        history.wanted(role("decode", 3))
+        history.wait(later)
+        assert self.delete(history, 0) == found
+
     def test_suspended(self) -> None:
         history = self.serving()
         history.wanted(role("decode", 3), suspend=True)
