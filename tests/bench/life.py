@@ -7,7 +7,8 @@ scale       Patch of one role's replicas by one, to the new replica bound.
 rollout     New images of all roles of 64 pods: the fewest replicas that served of each role, over the minimum and over
             what is wanted, and waves. The wave of a new replica is one more than the highest of those that served when
             it was created, so the most is how often a model had to be loaded one after the other. Lower bound: the
-            docstring of ``covey.rollout.window``.
+            docstring of ``covey.rollout.window``. A control plane of its own, where a pod is Ready a fixed time after it
+            was bound, as if it loaded a model.
 death       A node goes, to as many replicas serving as before.
 requests    What operator and scheduler process ask of the API server for one step, by their own metrics, watches and
             Events included.
@@ -28,7 +29,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 from urllib.request import urlopen
 
 from bench.machine import describe_machine
@@ -188,6 +190,49 @@ def fill(bench: Bench, count: int) -> None:
     concurrently(lambda number: bench.await_serving(f"beside-{number}", 6), range(count), threads=4)
 
 
+class Kubelet:
+    """Says of each bound pod that it is Ready, a fixed time after it was bound; a context manager."""
+
+    def __init__(self, cluster: Cluster, seconds: float) -> None:
+        self._cluster = cluster
+        self._seconds = seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        due: dict[str, tuple[float, str]] = {}
+        done: set[str] = set()
+        seen = 0
+        with self._cluster.record(PODS) as recording:
+            while not self._end.wait(0.02):
+                events, times = recording.events[seen:], recording.times[seen:]
+                seen += len(events)
+                for (_, pod), at in zip(events, times, strict=False):
+                    if pod["spec"].get("nodeName") and pod["metadata"]["uid"] not in done:
+                        due.setdefault(pod["metadata"]["uid"], (at + self._seconds, pod["metadata"]["name"]))
+                for uid, (at, name) in list(due.items()):
+                    if at <= time.monotonic():
+                        del due[uid]
+                        done.add(uid)
+                        self._start(uid, name)
+
+    def _start(self, uid: str, name: str) -> None:
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        body = {"metadata": {"uid": uid}, "status": status}
+        with contextlib.suppress(ApiError):
+            self._cluster.api("PATCH", f"{PODS}/{name}/status", body, patch="strategic")
+
+
 # The figures
 
 
@@ -219,7 +264,7 @@ def scale(bench: Bench, times: int) -> None:
 
 def quantiles(found: Sequence[float]) -> str:
     """p50, p99 and the most, in milliseconds."""
-    cut = statistics.quantiles(found, n=100) if len(found) > 1 else [found[0]] * 99
+    cut = statistics.quantiles(found, n=100, method="inclusive") if len(found) > 1 else [found[0]] * 99
     return f"p50 {1000 * cut[49]:.0f} ms, p99 {1000 * cut[98]:.0f} ms, max {1000 * max(found):.0f} ms"
 
 
@@ -441,6 +486,13 @@ def resident(pid: int) -> float:
 _NODES = Nodes(blocks=5, racks=8, nodes=16)
 
 
+def begin(cluster: Cluster, nodes: Nodes) -> None:
+    """Start what places pods, and make the namespace."""
+    cluster.start_all(nodes)
+    cluster.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"))
+
+
 def main() -> int:
     """Take the figures and print a table, and JSON when asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -449,6 +501,7 @@ def main() -> int:
     parser.add_argument("--blocks", type=int, default=_NODES.blocks, help="of 128 nodes")
     parser.add_argument("--beside", type=int, default=50, help="resources of 12 pods that run beside")
     parser.add_argument("--load", type=float, default=5.0, help="ordinary pods a second that come and go")
+    parser.add_argument("--loading", type=float, default=5.0, help="seconds from bound to Ready in a rollout")
     parser.add_argument("--resources", type=int, default=500, help="at rest")
     parser.add_argument("--seconds", type=float, default=60.0, help="of rest")
     parser.add_argument("--json", type=Path)
@@ -461,27 +514,30 @@ def main() -> int:
         f"{os.getloadavg()[0]:.1f}\n",
         flush=True,
     )
-    with Cluster(max_inflight=2000) as cluster:
-        cluster.start_all(nodes)
-        cluster.ensure("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
-        eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/default"))
-        bench = Bench(cluster)
-        if "requests" in wanted:
-            requests(bench)
-        if {"scale", "rollout", "death"} & set(wanted):
-            fill(bench, options.beside)
-            with load(bench, options.load):
-                if "scale" in wanted:
-                    scale(bench, options.times)
-                if "rollout" in wanted:
-                    rollout(bench)
-                if "death" in wanted:
-                    death(bench, max(2, options.times // 10))
-            concurrently(lambda number: bench.delete(f"beside-{number}"), range(options.beside), threads=4)
-        if "rest" in wanted:
-            rest(bench, options.resources, options.seconds)
+    rows: list[tuple[str, str]] = []
+    if set(wanted) != {"rollout"}:
+        with Cluster(max_inflight=2000) as cluster:
+            begin(cluster, nodes)
+            bench = Bench(cluster, rows)
+            if "requests" in wanted:
+                requests(bench)
+            if {"scale", "death"} & set(wanted):
+                fill(bench, options.beside)
+                with load(bench, options.load):
+                    if "scale" in wanted:
+                        scale(bench, options.times)
+                    if "death" in wanted:
+                        death(bench, max(2, options.times // 10))
+                concurrently(lambda number: bench.delete(f"beside-{number}"), range(options.beside), threads=4)
+            if "rest" in wanted:
+                rest(bench, options.resources, options.seconds)
+    if "rollout" in wanted:
+        with Cluster(max_inflight=2000, kwok=False) as cluster:
+            begin(cluster, nodes)
+            with Kubelet(cluster, options.loading):
+                rollout(Bench(cluster, rows))
     if options.json:
-        options.json.write_text(json.dumps(dict(bench.rows), indent=2))
+        options.json.write_text(json.dumps(dict(rows), indent=2))
     return 0
 
 
