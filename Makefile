@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-slow test-matrix check bench bench-harm bench-kai bench-native bench-image cluster fmt crds \
+.PHONY: help demo test test-install test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint clean
 
 help: ## This list
@@ -43,6 +43,10 @@ test-matrix: $(READY) ## Every scenario on every backend and version that it sup
 	@$(BIN)/python dev/localcluster/binaries.py controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/matrix $(ARGS)
 
+# Ten minutes unless told otherwise; what it did stands in its output, by number and time.
+soak: $(READY) binaries ## Faults of every kind for ten minutes, with a checker of invariants (ARGS="--seed N --seconds S")
+	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/soak/main.py $(ARGS)
+
 check: $(READY) ## Formatting, lint, types, layers, and drift of what is generated
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -66,6 +70,9 @@ bench-kai: $(READY) binaries ## The shape of KAI's own scale test, 1,024 pods on
 
 bench-harm: $(READY) binaries ## Ordinary pods with and without Covey's extender, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/harm.py $(ARGS)
+
+bench-life: $(READY) binaries ## Growth, rollouts, losses and rest of a deployment, on 640 nodes that kwok plays (nothing is asserted)
+	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/bench/life.py $(ARGS)
 
 bench-image: $(READY) binaries wheels ## Size, start time and memory of what the image holds (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)

@@ -41,6 +41,7 @@ from covey.operator.replace import ReplicaPlan, ReplicaPlanner
 from covey.operator.rolling import Rolling, refused, revision_left, roll
 from covey.operator.scale import States, replica_states, running_revisions
 from covey.operator.scaler import find_scalers, scaler_actions
+from covey.operator.sets import find_released
 from covey.operator.starting import Starting, find_starting
 
 #: Reasons of Events, by why pods go.
@@ -130,6 +131,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         annotate=failing.annotate,
         relabel=(
             *find_relabelled(tree, observed, going),
+            *find_released(tree, observed, going),
             *(item for part in replicas for item in part.relabel),
             *unit_leaders(inference.spec, layout, observed),
         ),

@@ -126,6 +126,31 @@ def test_two_roles_come_together(world: World) -> None:
     assert names.LABEL_TOGETHER not in (world.objects[POD_GROUPS.type, "llama-0-prefill-2"].metadata.labels or {})
 
 
+def test_who_waits_for_a_set_that_nobody_asks_for_any_more_is_let_go(world: World) -> None:
+    """A member was lost while the set was being placed. Its successor has the mark, the groups soon have it no more."""
+    world.inference = llama({"template": NEW}, {"template": NEW})
+    act(world)
+
+    def of(prefix: str) -> list[str]:
+        return [name for name, pod in world.pods.items() if (pod.spec.hostname or "").startswith(prefix)]
+
+    first, second = of("0-prefill-2")
+    world.pin(first)
+    world.vanish(*of("0-decode-3"))
+    act(world)
+    (waiting,) = of("0-decode-3")
+    assert world.pods[waiting].metadata.label(names.LABEL_TOGETHER)
+    world.pin(second)
+    act(world)
+    assert world.pods[waiting].metadata.label(names.LABEL_TOGETHER), "the scheduler process is placing them"
+    for name in (first, second):
+        world.bind(name)
+    act(world)
+    assert names.LABEL_TOGETHER not in (world.objects[POD_GROUPS.type, "llama-0-prefill-2"].metadata.labels or {})
+    assert not {names.LABEL_TOGETHER, names.LABEL_TOGETHER_COUNT} & (world.pods[waiting].metadata.labels or {}).keys()
+    assert not podstate.is_admitted(world.pods[waiting])
+
+
 @pytest.mark.parametrize("change", [{"size": 3}, {"leaderTemplate": NEW}])
 def test_size_and_leader_roll_like_any_template(world: World, change: dict[str, Any]) -> None:
     decode = {name for name in world.pods if "decode" in name}

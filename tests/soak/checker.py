@@ -1,0 +1,99 @@
+"""Takes the events of the watches in their order and says what they broke. No I/O and no clock of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from soak import invariants
+from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_resource, read_wanted
+from soak.invariants import Violation
+from soak.world import Loss, World
+
+
+@dataclass
+class Checker:
+    """The world, and what was found in it so far."""
+
+    world: World = field(default_factory=World)
+    violations: list[Violation] = field(default_factory=list)
+    events: int = 0
+    #: How often there was something to judge: binds, pods let go, serving replicas that the operator gave up.
+    binds: int = 0
+    pins: int = 0
+    given_up: int = 0
+    _torn: dict[Replica, float] = field(default_factory=dict)
+
+    def take(self, kind: str, change: str, found: Json, at: float) -> list[Violation]:
+        """One event: kind ``Pod``, ``Node`` or ``DisaggregatedInference``; returns what it broke."""
+        self.events += 1
+        match kind, change:
+            case "Pod", "DELETED":
+                return self._keep(self._pod_gone(read_pod(found), at))
+            case "Pod", _:
+                return self._keep(self._pod(read_pod(found), at))
+            case "Node", "DELETED":
+                self.world.drop_node(found["metadata"]["name"], at)
+            case "Node", _:
+                self.world.put_node(read_node(found), at)
+            case "DisaggregatedInference", "DELETED":
+                self.world.drop_resource(Owner(found["metadata"]["namespace"], found["metadata"]["name"]))
+            case "DisaggregatedInference", _:
+                self.world.put_resource(read_resource(found), at)
+        return []
+
+    def take_unseen(self, kind: str, change: str, found: Json, at: float) -> None:
+        """What a list says, after events were missed: taken as it is, not judged."""
+        before = len(self.violations)
+        self.take(kind, change, found, at)
+        del self.violations[before:]
+
+    def tick(self, at: float) -> list[Violation]:
+        """Time has passed."""
+        return self._keep(invariants.torn(self.world, self._torn, at))
+
+    def will_write(self, owner: Owner, spec: Json, at: float) -> None:
+        """A spec is about to be written: whoever is quick acts upon it before it is seen here."""
+        self.world.note_spec(owner, read_wanted(spec), at)
+
+    def _pod(self, pod: Pod, at: float) -> Iterable[Violation]:
+        world = self.world
+        served = pod.replica is not None and world.serves(pod.replica)
+        before = world.put_pod(pod, at)
+        if pod.node and (before is None or not before.node):
+            self.binds += 1
+        if before is not None and pod.decided and not before.decided:
+            self.pins += 1
+        self.given_up += served and self._is_ours(pod) and before is not None and before.live and not pod.live
+        yield from invariants.budget(world, before, pod, at, served=served)
+        self._note_loss(before, pod, at, served=served)
+        for rule in invariants.AT_EVENTS:
+            yield from rule(world, before, pod, at)
+
+    def _pod_gone(self, pod: Pod, at: float) -> Iterable[Violation]:
+        """One that went without a grace period is seen for the last time as it was before."""
+        world = self.world
+        known = world.pods.get(pod.uid)
+        served = known is not None and known.replica is not None and world.serves(known.replica)
+        before = world.drop_pod(pod.uid)
+        if before is None or not before.live:
+            return
+        gone = replace(pod, going=True)
+        self.given_up += served and self._is_ours(gone)
+        yield from invariants.budget(world, before, gone, at, served=served)
+        self._note_loss(before, gone, at, served=served)
+
+    def _note_loss(self, before: Pod | None, pod: Pod, at: float, *, served: bool) -> None:
+        if before is None or pod.replica is None or not before.live:
+            return
+        if not pod.live or (before.ready and not pod.ready) or (pod.released and not before.released):
+            self.world.losses.append(Loss(at, pod.replica, self._is_ours(pod), served))
+
+    def _is_ours(self, pod: Pod) -> bool:
+        """The operator, and nobody else, has asked for its deletion."""
+        return (pod.namespace, pod.name) in self.world.condemned and pod.uid not in self.world.touched
+
+    def _keep(self, found: Iterable[Violation]) -> list[Violation]:
+        violations = list(found)
+        self.violations += violations
+        return violations

@@ -1,0 +1,196 @@
+"""What must hold at every event, each as a function of what was before, what changed, and the recent past.
+
+half bound      A pod is bound while its replica is not decided as a whole: each of its other places is filled by a pod
+                that is bound, or let go to its node. Excused while a pod of the replica was lost a moment ago.
+torn            A replica has bound pods and places without, for a minute, and nobody was lost meanwhile. Places that only
+                the order of starts holds count as bound.
+minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum. Excused while a pod of
+                the unit was lost, or the spec changed, a moment ago.
+budget          The operator deletes a pod of a serving replica, and then fewer serve than the role's budget allows. What
+                others took a moment ago counts as if it served still. With the default budget, and while the rollout has
+                said that it finds no room, the floor is the minimum.
+double          Two live bound pods in one place; two pods under one address.
+overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
+                though all others had been there for a while.
+unfit           Covey's scheduler binds a pod to a node that has been unfit for a while.
+astray          A replica or a unit lies in two domains of the level that it requires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from soak.facts import Pod, Replica, Side, Wanted
+from soak.world import GRACE, World
+
+#: Quiet seconds that a replica may be torn.
+TORN: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What was found, of whom, and when in quiet seconds."""
+
+    rule: str
+    what: str
+    at: float
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"
+
+
+def told(replica: Replica) -> str:
+    """A replica in words."""
+    side = replica.side
+    return f"{side.owner.namespace}/{side.owner.name} unit {side.unit} {side.role} {replica.number}"
+
+
+def half_bound(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``half bound``."""
+    if not _is_bind(before, pod) or pod.replica is None or world.whole(pod.replica, placed=False):
+        return
+    if any(loss.replica == pod.replica for loss in world.recent_losses(at)):
+        return
+    there = {index: [each.decided for each in pods] for index, pods in sorted(world.live(pod.replica).items())}
+    yield Violation("half bound", f"{pod.name} is bound, of {pod.size} places of its replica are decided {there}", at)
+
+
+def torn(world: World, since: dict[Replica, float], at: float) -> Iterator[Violation]:
+    """See ``torn``; ``since`` remembers from when each replica has been."""
+    recent = {loss.replica for loss in world.recent_losses(at)}
+    for replica in list(world.replicas):
+        live = [pod for pods in world.live(replica).values() for pod in pods]
+        if replica in recent or not any(pod.node for pod in live) or world.whole(replica, placed=True):
+            since.pop(replica, None)
+            continue
+        begun = since.setdefault(replica, at)
+        if at - begun > TORN:
+            since[replica] = at
+            states = {pod.name: pod.node or sorted(pod.gates) for pod in live}
+            yield Violation("torn", f"{told(replica)} has been bound in part for {TORN:.0f} s: {states}", at)
+    for replica in since.keys() - world.replicas.keys():
+        del since[replica]
+
+
+def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``minimum first``."""
+    if pod.replica is None or not pod.live or not pod.decided or before is None or before.decided:
+        return
+    side = pod.replica.side
+    specs = world.wanted(side.owner, at)
+    if len(specs) != 1 or any(_unit(loss.replica) == _unit(pod.replica) for loss in world.recent_losses(at)):
+        return
+    [spec] = specs
+    part = spec.parts.get(side.role)
+    if part is None or _bound(world, side, without=pod.replica) < part.minimum:
+        return
+    for role, other in spec.parts.items():
+        found = _bound(world, Side(side.owner, side.unit, role), without=pod.replica)
+        if found < other.minimum:
+            lacking = f"of {role} {found} of {other.minimum} are bound"
+            yield Violation("minimum first", f"{pod.name} of the surplus is let go, {lacking}", at)
+
+
+def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
+    """See ``budget``; ``served`` says that the pod's replica did before."""
+    if before is None or pod.replica is None or not before.live or not pod.going or not served:
+        return
+    if (pod.namespace, pod.name) not in world.condemned or pod.uid in world.touched:
+        return
+    side = pod.replica.side
+    specs = world.wanted(side.owner, at)
+    if any(spec.suspended for spec in specs) or side.owner not in world.resources:
+        return
+    if min((spec.units for spec in specs), default=0) < len(world.units(side.owner) | {side.unit}):
+        return
+    left = world.serving(side)
+    lost = {
+        loss.replica
+        for loss in world.recent_losses(at)
+        if loss.replica.side == side and loss.served and not loss.ours and not world.serves(loss.replica)
+    }
+    floor = min((_floor(world, spec, side, at) for spec in specs), default=0)
+    if left + len(lost - {pod.replica}) < floor:
+        words = f"{left} {side.role} serve after it, {len(lost)} were lost just now, the budget asks for {floor}"
+        yield Violation("budget", f"{pod.name} of {told(pod.replica)} is deleted: {words}", at)
+
+
+def _floor(world: World, spec: Wanted, side: Side, at: float) -> int:
+    part = spec.parts.get(side.role)
+    if part is None:
+        return 0
+    says = world.resources[side.owner].gate == "Room"
+    cramped = says or at - world.cramped.get(side.owner, float("-inf")) <= GRACE
+    return part.least if cramped else part.floor
+
+
+def double(world: World, _before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``double``."""
+    if pod.replica is None:
+        return
+    others = [
+        each
+        for each in world.members(pod.replica)
+        if each.uid != pod.uid and each.index == pod.index and each.owner_uid == pod.owner_uid
+    ]
+    for other in others:
+        if pod.node and other.node and pod.live and other.live:
+            yield Violation("double", f"{pod.name} and {other.name} are bound in one place", at)
+        if pod.addressed and other.addressed:
+            yield Violation("double", f"{pod.name} and {other.name} have one address", at)
+
+
+def overcommitted(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``overcommitted``."""
+    node = world.nodes.get(pod.node)
+    if not _is_bind(before, pod) or node is None or not pod.ours or not pod.gpus:
+        return
+    there = [each for each in world.on_node[pod.node].values() if not each.ended]
+    settled = [each for each in there if each.ours or at - world.bound[each.uid] > GRACE]
+    if sum(each.gpus for each in settled) > node.gpus:
+        taken = {each.name: each.gpus for each in there}
+        yield Violation("overcommitted", f"{pod.node} has {node.gpus} GPUs, bound there are {taken}", at)
+
+
+def unfit(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``unfit``."""
+    since = world.unfit.get(pod.node)
+    if not _is_bind(before, pod) or not pod.ours or since is None or at - since <= GRACE:
+        return
+    if before is not None:
+        yield Violation("unfit", f"{pod.name} is bound to {pod.node}, unfit for {at - since:.0f} s", at)
+
+
+def astray(world: World, before: Pod | None, pod: Pod, at: float) -> Iterator[Violation]:
+    """See ``astray``."""
+    if not _is_bind(before, pod) or pod.replica is None:
+        return
+    side = pod.replica.side
+    spec = world.specs[side.owner][-1][1] if world.specs.get(side.owner) else None
+    part = spec.parts.get(side.role) if spec is not None else None
+    if spec is None or part is None:
+        return
+    unit = [replica for replica in world.replicas if _unit(replica) == _unit(pod.replica)]
+    for level, replicas in ((part.required, [pod.replica]), (spec.required, unit)):
+        nodes = {each.node for replica in replicas for each in world.members(replica) if each.live and each.node}
+        domains = {world.nodes[name].labels.get(level) for name in nodes if name in world.nodes}
+        if level and len(domains) > 1:
+            yield Violation("astray", f"{told(replicas[0])} lies in {sorted(map(str, domains))}", at)
+
+
+#: Those that need nothing but the change.
+AT_EVENTS: Final = (half_bound, minimum_first, double, overcommitted, unfit, astray)
+
+
+def _is_bind(before: Pod | None, pod: Pod) -> bool:
+    return bool(pod.node) and pod.live and (before is None or not before.node)
+
+
+def _unit(replica: Replica) -> tuple[object, int]:
+    return (replica.side.owner, replica.side.unit)
+
+
+def _bound(world: World, side: Side, *, without: Replica) -> int:
+    return sum(world.whole(replica, placed=True) for replica in world.numbers(side) if replica != without)

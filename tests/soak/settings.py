@@ -1,0 +1,92 @@
+"""The resources of a soak, and between what their numbers go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from localcluster import Nodes
+
+Spec = dict[str, Any]
+NAMESPACES: Final = ("soak", "other")
+#: 40 nodes with 320 GPUs; the largest numbers of all resources together ask for three quarters of that.
+NODES: Final = Nodes(blocks=2, racks=4, nodes=5, gpus=8)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One resource: its spec at the beginning, and the least and the most of its units and of each role's replicas."""
+
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    units: tuple[int, int]
+    roles: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def _role(name: str, *, gpus: int, replicas: int = 1, grace: int = 0, **fields: Any) -> Spec:
+    limits = {"cpu": "100m"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
+    container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": limits}}
+    spec = {"containers": [container], "terminationGracePeriodSeconds": grace}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+
+
+def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Kind:
+    topology = roles.pop("topology", {})
+    spec: Spec = {"replicas": units[0], "roles": [], "topology": topology}
+    ranges = {}
+    for part, (least, most, fields) in roles.items():
+        spec["roles"].append(_role(part, replicas=least, **fields))
+        ranges[part] = (least, most)
+    return Kind(namespace, name, spec, units, ranges)
+
+
+_RACK: Final = {"required": "rack"}
+KINDS: Final = (
+    _kind("soak", "wide", (1, 3), prefill=(1, 3, {"gpus": 4}), decode=(1, 3, {"gpus": 4})),
+    _kind(
+        "soak",
+        "deep",
+        (1, 2),
+        topology={"required": "block"},
+        prefill=(1, 2, {"gpus": 4, "size": 2, "topology": _RACK}),
+        decode=(1, 3, {"gpus": 4, "grace": 30}),
+    ),
+    _kind(
+        "soak", "huge", (1, 1), decode=(1, 2, {"gpus": 8, "size": 4, "topology": _RACK}), prefill=(1, 3, {"gpus": 2})
+    ),
+    _kind(
+        "soak",
+        "order",
+        (1, 2),
+        prefill=(1, 2, {"gpus": 2}),
+        decode=(
+            1,
+            2,
+            {
+                "gpus": 2,
+                "size": 3,
+                "startup": "LeaderReady",
+                "dependsOn": [{"role": "prefill", "condition": "Ready"}],
+            },
+        ),
+    ),
+    _kind(
+        "soak",
+        "mixed",
+        (1, 2),
+        router=(1, 4, {"gpus": 0, "minReplicas": 0, "update": {"maxSurge": 0, "maxUnavailable": 1}}),
+        prefill=(2, 6, {"gpus": 1, "minReplicas": 2, "update": {"maxSurge": "50%", "maxUnavailable": "25%"}}),
+        decode=(1, 4, {"gpus": 1, "size": 2, "update": {"maxSurge": 2}}),
+    ),
+    _kind(
+        "soak",
+        "elastic",
+        (1, 2),
+        prefill=(1, 2, {"gpus": 1}),
+        decode=(1, 1, {"gpus": 1, "size": 2, "scaling": {"mode": "External"}}),
+    ),
+    # A namesake elsewhere.
+    _kind("other", "deep", (1, 2), prefill=(1, 2, {"gpus": 2, "size": 2}), decode=(1, 3, {"gpus": 2})),
+)

@@ -1,0 +1,375 @@
+"""The cluster of a soak: what runs, what is wanted, what is ill, and how all of it is put right."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import http.client
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import yaml
+
+from localcluster import ApiClient, ApiError, Cluster, Process, ProcessError, access, eventually, programs
+from localcluster.components import FAKE_NODE
+from localcluster.programs import Program
+from soak.checker import Checker
+from soak.facts import Owner, Pod
+from soak.proxy import Proxy
+from soak.quiet import Quiet
+from soak.settings import KINDS, NAMESPACES, NODES, Kind
+from soak.watching import Watching
+
+Spec = dict[str, Any]
+Answer = TypeVar("Answer")
+
+RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+#: Covey's processes, behind a proxy each.
+PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
+#: What may be killed, and the name of its process.
+OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
+KILLABLE: Final = (
+    OPERATOR,
+    SCHEDULER,
+    "kube-scheduler",
+    "default-scheduler",
+    "kube-controller-manager",
+    "kube-apiserver",
+    "etcd",
+)
+#: Events are not seen, or seen late, while one of these is down.
+SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler"}
+_PATIENCE: Final = 60.0
+#: What may pass: nothing listens, or nobody is ready.
+PASSING = (OSError, http.client.HTTPException)
+
+
+@dataclass(order=True)
+class Later:
+    """Something to do at a time (``time.monotonic``)."""
+
+    due: float
+    number: int
+    what: str = field(compare=False)
+    do: Callable[[], object] = field(compare=False)
+    #: It takes a fault back, so it is done at once when everything is to be put right.
+    heals: bool = field(compare=False, default=True)
+
+
+class Stage:
+    """Everything that choices act upon.
+
+    Args:
+        cluster: A running control plane with Covey's rights, without schedulers.
+        checker: Is told what is about to happen.
+        generator: Decides which requests the proxies hit.
+        kinds: The resources.
+        say: Prints a line.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        checker: Checker,
+        generator: random.Random,
+        say: Callable[[str], object],
+        kinds: tuple[Kind, ...] = KINDS,
+    ) -> None:
+        self.cluster = cluster
+        #: A request that hangs in an API server without etcd is not waited for.
+        self.client = ApiClient(cluster.server, cluster.token, cluster.files.authority, timeout=5.0)
+        self.checker = checker
+        self.kinds = kinds
+        self.quiet = Quiet()
+        self.say = say
+        self.specs: dict[Owner, Spec] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.watching: Watching
+        self.strangers: list[tuple[str, str]] = []
+        #: Objects of strangers that look like ours: path and UID.
+        self.foreign: dict[str, str] = {}
+        self.ill: dict[str, str] = {}
+        #: How often the container of a pod was restarted, by UID.
+        self.restarts: dict[str, int] = {}
+        self.down: set[str] = set()
+        self.counter = 0
+        self._later: list[Later] = []
+        #: Processes that a timer will start or resume.
+        self._planned: set[str] = set()
+        self._manifests = {node["metadata"]["name"]: node for node in NODES.manifests()}
+        self._random = generator
+
+    # Set-up
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Start everything that is needed; the processes end with the cluster."""
+        cluster = self.cluster
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.client.close)
+            cluster.install_rbac()
+            cluster.add_nodes(NODES)
+            for program in PROXIED:
+                deleting = self._deleting if program == "operator" else lambda *_: None
+                proxy = Proxy(cluster.server, cluster.files.authority, self._random, deleting)
+                self.proxies[program] = stack.enter_context(proxy)
+            for program in PROXIED:
+                # The clients of a lease wait for its end after a kill, as in production.
+                cluster.start_covey(program, f"--kubeconfig={self._kubeconfig(program)}", "--leader-elect=true")
+            config = programs.scheduler_config(cluster.processes[SCHEDULER])
+            cluster.start_scheduler(config)
+            cluster.start_scheduler(name="default-scheduler")
+            for namespace in NAMESPACES:
+                cluster.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
+                eventually(
+                    lambda path=f"/api/v1/namespaces/{namespace}/serviceaccounts/default": cluster.api("GET", path)
+                )
+            self.watching = Watching(
+                cluster.client, self.checker, self.quiet, lambda found: self.say(f"VIOLATION {found}")
+            )
+            stack.enter_context(self.watching)
+            yield
+
+    def _kubeconfig(self, program: str) -> Path:
+        """As the process's own account, through its proxy."""
+        account = f"covey-{program}"
+        token = self.cluster.service_account_token("covey-system", account)
+        path = self.cluster.directory / f"{account}.proxied.kubeconfig"
+        proxy = self.proxies[program]
+        made = access.write_kubeconfig(path, server=proxy.url, token=token, authority=self.cluster.files.authority)
+        config = yaml.safe_load(made.read_text())
+        del config["clusters"][0]["cluster"]["certificate-authority"]
+        made.write_text(yaml.safe_dump(config))
+        return made
+
+    def _deleting(self, namespace: str, name: str) -> None:
+        self.checker.world.condemned.add((namespace, name))
+
+    # Requests
+
+    def patiently(self, do: Callable[[], Answer]) -> Answer | None:
+        """Try until it is done; None when the object is not there (any more), or a conflict made it pointless.
+
+        Raises:
+            ApiError: the API server refuses for good.
+            OSError: nobody answers for a minute.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                return do()
+            except ApiError as error:
+                if error.code in {404, 409}:
+                    return None
+                if error.code not in {429, 401, 403} and error.code < 500:
+                    raise
+                if time.monotonic() > deadline:
+                    raise
+            except PASSING:
+                if time.monotonic() > deadline:
+                    raise
+            self.run_due()
+            time.sleep(0.2)
+
+    def api(self, method: str, path: str, body: Any = None, *, patch: str | None = None) -> Any:
+        """One request, tried until it is done."""
+        return self.patiently(lambda: self.client.request(method, path, body, patch=patch))
+
+    # Resources
+
+    def create(self, kind: Kind) -> None:
+        """Create a resource as it is at the beginning."""
+        owner = Owner(kind.namespace, kind.name)
+        spec = copy.deepcopy(dict(kind.spec))
+        self.specs[owner] = spec
+        self._note(owner, spec)
+        body = {
+            "apiVersion": "inference.covey.dev/v1alpha1",
+            "kind": "DisaggregatedInference",
+            "metadata": {"name": kind.name},
+            "spec": spec,
+        }
+        self.api("POST", RESOURCES.format(kind.namespace), body)
+
+    def delete(self, owner: Owner) -> None:
+        """Delete a resource."""
+        del self.specs[owner]
+        self.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
+
+    def edit(self, owner: Owner, change: Callable[[Spec], object]) -> Spec:
+        """Change a spec; returns the one before."""
+        before = self.specs[owner]
+        after = copy.deepcopy(before)
+        change(after)
+        self.write(owner, after)
+        return before
+
+    def write(self, owner: Owner, spec: Spec) -> None:
+        """Bring a spec in."""
+        if owner not in self.specs:
+            return
+        self.specs[owner] = spec
+        self._note(owner, spec)
+        self.api("PATCH", f"{RESOURCES.format(owner.namespace)}/{owner.name}", {"spec": {"rollout": None, **spec}})
+
+    def kind(self, owner: Owner) -> Kind:
+        """The resource's limits."""
+        return next(kind for kind in self.kinds if (kind.namespace, kind.name) == owner)
+
+    def _note(self, owner: Owner, spec: Spec) -> None:
+        with self.watching.lock:
+            self.checker.will_write(owner, spec, self.quiet.now())
+
+    # Pods
+
+    def pods(self) -> list[Pod]:
+        """The live pods of resources, in an order that does not depend on their names."""
+        with self.watching.lock:
+            found = [pod for pod in self.checker.world.pods.values() if pod.replica is not None and pod.live]
+        return sorted(found, key=lambda pod: (pod.replica or (), pod.index, pod.uid))
+
+    def touch(self, pod: Pod) -> None:
+        """Something is about to be done to a pod."""
+        with self.watching.lock:
+            self.checker.world.touched.add(pod.uid)
+
+    # Processes
+
+    def process(self, name: str) -> Process:
+        """A running process."""
+        return self.cluster.processes[name]
+
+    def kill(self, name: str, seconds: float) -> None:
+        """Kill a process at once and start it again after some seconds."""
+        self._hide(name)
+        self.process(name).kill()
+        self._start_after(name, seconds)
+
+    def pause(self, name: str, seconds: float) -> None:
+        """Let a process stand still."""
+        self._hide(name)
+        process = self.process(name)
+        process.pause()
+        self._planned.add(name)
+
+        def resume() -> None:
+            with contextlib.suppress(ProcessError, OSError):
+                process.resume()
+            self._planned.discard(name)
+
+        self._after(seconds, resume)
+
+    def _hide(self, name: str) -> None:
+        if name in SEEN_THROUGH:
+            self.quiet.disturb(name)
+        self.down.add(name)
+
+    def _start_after(self, name: str, seconds: float) -> None:
+        """Start a process again, also while this program waits for an answer that only it makes possible."""
+        self._planned.add(name)
+
+        def start() -> None:
+            process = self.process(name)
+            if not process.alive:
+                with contextlib.suppress(ProcessError):
+                    process.start(wait=False)
+            self._planned.discard(name)
+
+        self._after(seconds, start)
+
+    @staticmethod
+    def _after(seconds: float, do: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, do)
+        timer.daemon = True
+        timer.start()
+
+    def look_after(self) -> None:
+        """Start what has ended by itself (a lost lease ends a process), and see what works again."""
+        for name in KILLABLE:
+            process = self.process(name)
+            if name in self._planned:
+                continue
+            if not process.alive:
+                self._hide(name)
+                self._start_after(name, 0.5)
+            elif name in self.down and process.ready:
+                self.down.discard(name)
+                self.quiet.settle(name)
+
+    # Time
+
+    def later(self, seconds: float, what: str, do: Callable[[], object], *, heals: bool = True) -> None:
+        """Do something after some seconds."""
+        self.counter += 1
+        self._later.append(Later(time.monotonic() + seconds, self.counter, what, do, heals))
+
+    def run_due(self) -> None:
+        """Do what is due."""
+        for each in sorted(self._later):
+            if each.due <= time.monotonic() and each in self._later:
+                self._later.remove(each)
+                each.do()
+
+    def heal(self) -> None:
+        """Take every fault back, now."""
+        for each in sorted(self._later):
+            if each in self._later:
+                self._later.remove(each)
+                if each.heals:
+                    each.do()
+        for proxy in self.proxies.values():
+            proxy.trouble.clear()
+        self.quiet.settle("api")
+        eventually(self._all_work, 120, lambda: f"all processes work: {sorted(self.down)}")
+        for node in sorted(self.ill):
+            self.return_node(node)
+        eventually(self._nodes_fit, 90, lambda: f"all nodes are fit: {self._unfit()}")
+        self._make_ready()
+
+    def _all_work(self) -> bool:
+        self.run_due()
+        self.look_after()
+        return not self.down and not self._later
+
+    def _nodes_fit(self) -> bool:
+        return not self._unfit()
+
+    def _unfit(self) -> list[str]:
+        with self.watching.lock:
+            nodes = dict(self.checker.world.nodes)
+        return [name for name in NODES.names if name not in nodes or not nodes[name].fit]
+
+    def _make_ready(self) -> None:
+        """Do what a kubelet does after its node was lost: say that the pods, which ran on, are Ready."""
+        for pod in self.pods():
+            if pod.node and not pod.ready:
+                self.set_ready(pod, "True")
+
+    def set_ready(self, pod: Pod, status: str) -> None:
+        """Say as a kubelet whether a pod is Ready."""
+        condition = {"type": "Ready", "status": status, "reason": "Soak"}
+        path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        self.api("PATCH", path, body, patch="strategic")
+
+    # Nodes
+
+    def return_node(self, name: str) -> None:
+        """Make a node as it was."""
+        self.ill.pop(name, None)
+        manifest = self._manifests[name]
+        found = self.api("GET", f"/api/v1/nodes/{name}")
+        if found is None:
+            self.api("POST", "/api/v1/nodes", manifest)
+            return
+        kept = [taint for taint in found["spec"].get("taints") or () if taint["key"].startswith("node.kubernetes.io/")]
+        kept = [taint for taint in kept if not taint["key"].endswith(("unschedulable", "out-of-service"))]
+        spec = {"unschedulable": None, "taints": kept or None}
+        self.api("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict([FAKE_NODE])}, "spec": spec})
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+        self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, patch="strategic")
