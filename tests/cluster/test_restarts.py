@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api_manifests import Object
+from cluster.kubelet import fail, restart
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of, uids
 from localcluster import ApiError, Cluster, Process, eventually
@@ -32,23 +33,6 @@ def operator(cluster: Cluster) -> Iterator[Process]:
         yield cluster.start_covey("operator", f"--avoid-node-seconds={AVOIDED}")
     finally:
         cluster.stop_all()
-
-
-def restart(serving: Serving, pod: Object, count: int = 1) -> None:
-    """A container of a pod has restarted."""
-    path = f"{serving.path('Pod', name_of(pod))}/status"
-    statuses = serving.get("Pod", name_of(pod))["status"]["containerStatuses"]
-    for each in statuses:
-        each["restartCount"] = count
-    serving.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": {"containerStatuses": statuses}})
-
-
-def fail(serving: Serving, pod: Object, reason: str = "") -> None:
-    """A pod has failed; with a reason, the kubelet has not taken it."""
-    path = f"{serving.path('Pod', name_of(pod))}/status"
-    status = {"phase": "Failed", **({"reason": reason} if reason else {})}
-    with contextlib.suppress(ApiError):
-        serving.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": status})
 
 
 def annotation(pod: Object, key: str) -> str:
@@ -100,6 +84,7 @@ def test_a_restart_recreates_the_whole_replica_once_and_no_other(serving: Servin
         for pod in broken:
             with contextlib.suppress(ApiError):
                 restart(serving, pod)
+        await_successors(serving, broken, role="prefill", replica=1)
         await_served(serving, 6, noted=2)
         created = {uid_of(pod) for kind, pod in recording.events if kind == "ADDED"} - others - uids(broken)
     assert len(created) == 2, "exactly once"

@@ -13,6 +13,7 @@ from typing import Any, Final
 import yaml
 
 from api_manifests import Object
+from cluster.kubelet import restart
 from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
@@ -247,6 +248,33 @@ def replacement(bench: Bench) -> None:
     bench.view.touch()
     bench.expect(prefill=2, decode=1)
     assert before.keys() - mates == before.keys() & uids(bench.pods())
+
+
+@scenario("`restart`: a replica that fails again is recreated whole, and waits for it the second time")
+def restarts(bench: Bench) -> None:
+    """A container restarts after the replica has been Ready; the others of the role go on."""
+    bench.nodes(5)
+    bench.create(*roles(restart={"backoff": {"baseSeconds": 3, "maxSeconds": 3}}))
+    bench.expect(prefill=2, decode=1)
+    for failures in (1, 2):
+        _fail_replica(bench, failures)
+
+
+def _fail_replica(bench: Bench, failures: int) -> None:
+    def noted() -> bool:
+        leaders = bench.pods(role="prefill", index=0)
+        return all("covey.dev/started" in each["metadata"].get("annotations", {}) for each in leaders)
+
+    eventually(noted, 60, "that they have been Ready is noted")
+    mates = bench.pods(role="prefill", replica=1)
+    gone, others = uids(mates), uids(bench.pods()) - uids(mates)
+    restart(bench, mates[0])
+    eventually(lambda: not gone & uids(bench.pods()), 60, "the whole replica is recreated")
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    assert others <= uids(bench.pods())
+    told = {each["metadata"]["annotations"]["covey.dev/failures"] for each in bench.pods(role="prefill", replica=1)}
+    assert told == {str(failures)}
 
 
 @scenario("`network`: a Service with a cluster IP, and a headless one for each replica")
