@@ -12,6 +12,7 @@ from api_manifests import Object
 from cluster.kubelet import fail, restart
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of, uids
+from covey.compile.pods import shunning
 from localcluster import ApiError, Cluster, Process, eventually
 from localcluster.programs import scheduler_config
 from scheduler_trees import node_of, pin_of
@@ -230,3 +231,15 @@ def test_what_does_not_get_ready_in_time_is_tried_again(serving: Serving, nodes:
     assert failures(pod) == 1
     assert "StartDeadlineExceeded" in serving.await_event("ReplicaFailed")
     serving.await_condition("Available", "True", "Available")
+
+
+def test_the_wish_to_keep_off_nodes_is_one_that_the_api_server_takes(serving: Serving) -> None:
+    spec = {
+        "containers": [{"name": "engine", "image": "registry.test/engine:1"}],
+        "affinity": shunning({"podAntiAffinity": {}}, ["node-b", "node-a"]),
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
+    path = f"{serving.path('Pod')}?dryRun=All&fieldValidation=Strict"
+    kept = serving.cluster.api("POST", path, body)["spec"]["affinity"]["nodeAffinity"]
+    (wish,) = kept["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["values"] for each in wish["preference"]["matchFields"]] == [["node-a"], ["node-b"]]
