@@ -193,6 +193,38 @@ def scale_role(bench: Bench) -> None:
     bench.expect(prefill=1, decode=3)
 
 
+@scenario("a role is scaled through its RoleScaler, over all units; what runs stays")
+def scale_outside(bench: Bench) -> None:
+    bench.nodes(8)
+    wanted = roles(prefill=1)
+    wanted[0]["scaling"] = {"mode": "External"}
+    bench.create(*wanted, replicas=2)
+    one, two = {"prefill": 1, "decode": 1}, {"prefill": 2, "decode": 1}
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    before = uids(bench.pods())
+    bench.ask("llm-prefill", 3)
+    bench.expect_all({("llm", 0): two, ("llm", 1): one})
+    assert before < uids(bench.pods())
+    bench.ask("llm-prefill", 2)
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    assert uids(bench.pods()) == before
+
+
+@scenario("the replica whose pods cost least to delete goes first, and whole")
+def cheapest_goes(bench: Bench) -> None:
+    bench.nodes(7)
+    bench.create(*roles(prefill=3))
+    bench.expect(prefill=3, decode=1)
+    # A replica that does not serve yet would go before one that does, whatever it costs.
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    (cheap, *_) = bench.pods(role="prefill", replica=1)
+    cost = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}}
+    bench.cluster.api("PATCH", bench.path("Pod", name_of(cheap)), cost)
+    bench.change({"roles": roles(prefill=2)})
+    bench.expect(prefill=2, decode=1)
+    assert {label(pod, "replica") for pod in bench.pods(role="prefill")} == {"0", "2"}
+
+
 @scenario("templates change: replicas are replaced whole, and as many serve all the while")
 def roll_out(bench: Bench) -> None:
     bench.nodes(10)
