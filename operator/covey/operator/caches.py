@@ -167,6 +167,7 @@ class Caches:
         stored = chain(self.revisions.of(key), self._new_revisions.of(key))
         revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
         ledger, names_of_nodes = self.ledger, {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        notices = self.nodes.notices(names_of_nodes)
         return Observed(
             placed,
             strays,
@@ -177,7 +178,8 @@ class Caches:
             ledger.condemned(key),
             now,
             nodes=self.nodes.of(names_of_nodes),
-            notices=self.nodes.notices(names_of_nodes),
+            notices=notices,
+            candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))

@@ -115,7 +115,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     draining = drain(inference.spec, tuple(_surplus(tree, observed, _why(verdict, rolling, leaving))), observed)
     surplus = draining.delete
     # What has failed is judged by the restart policies, and waited for.
-    failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
+    failing = find_failing(
+        inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name), also=leaving.avoided
+    )
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.

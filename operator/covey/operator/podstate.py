@@ -67,6 +67,14 @@ def is_gated_by_us(pod: core.Pod) -> bool:
     return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())
 
 
+def unschedulable(pod: core.Pod) -> str | None:
+    """Why its scheduler, which has looked at it, finds no node for it. None where it has not said so."""
+    said = core.condition(pod.status.conditions, "PodScheduled")
+    if is_bound(pod) or core.gates(pod) or said is None or (said.status, said.reason) != ("False", "Unschedulable"):
+        return None
+    return said.message
+
+
 def is_addressed(pod: core.Pod) -> bool:
     """Its headless Service publishes it."""
     return pod.metadata.label(names.LABEL_ADDRESS) is not None

@@ -296,12 +296,20 @@ def _changed(pod: core.Pod) -> float:
     return (times.seconds(ready.last_transition_time) if ready is not None else None) or 0.0
 
 
+def _finds_nothing(place: Place, observed: Observed) -> bool:
+    """kube-scheduler, or Volcano, has no node for a pod of a replica."""
+    found = (current(pods) for slot, pods in observed.pods.items() if (slot.unit, slot.role, slot.replica) == place)
+    return any(pod is not None and podstate.unschedulable(pod) is not None for pod in found)
+
+
 def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
-    """What the statuses of groups say of replicas; of a group whose status says nothing, nothing is known."""
+    """What the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
 
     def asked(layout: Layout) -> Callable[[Place], bool]:
         pods = compiled(layout).pods
-        return lambda place: _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
+        return lambda place: (
+            _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0)))) or _finds_nothing(place, observed)
+        )
 
     return asked
 
