@@ -138,3 +138,20 @@ def restart_a_container(stage: Stage, generator: random.Random) -> str | None:
     status = {"containerStatuses": [container]}
     stage.api("PATCH", f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": status}, patch="strategic")
     return f"{pod.name}, {stage.restarts[pod.uid]} times"
+
+
+@choice("deaths", 2)
+def let_a_pod_have_requests(stage: Stage, generator: random.Random) -> str | None:
+    """It has requests in flight for a while, for which a drain waits."""
+    pod = _pod(stage, generator)
+    if pod is None:
+        return None
+    seconds = generator.uniform(1, 8)
+
+    def say(count: int) -> None:
+        body = {"metadata": {"uid": pod.uid, "annotations": {"covey.dev/in-flight": str(count)}}}
+        stage.api("PATCH", _path(pod), body)
+
+    say(3)
+    stage.later(seconds, f"let {pod.name} have no requests", lambda: say(0))
+    return f"{pod.name} for {seconds:.1f} s"

@@ -80,9 +80,14 @@ class Pod:
         return bool(self.node) or (START_GATE in self.gates and self.decided)
 
     @property
+    def leaves(self) -> bool:
+        """Its deletion has begun, or it was told that it is to go once it has nothing more to do."""
+        return self.going or f"{_PREFIX}draining" in self.labels
+
+    @property
     def serves(self) -> bool:
         """Ready, and nobody has asked it to go."""
-        return self.live and self.ready
+        return self.live and self.ready and not self.leaves
 
     @property
     def addressed(self) -> bool:

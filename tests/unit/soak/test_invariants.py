@@ -122,6 +122,13 @@ class TestBudget:
         history.checker.world.condemned.add(("soak", "0/decode/0/0"))
         assert history.see("0/decode/0/0", node="n0", ready=True, going=True) == ["budget"]
 
+    def test_it_is_only_told_to_drain(self) -> None:
+        history = self.serving()
+        draining = {"labels": {"covey.dev/draining": "true"}}
+        assert history.see("0/decode/0/0", node="n0", ready=True, **draining) == ["budget"]
+        history.wait()
+        assert self.delete(history, 0, **draining) == []
+
     def test_by_somebody_else(self) -> None:
         assert self.delete(self.serving(), 0, by_operator=False) == []
 
