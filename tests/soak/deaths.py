@@ -97,6 +97,7 @@ def evict(stage: Stage, pod: Pod) -> str:
             stage.cluster.api("POST", f"{_path(pod)}/eviction", body)
         except ApiError as error:
             if error.code == 429:
+                stage.spare(pod)
                 return "a budget forbids it"
             raise
         return "done"
