@@ -286,6 +286,11 @@ class Resource:
     #: What the rollout waits for.
     gate: str = ""
 
+    @property
+    def escalates(self) -> bool:
+        """It has said that it gives up more than was lost, because what was lost finds no place."""
+        return self.conditions.get("Escalating", ("", "", ""))[0] == "True"
+
 
 def read_resource(found: Json) -> Resource:
     """A resource from its JSON."""

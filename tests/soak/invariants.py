@@ -7,8 +7,9 @@ torn            A replica has bound pods and places without, for a minute, and n
 minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum. Excused while a pod of
                 the unit was lost, or the spec changed, a moment ago.
 budget          The operator deletes a pod of a serving replica, or tells it to drain, and then fewer serve than the role's
-                budget allows. What others took a moment ago counts as if it served still. With the default budget, and while the rollout has
-                said that it finds no room, the floor is the minimum.
+                budget allows. What others took a moment ago counts as if it served still. With the default budget, and
+                while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
+                said that it escalates: it gives up more than was lost.
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
@@ -99,7 +100,10 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
         return
     side = pod.replica.side
     specs = world.wanted(side.owner, at)
-    if any(spec.suspended for spec in specs) or side.owner not in world.resources:
+    resource = world.resources.get(side.owner)
+    if any(spec.suspended for spec in specs) or resource is None:
+        return
+    if resource.escalates or at - world.escalated.get(side.owner, float("-inf")) <= GRACE:
         return
     if min((spec.units for spec in specs), default=0) < len(world.units(side.owner) | {side.unit}):
         return

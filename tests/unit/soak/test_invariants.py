@@ -191,6 +191,18 @@ class TestBudget:
         history.wait(later)
         assert self.delete(history, 0) == found
 
+    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
+    def test_it_has_said_that_it_escalates(self, later: float, found: list[str]) -> None:
+        said = {"type": "Escalating", "status": "True", "reason": "GivesUpRole"}
+        history = self.serving()
+        history.wanted(role("decode", 3), conditions=(said,))
+        history.wait()
+        assert self.delete(history, 0) == []
+        history.wait()
+        history.wanted(role("decode", 3))
+        history.wait(later)
+        assert self.delete(history, 1) == found
+
     def test_suspended(self) -> None:
         history = self.serving()
         history.wanted(role("decode", 3), suspend=True)
