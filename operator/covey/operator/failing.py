@@ -26,7 +26,7 @@ from covey.compile.membership import Levels
 from covey.compile.past import NO_PAST, Past, memory
 from covey.compile.revision import RoleRevision
 from covey.kube.resources import PODS
-from covey.operator import avoiding, failures, podstate, restarted
+from covey.operator import avoiding, exchange, failures, podstate, restarted
 from covey.operator.actions import Annotate, CreatePod, Note
 from covey.operator.causes import Cause, ended, overdue
 from covey.operator.failures import Failure, Log
@@ -199,16 +199,18 @@ class _Judge:
         return not (notes and any(map(podstate.is_bound, alone)))
 
     def _faults(
-        self, places: Iterable[Place], role: Role, policy: RestartPolicy, since: float | None
+        self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
     ) -> Iterator[_Fault]:
         deadline = role.start_deadline_seconds if since is None else None
+        # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
+        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
         for place in places:
             if place.now is None:
                 last = max(place.others, key=_age, default=None)
                 why = ended(last) if last is not None and last.metadata.uid not in place.retired else None
                 if last is not None and why is not None:
                     yield _Fault(place.slot, last, why)
-            elif policy is not RestartPolicy.NONE and since is not None and restarted.restarted(place.now):
+            elif policy is not RestartPolicy.NONE and since is not None and restarts and restarted.restarted(place.now):
                 yield _Fault(place.slot, place.now, Cause.RESTARTED)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)
