@@ -1,11 +1,12 @@
 """Pods whose images are being exchanged: what is written on them, and how it is seen that the kubelet has done it.
 
 The image that a kubelet reports need not be spelled as in the spec, and a pod stays Ready for a moment after the change.
-So what each container ran before is written down with the change: it runs the new image when it has another image ID or
-was restarted since, and, where kubelets say by which generation of the spec they go (Kubernetes 1.34), by a later one.
+So what each container ran before is written down with the change: it runs the new image when it has another image ID, and,
+where kubelets say by which generation of the spec they go (Kubernetes 1.34), by a later one. A restart alone proves nothing:
+the container may have crashed before the kubelet heard of the change.
 
-Whoever is Ready a minute after the change is taken to have heard of it, whatever the statuses say: not every kubelet counts
-restarts, and one that sees an image go and come back need not restart anything.
+Whoever is Ready a minute after the change is taken to have heard of it, whatever the statuses say: the same image may have
+two names, and not every kubelet tells image IDs.
 
 The annotation stays until the whole replica serves again: the *exchange* of a pod is open as long as it is there.
 """
@@ -74,7 +75,7 @@ def _runs_anew(name: str, former: Former, generation: int, status: core.PodStatu
     found = next((each for each in status.container_statuses or () if each.name == name), None)
     if found is None:
         return False
-    return found.image_id != former.image_id or found.restart_count > former.restarts
+    return found.image_id != former.image_id or former.restarts < 0
 
 
 def _former(metadata: core.Meta) -> dict[str, Former]:
@@ -120,8 +121,7 @@ def _before(stored: Stored, container: core.Container, former: Former | None, im
     if found is None:
         return Former("", _NONE, generation, container.image)
     # The kubelet need not have heard of the change before this one, and may never hear of it.
-    unchanged = former is not None and (found.image_id, found.restart_count) == (former.image_id, former.restarts)
-    runs = former.image if former is not None and unchanged else container.image
+    runs = former.image if former is not None and former.image_id == found.image_id else container.image
     if runs == image:
         return Former("", _NONE, generation, runs)
     return Former(found.image_id, found.restart_count, generation, runs)

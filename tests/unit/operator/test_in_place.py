@@ -143,6 +143,28 @@ def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
     ]
 
 
+def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
+    world.notes = True
+    act(world)
+    act(world)
+    before = {name: pod.metadata.uid for name, pod in world.pods.items()}
+    world.inference = llama("2")
+    act(world)
+    first, second = of(world, 1)
+    # The peer crashes, twice, before its own image has come.
+    world.run(first)
+    world.say(second, core.ContainerStatus("engine", image_id="engine:1", restart_count=2))
+    act(world)
+    world.run(second)
+    for _ in range(4):
+        act(world)
+        run_all(world)
+    assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
+    world.say(second, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
+    planned = world.plan()
+    assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
+
+
 def test_one_that_is_lost_in_the_middle_is_made_anew(world: World) -> None:
     world.inference = llama("2")
     act(world)
@@ -170,7 +192,7 @@ def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts
     assert not any(map(exchange.is_open, world.pods.values()))
 
 
-def test_a_kubelet_that_says_nothing_of_restarts_is_believed_after_a_minute(world: World) -> None:
+def test_a_pod_that_is_ready_is_believed_after_a_minute(world: World) -> None:
     world.inference = llama("2")
     act(world)
     assert all(exchange.is_open(world.pods[name]) for name in of(world, 1))
@@ -215,10 +237,10 @@ def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any =
     [
         (pod({"imageID": "old", "restartCount": 1}), False),
         (pod({"imageID": "new", "restartCount": 1}), True),
-        # The same image by another name.
-        (pod({"imageID": "old", "restartCount": 2}), True),
-        # A crash before the kubelet has heard of the change.
-        (pod({"imageID": "old", "restartCount": 2}, seen=3), False),
+        # The same image by another name, or a crash before the kubelet has heard of the change.
+        (pod({"imageID": "old", "restartCount": 2}), False),
+        (pod({"imageID": "old", "restartCount": 2}, seen=4), False),
+        (pod({"imageID": "new", "restartCount": 2}, seen=3), False),
         (pod({"imageID": "new", "restartCount": 2}, seen=4), True),
         (pod({"imageID": "old", "restartCount": 1}, seen=4), False),
         # API servers before 1.33 count no generations of pods.
