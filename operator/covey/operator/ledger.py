@@ -87,8 +87,9 @@ class Ledger:
         self._changed.setdefault(key, {})[pod.metadata.uid] = pod
 
     def latest(self, key: Key, pod: core.Pod) -> core.Pod:
-        """A pod that the watch shows, as this process knows it."""
-        return self._changed.get(key, {}).get(pod.metadata.uid, pod)
+        """A pod that the watch shows, as this process knows it: the watch may be faster than the answer."""
+        written = self._changed.get(key, {}).get(pod.metadata.uid)
+        return written if written is not None and _is_older(pod, written) else pod
 
     def spare(self, key: Key, uid: str) -> None:
         """Its deletion was denied."""

@@ -344,6 +344,10 @@ def test_a_pod_is_seen_as_it_was_written_until_the_watch_shows_it() -> None:
     for version, known in (("9", "12"), ("12", "12"), ("9", "9")):
         ledger.shown(key, at(version))
         assert ledger.latest(key, at(version)).metadata.resource_version == known
+    # The watch was faster than the answer.
+    ledger.shown(key, at("13"))
+    ledger.changed(key, at("12"))
+    assert ledger.latest(key, at("13")).metadata.resource_version == "13"
     ledger.changed(key, at("12"))
     ledger.ended(key, at("11"), ours=True)
     assert ledger.latest(key, at("11")).metadata.resource_version == "11"
