@@ -13,7 +13,7 @@ from typing import Any, Final
 import yaml
 
 from api_manifests import Object
-from cluster.kubelet import restart
+from cluster.kubelet import Kubelet, restart, runs_its_images
 from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
@@ -250,6 +250,35 @@ def roll_out(bench: Bench) -> None:
         history = recording.events
     assert fewest_serving(before, history, "prefill", 2) == 2
     assert fewest_serving(before, history, "decode", 1) == 2
+
+
+@scenario("`update.inPlace`: pods are given other images where they are; groups and nodes stay")
+def in_place(bench: Bench) -> None:
+    """No node is free, one replica may be missing."""
+    bench.nodes(6)
+    update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+    wanted = [{**each, "update": update} for each in roles(decode=2)]
+    bench.create(*wanted)
+    bench.expect(prefill=2, decode=2)
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    before = {uid_of(pod): pod["spec"]["nodeName"] for pod in bench.pods()}
+    groups = {uid_of(group) for _, group in bench.groups()}
+    for each in wanted:
+        each["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
+    with Kubelet(bench):
+        bench.change({"roles": wanted})
+
+        def updated() -> bool:
+            pods = bench.pods()
+            images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+            assert images == {"registry.test/engine:2"}, f"{images}; {bench.states()}"
+            return all(map(runs_its_images, pods))
+
+        eventually(updated, 120, "every pod runs the new image")
+        bench.await_condition("Progressing", "True", "Complete")
+    assert {uid_of(pod): pod["spec"]["nodeName"] for pod in bench.pods()} == before
+    assert {uid_of(group) for _, group in bench.groups()} == groups
+    bench.expect(prefill=2, decode=2)
 
 
 @scenario("units come and go; what runs stays")

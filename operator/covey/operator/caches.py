@@ -152,7 +152,11 @@ class Caches:
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
-        pods = [pod for pod in chain(self.pods.of(key), self.ledger.newborns.of(key)) if is_ours(pod.metadata, owner)]
+        pods = [
+            self.ledger.latest(key, pod)
+            for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))
+            if is_ours(pod.metadata, owner)
+        ]
         for newborns in self._every_newborns():
             if (patience := newborns.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.

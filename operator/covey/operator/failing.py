@@ -24,7 +24,7 @@ from covey.compile.membership import Levels
 from covey.compile.past import NO_PAST, Past
 from covey.compile.revision import RoleRevision
 from covey.kube.resources import PODS
-from covey.operator import avoiding, podstate, restarted
+from covey.operator import avoiding, exchange, podstate, restarted
 from covey.operator.actions import Annotate, CreatePod, Note
 from covey.operator.causes import Cause, overdue
 from covey.operator.failure_news import Exhausted, remark_failures, tell_failures
@@ -181,15 +181,17 @@ class _Judge:
         return Fate(pasts={slot: past for slot, past in told.items() if past != NO_PAST})
 
     def _faults(
-        self, places: Iterable[Place], role: Role, policy: RestartPolicy, since: float | None
+        self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
     ) -> Iterator[Fault]:
         deadline = role.start_deadline_seconds if since is None else None
+        # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
+        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
         for place in places:
             if place.now is None:
                 fault = ended_last(place)
                 if fault is not None:
                     yield fault
-            elif policy is not RestartPolicy.NONE and since is not None and restarted.restarted(place.now):
+            elif policy is not RestartPolicy.NONE and since is not None and restarts and restarted.restarted(place.now):
                 yield Fault(place.slot, place.now, Cause.RESTARTED)
             elif deadline is not None:
                 left = overdue(place.now, deadline, self._observed.now)

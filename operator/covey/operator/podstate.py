@@ -8,6 +8,7 @@ from __future__ import annotations
 from covey.api import constants as names
 from covey.api import core, times
 from covey.compile.past import Past
+from covey.operator import exchange
 
 
 def is_dead(pod: core.Pod) -> bool:
@@ -39,9 +40,24 @@ def is_released(pod: core.Pod) -> bool:
 
 
 def is_ready(pod: core.Pod) -> bool:
-    """It serves."""
-    ready = core.condition(pod.status.conditions, "Ready")
-    return ready is not None and ready.status == "True" and not is_dead(pod) and not is_draining(pod)
+    """It serves, with the images that it was given last."""
+    return says_ready(pod) and exchange.is_restarted(pod)
+
+
+def says_ready(pod: core.Pod) -> bool:
+    """Its conditions say that it serves.
+
+    What somebody else says by a readiness gate the kubelet takes over a moment later only.
+    """
+    return all(each is not None and each.status == "True" for each in readiness(pod)) and not (
+        is_dead(pod) or is_draining(pod)
+    )
+
+
+def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
+    """The condition Ready and those of its readiness gates; None for one that nobody has set."""
+    asked = ("Ready", *(gate.condition_type for gate in pod.spec.readiness_gates or ()))
+    return tuple(core.condition(pod.status.conditions, each) for each in asked)
 
 
 def runs(pod: core.Pod) -> bool:
