@@ -283,7 +283,23 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     services = "/api/v1/namespaces/default/services?labelSelector=covey.dev/inference%3Dllama"
     assert cluster.api("GET", services)["items"]
     eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
-    for name in ("llama", "big"):
+
+    # A readiness gate that is Covey's is opened, whoever has closed it.
+    gated = yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": "gated", "namespace": "default"}}
+    for role in gated["spec"]["roles"]:
+        role["template"]["spec"]["readinessGates"] = [{"conditionType": "covey.dev/serving"}]
+    cluster.apply(gated)
+    eventually(lambda: admitted(cluster, "gated"), 60, "it runs")
+    pod = f"{PODS.format('default')}/{name_of(pods(cluster, 'default', inference='gated', role='decode')[0])}"
+    closed = {"status": {"conditions": [{"type": "covey.dev/serving", "status": "False"}]}}
+    cluster.api("PATCH", f"{pod}/status", closed, patch="strategic")
+
+    def opened() -> bool:
+        conditions = cluster.api("GET", pod)["status"]["conditions"]
+        return any((each["type"], each["status"]) == ("covey.dev/serving", "True") for each in conditions)
+
+    eventually(opened, 60, "the gate is open")
+    for name in ("llama", "big", "gated"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
     # The scheduler process reads a pod that it does not know, and repeats what it has said.
