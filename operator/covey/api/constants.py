@@ -112,6 +112,8 @@ BACKEND_SUPPORTED: Final = "BackendSupported"
 NODES_AVOIDED: Final = "NodesAvoided"
 EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
+#: As HorizontalPodAutoscalers call it.
+SCALING_LIMITED: Final = "ScalingLimited"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

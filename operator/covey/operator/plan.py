@@ -177,7 +177,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         ),
     )
     former = revision_left(accepted.revision, observed, running)
-    remarks = (*find_evacuation(inference.spec, leaving, rolling), *failing.remarks)
+    remarks = (*find_evacuation(inference.spec, leaving, rolling), *failing.remarks, *scalers.remarks)
     later_on = (failing.again, starting.again, leaving.again, draining.again, *later.values())
     again = min((each for each in later_on if each is not None), default=None)
     return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen)
