@@ -20,6 +20,7 @@ from localcluster import Cluster, eventually
 from localcluster.programs import ROOT
 
 DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+SCALERS = "/apis/inference.covey.dev/v1alpha1/namespaces/default/rolescalers"
 PODS = "/api/v1/namespaces/{}/pods"
 #: What the operator creates for a resource, beside pods.
 KINDS = (
@@ -253,6 +254,18 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
         )
         names = lambda path=path: {name_of(each) for each in cluster.api("GET", path)["items"]}  # noqa: E731 - of this kind
         eventually(lambda found=found, names=names: found in names(), 60, f"{found} has its label again")
+
+    # What an autoscaler writes to comes, is found again, and goes.
+    roles = cluster.api("GET", f"{DINFS.format('default')}/llama")["spec"]["roles"]
+    change("llama", {"roles": [roles[0] | {"scaling": {"mode": "External"}}, *roles[1:]]})
+    scaler = f"{SCALERS}/llama-{roles[0]['name']}"
+    eventually(lambda: cluster.api("GET", scaler).get("status", {}).get("selector"), 60, "the RoleScaler is there")
+    cluster.api("PATCH", scaler, {"metadata": {"labels": {"covey.dev/inference": None}}})
+    eventually(
+        lambda: "covey.dev/inference" in cluster.api("GET", scaler)["metadata"]["labels"], 60, "it is found again"
+    )
+    change("llama", {"roles": roles})
+    eventually(lambda: not cluster.api("GET", SCALERS)["items"], 60, "the RoleScaler is gone")
 
     # What is said again becomes a series.
     for _ in range(3):

@@ -80,9 +80,14 @@ class Pod:
         return bool(self.node) or (START_GATE in self.gates and self.decided)
 
     @property
+    def leaves(self) -> bool:
+        """Its deletion has begun, or it was told that it is to go once it has nothing more to do."""
+        return self.going or f"{_PREFIX}draining" in self.labels
+
+    @property
     def serves(self) -> bool:
         """Ready, and nobody has asked it to go."""
-        return self.live and self.ready
+        return self.live and self.ready and not self.leaves
 
     @property
     def addressed(self) -> bool:
@@ -280,6 +285,11 @@ class Resource:
     conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     #: What the rollout waits for.
     gate: str = ""
+
+    @property
+    def escalates(self) -> bool:
+        """It has said that it gives up more than was lost, because what was lost finds no place."""
+        return self.conditions.get("Escalating", ("", "", ""))[0] == "True"
 
 
 def read_resource(found: Json) -> Resource:

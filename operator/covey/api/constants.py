@@ -78,6 +78,8 @@ ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 
+#: The containers' images were changed and not all of them have been seen to run since: what each ran before, as JSON.
+ANNOTATION_IN_PLACE: Final = "covey.dev/in-place"
 #: On the leader of a replica: when the operator first saw all of the replica Ready (RFC 3339).
 ANNOTATION_STARTED: Final = "covey.dev/started"
 #: On a pod: restarts of its containers that are no failures, as a JSON object of container to count.

@@ -18,7 +18,7 @@ from covey.backends import Backend, Identity, Release
 from covey.backends.starts import can_reserve
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.kube.resources import SERVICES
-from covey.operator import podstate
+from covey.operator import inplace, podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object
 from covey.operator.draining import drain, find_serving
 from covey.operator.drift import has_drifted, stamped
@@ -115,7 +115,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     draining = drain(inference.spec, tuple(_surplus(tree, observed, _why(verdict, rolling, leaving))), observed)
     surplus = draining.delete
     # What has failed is judged by the restart policies, and waited for.
-    failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
+    failing = find_failing(
+        inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name), also=leaving.avoided
+    )
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     going = {item.pod.metadata.uid for part in replicas for item in part.delete}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
@@ -127,6 +129,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     not_yet = release.withheld | ending.slots | later.keys()
     starting = find_starting(inference.spec, states, observed)
     put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
+    # 7. Replicas of another revision that keep their pods get other images.
+    gone = going | {item.pod.metadata.uid for item in (*surplus, *early, *ending.delete)}
+    exchanges = inplace.find_exchanges(tree.layout, observed, accepted.revision, gone)
     actions = Actions(
         annotate=failing.annotate,
         relabel=(
@@ -134,6 +139,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *find_released(tree, observed, going),
             *(item for part in replicas for item in part.relabel),
             *unit_leaders(inference.spec, layout, observed),
+            *inplace.find_closed(tree.layout, observed),
         ),
         drain=draining.mark,
         serve=tuple(find_serving(observed, draining.mark)),
@@ -153,6 +159,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         scalers=put_scalers,
         apply=apply,
         publish=tuple(_applied(tree.published, observed)),
+        exchange=exchanges,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
         ungate=tuple(
@@ -166,6 +173,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_created(observed, replicas, not_yet, rolling, leaving),
             *_replaced(replicas, not_yet),
             *failing.notes,
+            *inplace.told(exchanges),
         ),
     )
     former = revision_left(accepted.revision, observed, running)

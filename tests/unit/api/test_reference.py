@@ -38,7 +38,7 @@ def test_every_class_occurs() -> None:
 
 def test_what_is_not_built_yet_is_said() -> None:
     assert rows()["spec.gang.terminationDelaySeconds"][3].endswith("*Not supported yet.*")
-    assert rows()["spec.roles[].restart.policy"][3].endswith("*Accepted so far: the default.*")
+    assert rows()["spec.roles[].update.inPlace"][3].endswith("*Accepted so far: Never.*")
 
 
 def test_rules_are_listed_with_their_places() -> None:

@@ -17,11 +17,6 @@ REFUSED: list[tuple[str, Any, str]] = [
         "spec.gang.terminationDelaySeconds is not supported yet: remove it",
     ),
     ("spec.disruption.holdSeconds", 60, "spec.disruption.holdSeconds is not supported yet: remove it"),
-    (
-        "spec.roles.0.update.inPlace",
-        "IfPossible",
-        f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
-    ),
 ]
 
 
@@ -58,6 +53,7 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.roles.0.restart.backoff", {"baseSeconds": 10, "maxSeconds": 100}),
         ("spec.roles.0.restart.maxRestarts", 3),
         ("spec.roles.0.startDeadlineSeconds", 3600),
+        ("spec.roles.0.update.inPlace", "IfPossible"),
         ("spec.roles.0.scaling", {"mode": "Static"}),
         ("spec.roles.0.scaling", {"mode": "External", "min": 1, "max": 7}),
         ("spec.roles.0.network", {"subdomain": "Shared", "ports": [{"name": "http", "port": 8000}]}),
@@ -79,13 +75,11 @@ def test_only_volcano_has_queues(backend: str) -> None:
 
 
 def test_every_field_is_named_at_once() -> None:
-    changes = {"inPlace": "IfPossible"}
-    edits = {"spec.gang.terminationDelaySeconds": 1, "spec.roles.0.update": changes, "spec.roles.1.update": changes}
+    edits = {"spec.gang.terminationDelaySeconds": 1, "spec.disruption": {"holdSeconds": 1}}
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
         "spec.gang.terminationDelaySeconds",
-        f"{PREFILL}.update.inPlace IfPossible",
-        "spec.roles[decode].update.inPlace IfPossible",
+        "spec.disruption.holdSeconds",
     ]
 
 

@@ -15,7 +15,9 @@ from covey.operator.problem import Problem
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
+from unit.compile.inferences import inference, role
 from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
 
@@ -88,6 +90,14 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
     for kind in ("PodGroup", "CompositePodGroup"):
         assert declared(kind) - found == set()
         assert found - declared(kind) == set()
+
+
+def test_every_field_of_a_role_scaler_s_status_is_filled_by_somebody() -> None:
+    world = settled(inference(role("prefill", replicas=3, scaling={"mode": "External"})))
+    world.scale("llama-prefill", 0)
+    settle(world)
+    found = set(filled(world.scalers["llama-prefill"].status))
+    assert declared("RoleScaler") == found
 
 
 READY = ("True", "Ready")

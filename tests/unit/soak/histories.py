@@ -63,11 +63,13 @@ def node(name: str, *, rack: str = "rack-0", cordoned: bool = False, gpus: int =
     return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
 
 
-def resource(*roles: Mapping[str, Any], generation: int = 1, hold: str = "", **spec: Any) -> Json:
+def resource(
+    *roles: Mapping[str, Any], generation: int = 1, hold: str = "", conditions: tuple[Json, ...] = (), **spec: Any
+) -> Json:
     return {
         "metadata": {"namespace": "soak", "name": "llm", "uid": UID, "generation": generation},
         "spec": {"roles": list(roles), **spec},
-        "status": {"rollout": {"hold": {"gate": hold}}} if hold else {},
+        "status": {"conditions": list(conditions)} | ({"rollout": {"hold": {"gate": hold}}} if hold else {}),
     }
 
 

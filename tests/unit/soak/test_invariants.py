@@ -122,6 +122,13 @@ class TestBudget:
         history.checker.world.condemned.add(("soak", "0/decode/0/0"))
         assert history.see("0/decode/0/0", node="n0", ready=True, going=True) == ["budget"]
 
+    def test_it_is_only_told_to_drain(self) -> None:
+        history = self.serving()
+        draining = {"labels": {"covey.dev/draining": "true"}}
+        assert history.see("0/decode/0/0", node="n0", ready=True, **draining) == ["budget"]
+        history.wait()
+        assert self.delete(history, 0, **draining) == []
+
     def test_by_somebody_else(self) -> None:
         assert self.delete(self.serving(), 0, by_operator=False) == []
 
@@ -183,6 +190,18 @@ class TestBudget:
         history.wanted(role("decode", 3))
         history.wait(later)
         assert self.delete(history, 0) == found
+
+    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
+    def test_it_has_said_that_it_escalates(self, later: float, found: list[str]) -> None:
+        said = {"type": "Escalating", "status": "True", "reason": "GivesUpRole"}
+        history = self.serving()
+        history.wanted(role("decode", 3), conditions=(said,))
+        history.wait()
+        assert self.delete(history, 0) == []
+        history.wait()
+        history.wanted(role("decode", 3))
+        history.wait(later)
+        assert self.delete(history, 1) == found
 
     def test_suspended(self) -> None:
         history = self.serving()
