@@ -63,6 +63,8 @@ class Pod:
     ready: bool
     #: The scheduler process wants it replaced.
     released: bool
+    #: Its images are being exchanged, so it serves no more than one that goes.
+    exchanged: bool
     #: A container has not got the image that it should, or is about to start.
     exchanging: bool
 
@@ -83,8 +85,8 @@ class Pod:
 
     @property
     def leaves(self) -> bool:
-        """Its deletion has begun, or it was told that it is to go once it has nothing more to do."""
-        return self.going or f"{_PREFIX}draining" in self.labels
+        """Its deletion has begun, it was told that it is to go once it has nothing more to do, or its images change."""
+        return self.going or self.exchanged or f"{_PREFIX}draining" in self.labels
 
     @property
     def serves(self) -> bool:
@@ -134,6 +136,7 @@ def read_pod(found: Json) -> Pod:
         ended=status.get("phase") in {"Failed", "Succeeded"},
         ready=conditions.get("Ready") == "True",
         released=RELEASE in (metadata.get("annotations") or {}),
+        exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
         exchanging=_is_exchanging(spec, status),
     )
 

@@ -6,8 +6,8 @@ torn            A replica has bound pods and places without, for a minute, and n
                 the order of starts holds count as bound.
 minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum, and those that it comes
                 together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
-budget          The operator deletes a pod of a serving replica, or tells it to drain, and then fewer serve than the role's
-                budget allows. What others took a moment ago counts as if it served still. With the default budget, and
+budget          The operator deletes a pod of a serving replica, tells it to drain or exchanges its images, and then fewer
+                serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
                 while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
 double          Two live bound pods in one place; two pods under one address.

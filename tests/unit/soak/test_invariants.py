@@ -138,6 +138,12 @@ class TestBudget:
         history.wait()
         assert self.delete(history, 0, **draining) == []
 
+    def test_its_images_are_exchanged(self) -> None:
+        history = self.serving(update={"maxUnavailable": 1})
+        open_ = {"annotations": {"covey.dev/in-place": "{}"}}
+        found = [history.see(f"0/decode/{n}/0", node=f"n{n}", ready=True, **open_) for n in (0, 1)]
+        assert found == [[], ["budget"]]
+
     def test_by_somebody_else(self) -> None:
         assert self.delete(self.serving(), 0, by_operator=False) == []
 
