@@ -126,19 +126,15 @@ def restart_a_container(stage: Stage, generator: random.Random) -> str | None:
     for each in stage.pods():
         if each.replica == pod.replica:
             stage.touch(each)
-    stage.restarts[pod.uid] = stage.restarts.get(pod.uid, 0) + 1
+    found = stage.api("GET", _path(pod))
+    told = (found or {}).get("status", {}).get("containerStatuses")
+    if not told:
+        return None
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:00Z"}}
-    container = {
-        "name": "engine",
-        "image": "registry.test/engine:1",
-        "imageID": "",
-        "ready": True,
-        "restartCount": stage.restarts[pod.uid],
-        "lastState": ended,
-    }
-    status = {"containerStatuses": [container]}
+    count = told[0].get("restartCount", 0) + 1
+    status = {"containerStatuses": [{**told[0], "restartCount": count, "lastState": ended}]}
     stage.api("PATCH", f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": status}, patch="strategic")
-    return f"{pod.name}, {stage.restarts[pod.uid]} times"
+    return f"{pod.name}, {count} times"
 
 
 @choice("deaths", 2)

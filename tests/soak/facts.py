@@ -63,6 +63,10 @@ class Pod:
     ready: bool
     #: The scheduler process wants it replaced.
     released: bool
+    #: Its images are being exchanged, so it serves no more than one that goes.
+    exchanged: bool
+    #: A container has not got the image that it should, or is about to start.
+    exchanging: bool
 
     @property
     def live(self) -> bool:
@@ -81,8 +85,8 @@ class Pod:
 
     @property
     def leaves(self) -> bool:
-        """Its deletion has begun, or it was told that it is to go once it has nothing more to do."""
-        return self.going or f"{_PREFIX}draining" in self.labels
+        """Its deletion has begun, it was told that it is to go once it has nothing more to do, or its images change."""
+        return self.going or self.exchanged or f"{_PREFIX}draining" in self.labels
 
     @property
     def serves(self) -> bool:
@@ -93,6 +97,11 @@ class Pod:
     def addressed(self) -> bool:
         """It is found under its replica's address."""
         return f"{_PREFIX}address" in self.labels
+
+    @property
+    def mark(self) -> str:
+        """Of the set of replicas that it comes together with."""
+        return self.labels.get("scheduling.covey.dev/together", "")
 
     @property
     def ours(self) -> bool:
@@ -127,6 +136,16 @@ def read_pod(found: Json) -> Pod:
         ended=status.get("phase") in {"Failed", "Succeeded"},
         ready=conditions.get("Ready") == "True",
         released=RELEASE in (metadata.get("annotations") or {}),
+        exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        exchanging=_is_exchanging(spec, status),
+    )
+
+
+def _is_exchanging(spec: Json, status: Json) -> bool:
+    wanted = {each["name"]: each.get("image") for each in spec["containers"]}
+    return any(
+        each.get("image") != wanted.get(each["name"]) or bool((each.get("state") or {}).get("waiting"))
+        for each in status.get("containerStatuses") or ()
     )
 
 

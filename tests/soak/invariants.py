@@ -4,10 +4,10 @@ half bound      A pod is bound while its replica is not decided as a whole: each
                 that is bound, or let go to its node. Excused while a pod of the replica was lost a moment ago.
 torn            A replica has bound pods and places without, for a minute, and nobody was lost meanwhile. Places that only
                 the order of starts holds count as bound.
-minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum. Excused while a pod of
-                the unit was lost, or the spec changed, a moment ago.
-budget          The operator deletes a pod of a serving replica, or tells it to drain, and then fewer serve than the role's
-                budget allows. What others took a moment ago counts as if it served still. With the default budget, and
+minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum, and those that it comes
+                together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
+budget          The operator deletes a pod of a serving replica, tells it to drain or exchanges its images, and then fewer
+                serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
                 while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
 double          Two live bound pods in one place; two pods under one address.
@@ -88,7 +88,7 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
     if part is None or _bound(world, side, without=pod.replica) < part.minimum:
         return
     for role, other in spec.parts.items():
-        found = _bound(world, Side(side.owner, side.unit, role), without=pod.replica)
+        found = _bound(world, Side(side.owner, side.unit, role), without=pod.replica, mark=pod.mark)
         if found < other.minimum:
             lacking = f"of {role} {found} of {other.minimum} are bound"
             yield Violation("minimum first", f"{pod.name} of the surplus is let go, {lacking}", at)
@@ -201,5 +201,10 @@ def _unit(replica: Replica) -> tuple[object, int]:
     return (replica.side.owner, replica.side.unit)
 
 
-def _bound(world: World, side: Side, *, without: Replica) -> int:
-    return sum(world.whole(replica, placed=True) for replica in world.numbers(side) if replica != without)
+def _bound(world: World, side: Side, *, without: Replica, mark: str = "") -> int:
+    """Bound replicas of a role; those of the same set, which is placed all or none, count as well."""
+    return sum(
+        world.whole(replica, placed=True) or bool(mark and any(pod.mark == mark for pod in world.members(replica)))
+        for replica in world.numbers(side)
+        if replica != without
+    )

@@ -50,7 +50,7 @@ KINDS: Final = (
         "soak",
         "wide",
         (1, 3),
-        prefill=(1, 3, {"gpus": 4, "drainSeconds": 2}),
+        prefill=(1, 3, {"gpus": 4, "drainSeconds": 2, "update": {"inPlace": "IfPossible"}}),
         decode=(1, 3, {"gpus": 4, "drainSeconds": 5}),
     ),
     _kind(
@@ -85,7 +85,15 @@ KINDS: Final = (
         "mixed",
         (1, 2),
         router=(1, 4, {"gpus": 0, "minReplicas": 0, "update": {"maxSurge": 0, "maxUnavailable": 1}}),
-        prefill=(2, 6, {"gpus": 1, "minReplicas": 2, "update": {"maxSurge": "50%", "maxUnavailable": "25%"}}),
+        prefill=(
+            2,
+            6,
+            {
+                "gpus": 1,
+                "minReplicas": 2,
+                "update": {"maxSurge": "50%", "maxUnavailable": "25%", "inPlace": "IfPossible"},
+            },
+        ),
         decode=(1, 4, {"gpus": 1, "size": 2, "update": {"maxSurge": 2}}),
     ),
     _kind(

@@ -98,8 +98,6 @@ class Stage:
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
         self.ill: dict[str, str] = {}
-        #: How often the container of a pod was restarted, by UID.
-        self.restarts: dict[str, int] = {}
         self.down: set[str] = set()
         self.counter = 0
         self._later: list[Later] = []

@@ -43,6 +43,7 @@ def pod(
         ]
     if more.get("going"):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    metadata["annotations"] = more.get("annotations", {})
     container = {
         "name": "engine",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
