@@ -17,6 +17,7 @@ from cluster.kubelet import Kubelet, restart, runs_its_images
 from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
+from kstatus import judge
 from kubelet import environment_of
 from localcluster import eventually
 from localcluster.programs import ROOT
@@ -398,6 +399,28 @@ def drained(bench: Bench) -> None:
     assert fewest_serving(before, history, "prefill", 2) == 2
     stayed = {uid_of(pod) for pod in before if label(pod, "role") == "decode" or label(pod, "replica") == "0"}
     assert stayed == uids(before) & uids(bench.pods())
+
+
+@scenario("kstatus (Flux, Helm): in progress until all that is wanted serves, then current; so over a change")
+def read_by_kstatus(bench: Bench) -> None:
+    """At every version of the resource that the API server has shown; nothing has failed on the way."""
+    with bench.cluster.record(bench.path("DisaggregatedInference")) as recording:
+        bench.create(workers("prefill", size=2), workers("decode"))
+        bench.expect()
+        assert judge([bench.get("DisaggregatedInference", "llm")])[0].status == "InProgress"
+        bench.nodes(4)
+        bench.expect(prefill=1, decode=1)
+        bench.await_condition("Ready", "True", "Ready")
+        bench.change({"roles": [workers("prefill", size=2), workers("decode", replicas=2)]})
+        bench.expect(prefill=1, decode=2)
+        bench.await_condition("Ready", "True", "Ready")
+        history = [body for kind, body in recording.events if kind != "DELETED"]
+    for body, said in zip(history, judge(history), strict=True):
+        status = body["status"]
+        observed = status.get("observedGeneration") == body["metadata"]["generation"]
+        serves_all = observed and all(role["ready"] == role["replicas"] for role in status["roles"])
+        assert said.status == "InProgress" or (said.status == "Current" and serves_all), str(body)
+    assert judge(history)[-1].status == "Current"
 
 
 @scenario("suspended and resumed")
