@@ -81,7 +81,7 @@ def test_nothing_goes_before_the_router_has_said_that_the_new_serve(
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.change({"roles": [prefill(), asks(decode("2"))]})
         hold = await_hold(serving, "Readiness")
-        assert "1 of decode" in hold["reason"]
+        assert "1 of decode" in hold["message"]
         time.sleep(2)
         assert images(serving.pods(role="decode")) == {"1": 3, "2": 1}
         assert hold_of(serving) == hold, "since when does not move"
@@ -239,7 +239,7 @@ def test_the_first_of_a_revision_come_together_or_not_at_all(serving: Serving, n
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.change({"roles": [new_prefill, decode("2")]})
         hold = await_hold(serving, "Room")
-        assert "1 of prefill, 1 of decode" in hold["reason"]
+        assert "1 of prefill, 1 of decode" in hold["message"]
         time.sleep(5)
         assert not [pod for pod in serving.bound() if images([pod])["2"]], "half of a revision"
         nodes(blocks=1, racks=1, nodes=1)
