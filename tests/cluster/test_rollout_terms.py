@@ -81,7 +81,7 @@ def test_nothing_goes_before_the_router_has_said_that_the_new_serve(
     with serving.cluster.record(serving.path("Pod")) as recording:
         serving.change({"roles": [prefill(), asks(decode("2"))]})
         hold = await_hold(serving, "Readiness")
-        assert "1 of decode" in hold["reason"]
+        assert "1 of decode" in hold["message"]
         time.sleep(2)
         assert images(serving.pods(role="decode")) == {"1": 3, "2": 1}
         assert hold_of(serving) == hold, "since when does not move"
@@ -228,3 +228,23 @@ def test_what_is_lost_in_the_middle_comes_back_as_it_was(serving: Serving, nodes
         return images(serving.pods(role="decode")) == {"2": 4}
 
     eventually(served, 120, "all are new in the end")
+
+
+def test_the_first_of_a_revision_come_together_or_not_at_all(serving: Serving, nodes: AddNodes) -> None:
+    """There is room for one more prefill replica, and none for a decode replica beside it."""
+    nodes(blocks=1, racks=1, nodes=9)
+    before = start(serving, prefill(), decode(), count=7)
+    new_prefill = prefill()
+    new_prefill["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        serving.change({"roles": [new_prefill, decode("2")]})
+        hold = await_hold(serving, "Room")
+        assert "1 of prefill, 1 of decode" in hold["message"]
+        time.sleep(5)
+        assert not [pod for pod in serving.bound() if images([pod])["2"]], "half of a revision"
+        nodes(blocks=1, racks=1, nodes=1)
+        eventually(lambda: images(serving.pods()) == {"2": 7}, 180)
+        serving.await_condition("Progressing", "True", "Complete")
+        history = list(recording.events)
+    for role, size, count in (("prefill", 2, 2), ("decode", 1, 3)):
+        assert fewest_serving(before, history, role, size) == count

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
 from operator import attrgetter
 
 from covey.api import constants as names
@@ -44,8 +43,10 @@ class Turning:
     def images(self, slot: Slot, pod: core.Pod, revision: RoleRevision) -> Mapping[str, str] | None:
         """The images that make a pod one of another revision; None where that takes more, or where it is one."""
         label = pod.metadata.label(names.LABEL_REVISION) or ""
+        if label == revision.hash or not podstate.is_bound(pod) or podstate.is_dead(pod):
+            return None
         former = self.known.get((slot.role, label))
-        if former is None or label == revision.hash or not podstate.is_bound(pod) or podstate.is_dead(pod):
+        if former is None:
             return None
         key = (slot.role, label, revision.hash)
         if key not in self._judged:
@@ -89,16 +90,15 @@ def find_exchanges(
 
 def find_closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """Pods of replicas that serve again, all with their new images."""
-    for _, members in groupby(_current(layout, observed), key=lambda found: _replica(found[0])):
-        pods = dict(members)
-        opened = [pod for pod in pods.values() if exchange.is_open(pod)]
-        if not opened:
-            continue
-        revision = layout.revision_of(next(iter(pods)))
-        whole = revision is not None and len(pods) == revision.size
-        same = len({pod.metadata.label(names.LABEL_REVISION) for pod in pods.values()}) == 1
-        if whole and same and all(_serves(pod, observed.now) for pod in pods.values()):
-            yield from (Relabel(pod, {}, exchange.closing(pod)) for pod in opened)
+    replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(exchange.is_open, pods))}
+    for replica in sorted(replicas):
+        unit, role, number = replica
+        revision = layout.units.get(unit, {}).get(role, {}).get(number)
+        slots = [Slot(*replica, index) for index in range(revision.size)] if revision is not None else []
+        pods = [pod for slot in slots if (pod := current(observed.pods.get(slot, ()))) is not None]
+        same = len({pod.metadata.label(names.LABEL_REVISION) for pod in pods}) == 1
+        if same and len(pods) == len(slots) and all(_serves(pod, observed.now) for pod in pods):
+            yield from (Relabel(pod, {}, exchange.closing(pod)) for pod in pods if exchange.is_open(pod))
 
 
 def _serves(pod: core.Pod, now: float) -> bool:
