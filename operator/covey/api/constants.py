@@ -110,6 +110,11 @@ BACKEND_SUPPORTED: Final = "BackendSupported"
 NODES_AVOIDED: Final = "NodesAvoided"
 EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
+MINIMUM_MET: Final = "MinimumMet"
+#: Something that is below its minimum is about to be given up; the message says when.
+ESCALATING: Final = "Escalating"
+#: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
+MOVABLE: Final = "Movable"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -34,10 +34,6 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
     if spec.queue is not None and spec.backend is not Backend.VOLCANO:
         yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
-    if spec.gang.termination_delay_seconds is not None:
-        yield "spec.gang.terminationDelaySeconds", "remove it"
-    if spec.disruption is not None and spec.disruption.hold_seconds is not None:
-        yield "spec.disruption.holdSeconds", "remove it"
 
 
 def _of_role(role: Role) -> Iterator[tuple[str, str]]:

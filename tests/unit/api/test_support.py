@@ -12,12 +12,6 @@ PREFILL = "spec.roles[prefill]"
 #: An edit, and the one sentence that refuses it.
 REFUSED: list[tuple[str, Any, str]] = [
     (
-        "spec.gang.terminationDelaySeconds",
-        60,
-        "spec.gang.terminationDelaySeconds is not supported yet: remove it",
-    ),
-    ("spec.disruption.holdSeconds", 60, "spec.disruption.holdSeconds is not supported yet: remove it"),
-    (
         "spec.roles.0.update.inPlace",
         "IfPossible",
         f"{PREFILL}.update.inPlace IfPossible is not supported yet: use Never or remove it",
@@ -45,6 +39,8 @@ def test_a_field_that_is_not_honoured_is_named(path: str, value: Any, sentence: 
         ("spec.proximity", [{"roles": ["prefill", "decode"], "level": "rack"}]),
         ("spec.spread", {"level": "block"}),
         ("spec.gang.timeoutSeconds", 60),
+        ("spec.gang.terminationDelaySeconds", 60),
+        ("spec.disruption.holdSeconds", 0),
         ("spec.roles.0.topology", {"preferred": "rack", "followUnit": False}),
         ("spec.roles.0.startup", "Parallel"),
         ("spec.roles.0.startup", "LeaderReady"),
@@ -80,10 +76,9 @@ def test_only_volcano_has_queues(backend: str) -> None:
 
 def test_every_field_is_named_at_once() -> None:
     changes = {"inPlace": "IfPossible"}
-    edits = {"spec.gang.terminationDelaySeconds": 1, "spec.roles.0.update": changes, "spec.roles.1.update": changes}
+    edits = {"spec.roles.0.update": changes, "spec.roles.1.update": changes}
     spec = DisaggregatedInference.model_validate(changed(inference(), edits)).spec
     assert [sentence.split(" is ")[0] for sentence in unsupported(spec)] == [
-        "spec.gang.terminationDelaySeconds",
         f"{PREFILL}.update.inPlace IfPossible",
         "spec.roles[decode].update.inPlace IfPossible",
     ]
