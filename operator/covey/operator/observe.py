@@ -41,14 +41,16 @@ class Grave:
     past: Past = NO_PAST
     #: It was the leader of a replica that had been Ready: since when.
     started: float | None = None
+    #: The node that it had.
+    node: str = ""
 
     @classmethod
     def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
         """What to remember of a pod."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
-        past, started = podstate.past(pod), podstate.started(pod)
-        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started)
+        past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
 
 
 @dataclass(frozen=True, slots=True)
