@@ -41,6 +41,7 @@ from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.commits import Commits
 from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
+from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
@@ -87,6 +88,7 @@ class Admission:
     ) -> None:
         self._cache = cache
         self._holding = holding or Holding(cache)
+        self._moves = Moves(cache, self._holding)
         self._committer = committer
         self._queueing = queueing
         self._wake = asyncio.Event()
@@ -266,6 +268,10 @@ class Admission:
 
     async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: Sequence[Path]) -> None:
         refused = entries.refusal(entry, answer)
+        if answer.verdict is Verdict.INFEASIBLE:
+            move = await self._moves.find(entry.unit, asked, closed)
+            refused = replace(refused, decision=replace(refused.decision, move=move))
+            self._breath.begin()
         before = self._books.shelf.decision(root)
         ask = self._waits_for(root, ask_for_minimum(asked, self._cache.capacity.planned))
         await self._books.count(ask)

@@ -13,7 +13,7 @@ from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM
 from covey.scheduler.guard import Guard
 from covey.scheduler.wire import ENCODER, FilterArgs
-from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
 HOLD = {"holdSeconds": 60}
@@ -275,3 +275,20 @@ async def test_whatever_happens_nothing_is_over_committed_or_left_over(operation
     assert all(key in pods for keys in capacity.reserved.values() for key in keys)
     for inventory in (capacity.room, capacity.planned):
         assert all(key in pods for state in inventory.nodes.values() for key in state.held)
+
+
+async def test_a_refused_unit_says_what_would_have_to_be_given_up() -> None:
+    wish = {"topology": [{"level": "rack", "mode": "Required"}]}
+    places = {"a1": "a", "a2": "a", "b1": "b", "b2": "b"}
+    nodes = [node(name, labels=labels(rack)) for name, rack in places.items()]
+    unit = replica_of("run", "a1", "a2", replicas=2, schedulingConstraints=wish)
+    gang = role_groups("decode", replicas=2, minimum=2, size=1, root="run")
+    loop = Loop(cache(*nodes, unit[0], *gang, *unit[2:]))
+    put(loop.cache, node("a2", labels=labels("a"), unschedulable=True))
+    lose(loop, "run", 1)
+    put(loop.cache, successor("run", 1))
+    assert await loop.turn() == {}
+    assert loop.admission.decision(root_key("run")).move == "Unit"
+    for name in ("b1", "b2"):
+        put(loop.cache, pod(f"stranger-{name}", node=name, gpus=8))
+    assert loop.cache.capacity.planned.holder("uid-run-decode-0-0") == "a1"
