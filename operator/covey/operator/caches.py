@@ -178,6 +178,7 @@ class Caches:
             now,
             nodes=self.nodes.of(names_of_nodes),
             notices=self.nodes.notices(names_of_nodes),
+            gone=self.nodes.gone(names_of_nodes),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))

@@ -89,6 +89,8 @@ class Observed:
     #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
     nodes: Mapping[str, core.Node] = field(default_factory=dict)
     notices: Mapping[str, Notice] = field(default_factory=dict)
+    #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
+    gone: Mapping[str, float] = field(default_factory=dict)
     #: RoleScalers by name.
     scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
     #: UIDs of pods that this process has given the label of their unit's leader, which the watch has not shown yet.

@@ -45,6 +45,7 @@ from covey.operator.scale import States, replica_states, running_revisions
 from covey.operator.scaler import find_scalers, scaler_actions
 from covey.operator.sets import find_released
 from covey.operator.starting import Starting, find_starting
+from covey.operator.stranded import find_stranded, lost_notes
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -122,7 +123,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     loss = find_loss(inference, backend, scale, layout, states, observed, before or {})
-    lost = (*(item for part in replicas for item in part.delete), *loss.delete)
+    stranded = find_stranded(observed)
+    lost = (*(item for part in replicas for item in part.delete), *loss.delete, *stranded)
     going = {item.pod.metadata.uid for item in lost}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(tuple(_applied(level.objects, observed, remake.fixed)) for level in tree.levels)
@@ -173,6 +175,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_replaced(replicas, not_yet),
             *failing.notes,
             *loss.notes,
+            *lost_notes(stranded),
         ),
     )
     former = revision_left(accepted.revision, observed, running)

@@ -32,6 +32,7 @@ from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE,
 from covey.kube.events import EventRecorder
 from covey.observability import metrics
 from covey.observability.logging import get_logger
+from covey.placement.cluster.admits import NOT_READY, state_cause
 from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
@@ -294,10 +295,12 @@ class Admission:
         return ANYTHING if self._holding.of(root) else ask
 
     def _ends(self, pod: core.Pod) -> bool:
-        """A member that stands for no place any more, but still has its room."""
-        leaf = self._cache.index.leaf_of(pod)
-        member = leaf is not None and podstate.is_member(pod, leaf)
-        return member and not podstate.counts(pod) and self._cache.index.holding(pod) is not None
+        """A member that stands for no place any more, but still has room that comes free: not that of a dead node."""
+        leaf, place = self._cache.index.leaf_of(pod), self._cache.index.holding(pod)
+        if leaf is None or place is None or not podstate.is_member(pod, leaf) or podstate.counts(pod):
+            return False
+        node = self._cache.node(place)
+        return node is not None and state_cause(node) != NOT_READY
 
     async def _give(self, root: Key, aside: _Aside, *, last: bool) -> None:
         """Give a unit its places, unless it or somebody before it has changed while the plan was made."""
