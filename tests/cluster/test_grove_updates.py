@@ -108,7 +108,9 @@ def test_updates(serving: Serving, nodes: AddNodes, scenario: str) -> None:
         # New replicas come before old ones go; a smaller number is in force at once.
         assert fewest(before, history, "a", unit) >= min(case.before.singles, case.after.singles)
         assert fewest(before, history, "sg", unit) >= 4 * min(case.before.groups, case.after.groups)
-    assert check_history(history, *case.after.spec("2")["roles"]) > 0
+    # Pods of a unit that goes may be bound while the rest of it is deleted.
+    staying = [event for event in history if int(label(event[1], "unit")) < units]
+    assert check_history(staying, *case.after.spec("2")["roles"]) > 0
 
 
 def test_without_room_nothing_serving_goes_below_the_minimum(serving: Serving, nodes: AddNodes) -> None:

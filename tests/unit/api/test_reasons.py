@@ -84,7 +84,7 @@ GIVEN = {
     if reason and reason not in _TRUTHS
 }
 #: Explained before they can be given.
-COMING = {"RestartsExhausted", "NodeAvoided", "MinimumMet", "RoleMoves", "UnitMoves", "TerminationDelay", "UnitMoving"}
+COMING = {"MinimumMet", "RoleMoves", "UnitMoves", "TerminationDelay"}
 EXPLAINED = {**reasons.REASONS, **reasons.GATES, **reasons.RELEASES}
 
 

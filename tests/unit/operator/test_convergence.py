@@ -177,8 +177,8 @@ def assert_is_wanted(world: World) -> None:
         assert current(pods) is pods[0]
         assert podstate.is_addressed(pods[0])
         assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
-    wanted = {(type_of(body), body["metadata"]["name"]) for level in tree.levels for body in level.objects}
-    assert set(observed.objects) == wanted
+    bodies = (*(body for level in tree.levels for body in level.objects), *tree.published)
+    assert set(observed.objects) == {(type_of(body), body["metadata"]["name"]) for body in bodies}
     spec = world.inference.spec
     for roles in planned.layout.units.values():
         assert {name: len(numbers) for name, numbers in roles.items()} == {
