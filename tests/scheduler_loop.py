@@ -10,6 +10,7 @@ from covey.api import core
 from covey.scheduler.admission import Admission
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer
+from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
@@ -17,6 +18,9 @@ from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, group, member, role_groups
+
+#: When a loop begins, in seconds since the epoch: 2026-01-01, when all objects of the builders were created.
+WALL = 1_767_225_600.0
 
 
 class Writer:
@@ -58,12 +62,15 @@ class Loop:
         reservations = Reservations(made, reserve_after=reserve_after)
         committer = Committer(made, writer)
         self.now = 0.0
+        self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
         parking = Parking(lambda: self.now)
         self.admission = Admission(
             *(made, committer, writer, queueing, reservations, recorder, Lives()),
             decided=decided,
             parking=parking,
+            holding=self.holding,
         )
+        self.holding.begin()
         self.admission.begin()
 
     def place(self, name: str) -> str:

@@ -55,7 +55,6 @@ def refusals(cluster: Cluster) -> float:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"gang": {"terminationDelaySeconds": 60}}, "spec.gang.terminationDelaySeconds is not supported yet"),
         ({"disruptionMode": "Unit"}, "spec.disruptionMode is not supported by backend Extender: remove it"),
         ({"backend": "Volcano"}, "the operator runs without backend Volcano: add it to its --backends"),
     ],

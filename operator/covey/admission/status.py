@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,7 @@ from covey.api import core
 from covey.api.constants import (
     ADMITTED,
     LABEL_ROLE,
+    MOVABLE,
     REASON_ADMITTED,
     REASON_BELOW_MINIMUM,
     REASON_DENIED,
@@ -33,6 +34,8 @@ from covey.placement.model import Path, Topology
 
 Settled = Callable[[core.Pod], bool]
 NodePath = Callable[[str], Path]
+#: What ``Movable`` says; its reason names what it is about.
+_MOVES: Final = "it would fit if what is left of this were given up and placed anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,8 @@ class Decision:
     """What admission last decided about a unit.
 
     ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
-    the one that was used; the rest is to be kept in the root's status.
+    the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept in
+    the root's status.
     """
 
     reason: str | None = None
@@ -48,6 +52,7 @@ class Decision:
     topology: Topology | None = None
     excluded: tuple[core.ExcludedNode, ...] = ()
     reservation: core.Reservation | None = None
+    move: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
             _tally(unit, podstate.bound, "are bound"),
         ),
         *_preferences(unit, decision.topology, path_of),
+        *([] if admitted or not decision.move else [Said(MOVABLE, true=True, reason=decision.move, message=_MOVES)]),
     ]
     nodes = _places(unit.followers())
     tree = unit.tree

@@ -75,6 +75,8 @@ ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
 #: Written with the pin: the UID of the pod that the scheduler process has pinned. No template and no copy of a pod can
 #: carry it, for a pod has its UID only once it exists.
 ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
+#: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
+ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 
@@ -114,6 +116,11 @@ EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
+MINIMUM_MET: Final = "MinimumMet"
+#: Something that is below its minimum is about to be given up; the message says when.
+ESCALATING: Final = "Escalating"
+#: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
+MOVABLE: Final = "Movable"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -375,6 +375,7 @@ class GroupSpec(Read, frozen=True):
     desired_group_count: int | None = None
     scheduling_constraints: SchedulingConstraints | None = None
     timeout_seconds: int | None = None
+    hold_seconds: int | None = None
     priority_class_name: str | None = None
     priority: int | None = None
 

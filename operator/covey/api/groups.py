@@ -53,6 +53,9 @@ class CompositePodGroupSpec(_GroupSpec):
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a root: seconds from admission until the minimum is bound; after that it is released and planned again.
     1 to 3600."""
+    hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """On a root: seconds for which the room of pods that were lost is held for their successors. 0 to 3600. Default:
+    none."""
 
 
 class GroupPlacement(Model):
@@ -92,7 +95,8 @@ class GroupStatus(Model):
     """What is, as the scheduler process saw it last."""
 
     conditions: Conditions = ()
-    """Admitted, Scheduled, and on a root with preferred levels TopologySatisfied."""
+    """Admitted, Scheduled; on a root with preferred levels TopologySatisfied, and on one that was refused Movable, where it
+    would fit if it could be moved."""
     admitted: Count | None = None
     """Members (pods, or child groups) that have their nodes reserved."""
     scheduled: Count | None = None

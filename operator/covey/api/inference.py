@@ -7,7 +7,7 @@ from pydantic import Field
 
 from covey.api import constants
 from covey.api.meta import LevelName, Mode, ObjectMeta, ObjectName, RoleName
-from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, NotYet, Rule
+from covey.api.model import ATOMIC, BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, SET, Model, Rule
 from covey.api.roles import Role
 from covey.api.status import DisaggregatedInferenceStatus
 
@@ -102,13 +102,18 @@ class GangSettings(Model):
     timeout_seconds: Annotated[int, LIVE, Field(ge=1, le=3600)] = 300
     """Seconds from admission until the whole minimum is bound; after that it is released and planned again.
     1 to 3600. Default: 300."""
-    termination_delay_seconds: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=86400)] = None
-    """Seconds below the minimum after which the unit is taken down and queued whole again. 0 to 86400.
-    Default: never."""
+    termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
+    """Seconds below the minimum after which a unit that has served is taken down and queued whole again. Below it is a
+    unit as long as fewer replicas of a role have their places than its minReplicas; that others are not Ready yet is
+    none of it. 0 to 86400. Default: never."""
+
+
+#: Seconds for which the room of what was lost is held, where ``spec.disruption.holdSeconds`` says nothing.
+HOLD_SECONDS: Final = 60
 
 
 class Disruption(Model):
-    """What happens to replicas on nodes that are to be empty."""
+    """How pods that have to go are treated, and what becomes of the room of those that were lost."""
 
     evacuate_after_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds for which a node may be a mere candidate for deletion (a soft taint of an autoscaler) before its replicas
@@ -116,8 +121,11 @@ class Disruption(Model):
     allow_below_minimum: Annotated[bool | None, LIVE] = None
     """True: where there is no room for a successor, a replica goes even though its role has no more than minReplicas.
     Default: false: it stays, and the condition EvacuationBlocked says what would help."""
-    hold_seconds: Annotated[int | None, LIVE, NotYet(), Field(ge=0, le=3600)] = None
-    """Seconds for which the room of a lost replica is held for it. 0 to 3600."""
+    hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """Seconds for which the room of pods that were lost (evicted, preempted, their node failed) is held for their
+    successors: until those have their places, no other gang is placed there, and no other pod of a scheduler that asks
+    Covey. Pods of other schedulers cannot be held off. Only for backend Extender, the others place nothing. 0 to 3600, 0
+    is none. Default: 60."""
 
 
 class Rollout(Model):
@@ -213,13 +221,19 @@ class DisaggregatedInferenceSpec(Model):
     gang: GangSettings = GangSettings()
     """How long a gang may take."""
     disruption: Disruption | None = None
-    """What happens to replicas on nodes that are to be empty."""
+    """How pods that have to go are treated, and what becomes of the room of those that were lost."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
     rollout: Rollout | None = None
     """How a change of rolled fields is brought in."""
     compat: Compat = Compat()
     """What is provided for engines that were written for another controller."""
+
+    @property
+    def hold_seconds(self) -> int:
+        """Seconds for which the room of what was lost is held."""
+        said = self.disruption.hold_seconds if self.disruption is not None else None
+        return HOLD_SECONDS if said is None else said
 
     @property
     def pods(self) -> int:

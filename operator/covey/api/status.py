@@ -33,6 +33,16 @@ class RoleStatus(Model):
     """Times that replicas were recreated after a failure."""
 
 
+class UnitEscalation(Model):
+    """What is about to be given up of a unit that is below its minimum."""
+
+    step: Word = ""
+    """Role: what is left of the roles that have too few replicas. Unit: all of it. Termination: all of it, because
+    spec.gang.terminationDelaySeconds are over."""
+    at: Timestamp | None = None
+    """When."""
+
+
 class UnitStatus(Model):
     """One unit."""
 
@@ -49,6 +59,10 @@ class UnitStatus(Model):
     the level."""
     served: bool = False
     """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
+    below_minimum_since: Timestamp | None = None
+    """Since when a unit that has served has fewer replicas with their places than its minimum."""
+    escalation: UnitEscalation | None = None
+    """What is about to be given up of it, so that it can be placed anew."""
 
 
 class RolloutHold(Model):
@@ -102,8 +116,8 @@ class DisaggregatedInferenceStatus(Model):
     observed_generation: Annotated[int | None, Field(ge=UNSEEN)] = None
     """The metadata.generation that the status was computed from; -1 before the operator has seen the object."""
     conditions: Conditions = ()
-    """Ready, Admitted, Scheduled, Available, Progressing, Degraded, BackendSupported; TopologySatisfied where a level is
-    preferred; Stalled, Paused and others (docs/status.md) only while they hold."""
+    """Ready, Admitted, Scheduled, Available, MinimumMet, Progressing, Degraded, BackendSupported; TopologySatisfied where a
+    level is preferred; Stalled, Paused, Escalating and others (docs/status.md) only while they hold."""
     units: Count | None = None
     """Units that exist."""
     ready_units: Count | None = None

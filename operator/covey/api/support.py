@@ -1,6 +1,4 @@
-"""Which fields this version models but does not honour yet: setting one is refused, by name, never ignored."""
-
-from collections.abc import Iterator
+"""What the API server cannot refuse of a spec by rules of its own: fields that this version does not honour, circles."""
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
 
@@ -24,13 +22,7 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.
     """
-    return [f"{path} is not supported yet: {remedy}" for path, remedy in _of_spec(spec)]
-
-
-def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
-    if spec.queue is not None and spec.backend is not Backend.VOLCANO:
-        yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
-    if spec.gang.termination_delay_seconds is not None:
-        yield "spec.gang.terminationDelaySeconds", "remove it"
-    if spec.disruption is not None and spec.disruption.hold_seconds is not None:
-        yield "spec.disruption.holdSeconds", "remove it"
+    if spec.queue is None or spec.backend is Backend.VOLCANO:
+        return []
+    remedy = "use backend Volcano, which has queues, or remove it"
+    return [f"spec.queue with spec.backend {spec.backend} is not supported yet: {remedy}"]

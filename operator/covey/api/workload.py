@@ -36,6 +36,8 @@ class _CompositeTemplate(Prioritised):
     """Where the pods may lie."""
     timeout_seconds: Annotated[int | None, LIVE, Field(ge=1, le=3600)] = None
     """On a root: seconds from admission until the minimum is bound."""
+    hold_seconds: Annotated[int | None, LIVE, Field(ge=0, le=3600)] = None
+    """On a root: seconds for which the room of pods that were lost is held for their successors."""
 
 
 _CHILD_RULE: Final = Rule(

@@ -83,6 +83,7 @@ class Extender:
             core.condition(conditions, names.ADMITTED),
             core.condition(conditions, names.TOPOLOGY_SATISFIED),
             max((placement.path for placement in root.status.placement or ()), key=len, default=()),
+            _movable(root),
         )
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
@@ -98,3 +99,10 @@ class Extender:
     def release(self, _progress: Progress) -> Release:
         """Nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()
+
+
+def _movable(root: Owned) -> str:
+    """What the scheduler process says of the root as it is wanted now."""
+    found = core.condition(root.status.conditions, names.MOVABLE)
+    current = found is not None and (found.observed_generation or 0) >= root.metadata.generation
+    return found.reason if found is not None and current and found.status == "True" else ""

@@ -98,7 +98,8 @@ class UnitReport:
     """What the scheduler says of one unit.
 
     ``uid`` and ``created`` (RFC 3339) are those of its root. ``admitted`` and ``topology`` are conditions, None while
-    nothing has been said; ``path`` is the finest domain that holds all its pods.
+    nothing has been said; ``path`` is the finest domain that holds all its pods. ``movable``: what could be placed if it
+    were given up, ``Role`` (the roles that have too few replicas) or ``Unit``; empty where nothing is known.
     """
 
     uid: str
@@ -106,6 +107,7 @@ class UnitReport:
     admitted: core.Condition | None = None
     topology: core.Condition | None = None
     path: tuple[str | None, ...] = ()
+    movable: str = ""
 
 
 @dataclass(frozen=True, slots=True)

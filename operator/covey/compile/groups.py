@@ -160,6 +160,7 @@ class GroupCompiler:
             "schedulingPolicy": _policy("minGroupCount", gang_roles),
             "desiredGroupCount": len(self._spec.roles),
             "timeoutSeconds": self._spec.gang.timeout_seconds,
+            "holdSeconds": self._spec.hold_seconds,
             **_present("schedulingConstraints", self._root_constraints()),
             **self._common,
         }

@@ -89,6 +89,7 @@ GANG_ADMITTED_TO_BOUND: Final = _histogram(
     "From the admission of a gang's minimum until all of it was bound, once for each gang.",
     buckets=_LIFE,
 )
+ROOM_HELD: Final = _gauge("covey_room_held_pods", "Lost pods whose room is held for their successors.")
 PODS_RELEASED: Final = _counter("covey_pods_released_total", "Pins given up before the pod was bound.", "reason")
 
 # Extender

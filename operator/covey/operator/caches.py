@@ -184,6 +184,7 @@ class Caches:
             nodes=self.nodes.of(names_of_nodes),
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
+            gone=self.nodes.gone(names_of_nodes),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))

@@ -15,9 +15,11 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.operator.judge import Verdict
+from covey.operator.minimum import minimum_met
+from covey.operator.phase import Phase
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
-from covey.operator.units import REASON_SURPLUS, Phase, Unit
+from covey.operator.units import REASON_SURPLUS, Unit
 from covey.operator.whole import REASON_COMPLETE, Finding, find_ready, find_stalled
 from covey.rollout.told import Gate
 
@@ -85,6 +87,7 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     yield names.ADMITTED, _admitted(situation)
     yield names.SCHEDULED, _counted(situation, "is_scheduled", "Scheduled", "have their minimum bound")
     yield names.AVAILABLE, _counted(situation, "is_available", "Available", "have their minimum Ready")
+    yield names.MINIMUM_MET, _minimum_met(situation)
     yield names.PROGRESSING, _progressing(situation)
     yield names.DEGRADED, _degraded(situation)
     if situation.inference.spec.rollout and situation.inference.spec.rollout.paused:
@@ -166,6 +169,17 @@ def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Fi
     first = next((unit for unit in short if unit.is_admitted), short[0])
     why = f": {_of_unit(situation, first)}" if first.is_admitted else "; the condition Admitted says why"
     return "False", first.reason, count + why
+
+
+def _minimum_met(situation: Situation) -> Finding:
+    if situation.inference.spec.suspend:
+        return _SUSPENDED
+    return minimum_met(
+        situation.plan.loss.shortages.values(),
+        situation.served,
+        situation.inference.spec.replicas,
+        len(situation.units),
+    )
 
 
 def _progressing(situation: Situation) -> Finding:

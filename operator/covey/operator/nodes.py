@@ -17,11 +17,12 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
-from covey.operator.notice import AUTOSCALERS, Notice, notice_of
+from covey.operator.notice import AUTOSCALERS, Notice, is_out_of_service, notice_of
 
 #: Candidates that a resource is told of: they stand on its groups.
 _MANY: Final = 64
-_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+#: Seconds for which it is remembered that a node was deleted: by then Kubernetes has removed its pods.
+_REMEMBERED: Final = 600.0
 
 
 class Nodes:
@@ -47,6 +48,12 @@ class Nodes:
         self._autoscalers = frozenset(autoscalers)
         self._clock = clock
         self._notices: dict[str, Notice] = {}
+        #: Nodes that were seen to be deleted, and when.
+        self._gone: dict[str, float] = {}
+
+    def gone(self, names: Iterable[str]) -> dict[str, float]:
+        """Those of these nodes that were seen to be deleted, and when (seconds since the epoch)."""
+        return {name: self._gone[name] for name in names if name in self._gone} if self._gone else {}
 
     def of(self, names: Iterable[str]) -> dict[str, core.Node]:
         """Those of these nodes that are known."""
@@ -66,14 +73,17 @@ class Nodes:
         name = node.metadata.name
         if kind == DELETED:
             self._notices.pop(name, None)
+            seen = self._clock()
+            self._gone = {other: at for other, at in self._gone.items() if seen < at + _REMEMBERED} | {name: seen}
             self._on_change(name)
             return
+        self._gone.pop(name, None)
         if before is not None and node.spec == before.spec:
             return
         was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers)
         if now is not None:
             self._notices[name] = now = self._dated(now, was)
-        if now != was or _is_out(node) != (before is not None and _is_out(before)):
+        if now != was or is_out_of_service(node) != (before is not None and is_out_of_service(before)):
             self._on_change(name)
 
     def _dated(self, notice: Notice, before: Notice | None) -> Notice:
@@ -82,7 +92,3 @@ class Nodes:
             return notice
         same = before is not None and before.candidate == notice.candidate
         return replace(notice, since=before.since if same and before is not None else self._clock())
-
-
-def _is_out(node: core.Node) -> bool:
-    return any(taint.key == _OUT_OF_SERVICE for taint in node.spec.taints or ())

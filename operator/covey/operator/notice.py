@@ -34,6 +34,8 @@ AUTOSCALERS: Final = (
 #: Taints that Kubernetes itself sets from what a node's conditions say.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _CORDONED: Final = "cordoned"
+#: Set by a person, or by a controller that knows the node is off.
+_OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,11 @@ def notice_of(node: core.Node, autoscalers: Collection[str] = AUTOSCALERS) -> No
     if not found and candidate is None:
         return None
     return Notice("", tuple(found), candidate.key if candidate else "", _since(candidate))
+
+
+def is_out_of_service(node: core.Node) -> bool:
+    """Somebody has said that the node is off for good."""
+    return any(taint.key == _OUT_OF_SERVICE for taint in node.spec.taints or ())
 
 
 def _is_driven(pod: core.Pod, taint: core.Taint) -> bool:

@@ -41,14 +41,16 @@ class Grave:
     past: Past = NO_PAST
     #: It was the leader of a replica that had been Ready: since when.
     started: float | None = None
+    #: The node that it had.
+    node: str = ""
 
     @classmethod
     def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
         """What to remember of a pod."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
-        past, started = podstate.past(pod), podstate.started(pod)
-        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started)
+        past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class Observed:
     notices: Mapping[str, Notice] = field(default_factory=dict)
     #: Where one of them is a mere candidate: those of the whole cluster, which successors keep off.
     candidates: tuple[str, ...] = ()
+    #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
+    gone: Mapping[str, float] = field(default_factory=dict)
     #: RoleScalers by name.
     scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
     #: UIDs of pods that this process has given the label of their unit's leader, which the watch has not shown yet.

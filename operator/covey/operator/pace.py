@@ -12,8 +12,9 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.operator.phase import Phase
 from covey.operator.problem import Problem
-from covey.operator.units import Phase, Unit
+from covey.operator.units import Unit
 
 #: Seconds that a state must last which is expected to pass.
 SETTLE: Final = 2.0

@@ -27,11 +27,13 @@ from covey.operator.evacuating import find_evacuation
 from covey.operator.failing import Failing, find_failing
 from covey.operator.failures import Failure
 from covey.operator.fate import NO_FATE
+from covey.operator.giving_up import GivenUp
 from covey.operator.history import HISTORY, expired, to_mark, to_store
 from covey.operator.judge import Verdict, revision_before
 from covey.operator.labels import find_relabelled
 from covey.operator.leading import unit_leaders
 from covey.operator.leaving import Leaving, find_leaving
+from covey.operator.loss import find_loss
 from covey.operator.observe import Observed, number
 from covey.operator.pairing import with_pairs
 from covey.operator.release import let_go, progress_of, taken_back
@@ -43,6 +45,7 @@ from covey.operator.scale import States, replica_states, running_revisions
 from covey.operator.scaler import find_scalers, scaler_actions
 from covey.operator.sets import find_released
 from covey.operator.starting import Starting, find_starting
+from covey.operator.stranded import find_stranded, lost_notes
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -69,6 +72,8 @@ class Plan:
     again: float | None = None
     #: Failures that are seen for the first time.
     failures: tuple[Failure, ...] = ()
+    #: Units below their minimum, and what is given up of them.
+    loss: GivenUp = field(default_factory=GivenUp)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -119,7 +124,10 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name), also=leaving.avoided
     )
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
-    going = {item.pod.metadata.uid for part in replicas for item in part.delete}
+    loss = find_loss(inference, backend, scale, layout, states, observed, before or {})
+    stranded = find_stranded(observed)
+    lost = (*(item for part in replicas for item in part.delete), *loss.delete, *stranded)
+    going = {item.pod.metadata.uid for item in lost}
     # 5. Objects that are missing or were edited are applied; those without a use are deleted.
     apply = tuple(tuple(_applied(level.objects, observed, remake.fixed)) for level in tree.levels)
     # 6. Pods are let go, or not made yet, where the backend's scheduler does not do that.
@@ -143,7 +151,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         ),
         drain=draining.mark,
         serve=tuple(find_serving(observed, draining.mark)),
-        delete_pods=(*surplus, *(item for part in replicas for item in part.delete), *early, *ending.delete),
+        delete_pods=(*_once(*surplus, *lost), *early, *ending.delete),
         delete_objects=(
             *remake.objects,
             *_unused(backend, tree, observed),
@@ -174,13 +182,25 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_replaced(replicas, not_yet),
             *failing.notes,
             *inplace.told(exchanges),
+            *loss.notes,
+            *lost_notes(stranded),
         ),
     )
     former = revision_left(accepted.revision, observed, running)
-    remarks = (*find_evacuation(inference.spec, leaving, rolling), *failing.remarks, *scalers.remarks)
-    later_on = (failing.again, starting.again, leaving.again, draining.again, *later.values())
+    remarks = (
+        *loss.remarks,
+        *find_evacuation(inference.spec, leaving, rolling),
+        *failing.remarks,
+        *scalers.remarks,
+    )
+    later_on = (failing.again, starting.again, leaving.again, draining.again, loss.again, *later.values())
     again = min((each for each in later_on if each is not None), default=None)
-    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen)
+    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss)
+
+
+def _once(*deletions: DeletePod) -> Iterator[DeletePod]:
+    """Each pod once, for the first reason."""
+    yield from {item.pod.metadata.uid: item for item in reversed(deletions)}.values()
 
 
 def _why(verdict: Verdict, rolling: Rolling, leaving: Leaving) -> str:

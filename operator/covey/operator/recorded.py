@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from covey.operator.units import Phase
+from covey.api import times
+from covey.operator.phase import Phase
 
 _PHASES: Final = {phase.value: phase for phase in Phase}
 _ORDER: Final = {phase: position for position, phase in enumerate(Phase)}
@@ -18,10 +19,17 @@ _SERVES: Final = frozenset({Phase.PARTIAL, Phase.READY})
 
 @dataclass(frozen=True, slots=True)
 class RecordedUnit:
-    """How far a unit had come; ``phase`` is None where it is none that this release knows."""
+    """How far a unit had come; ``phase`` is None where it is none that this release knows.
+
+    ``below_since``: since when it was below its minimum, seconds since the epoch. ``step`` and ``at``: what was announced
+    to be given up of it, and when.
+    """
 
     phase: Phase | None
     served: bool
+    below_since: float | None = None
+    step: str = ""
+    at: float | None = None
 
     @property
     def is_available(self) -> bool:
@@ -37,8 +45,20 @@ def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
         number = item.get("unit") if isinstance(item, Mapping) else None
         if isinstance(number, int):
             phase = _PHASES.get(str(item.get("phase", "")))
-            found[number] = RecordedUnit(phase, item.get("served") is True or phase in _SERVES)
+            served = item.get("served") is True or phase in _SERVES
+            found[number] = RecordedUnit(phase, served, _time(item.get("belowMinimumSince")), *_escalation(item))
     return found
+
+
+def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
+    said = item.get("escalation")
+    if not isinstance(said, Mapping):
+        return "", None
+    return str(said.get("step", "")), _time(said.get("at"))
+
+
+def _time(value: object) -> float | None:
+    return times.seconds(value) if isinstance(value, str) else None
 
 
 def leaves_out(status: Mapping[str, Any]) -> bool:

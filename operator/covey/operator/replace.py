@@ -129,7 +129,8 @@ class ReplicaPlanner:
         own = replace(last.past, restarts=last.restarts + (broken or last.bound))
         if last.labels.get(names.LABEL_REVISION) != revision.hash:
             own, told = replace(own, failures=0), None
-        return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least)), replaces=True)
+        room = {names.ANNOTATION_ROOM: last.node} if last.bound else {}
+        return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least), marks=room), replaces=True)
 
 
 def is_broken(inference: str, places: Sequence[Place]) -> bool:

@@ -13,14 +13,16 @@ from covey.api.status import DisaggregatedInferenceStatus
 from covey.compile import Scale, Slot
 from covey.operator import podstate
 from covey.operator.conditions import Situation, find_conditions, with_times
+from covey.operator.giving_up import written as remembered
 from covey.operator.judge import Verdict
 from covey.operator.observe import Observed, number
+from covey.operator.phase import Phase
 from covey.operator.plan import Plan
 from covey.operator.problem import Problem
 from covey.operator.recorded import had_served
 from covey.operator.rolling import written
 from covey.operator.scale import current
-from covey.operator.units import Phase, Unit
+from covey.operator.units import Unit
 
 #: Units that the status lists.
 _LISTED = 64
@@ -52,6 +54,7 @@ def compute(
     """
     inference = verdict.inference
     served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
+    served -= plan.loss.anew
     found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
     roles = _roles(verdict, observed, plan)
     return {
@@ -61,7 +64,7 @@ def compute(
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         **_rollout(plan),
-        "unitStatuses": _listed(units, served),
+        "unitStatuses": _listed(units, served, plan),
         "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
     }
@@ -163,13 +166,14 @@ def _replica(slot: Slot) -> tuple[int, str, int]:
     return (slot.unit, slot.role, slot.replica)
 
 
-def _listed(units: Sequence[Unit], served: Collection[int]) -> list[Status]:
+def _listed(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
     """The worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [
         {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
         | ({"path": list(unit.path)} if unit.path else {})
         | ({"served": True} if unit.number in served else {})
+        | remembered(plan.loss, unit.number)
         for unit in worst
     ]
 

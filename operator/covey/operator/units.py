@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from covey.api import constants as names
@@ -14,6 +13,7 @@ from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.layout import RoleCount
 from covey.operator.observe import Observed
+from covey.operator.phase import Phase
 from covey.operator.plan import Plan
 from covey.operator.scale import ReplicaState
 
@@ -21,16 +21,6 @@ from covey.operator.scale import ReplicaState
 REASON_SURPLUS: Final = "SurplusWaiting"
 #: Reason of a unit in which some pods wait for others to start.
 REASON_START_HELD: Final = "StartHeld"
-
-
-class Phase(StrEnum):
-    """How far a unit has come, the worst first."""
-
-    PENDING = "Pending"
-    ADMITTED = "Admitted"
-    SCHEDULED = "Scheduled"
-    PARTIAL = "PartiallyReady"
-    READY = "Ready"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final
 
 from covey.admission import entries, podstate
-from covey.admission.asks import ask_for_minimum, ask_for_surplus
+from covey.admission.asks import ANYTHING, Ask, ask_for_minimum, ask_for_surplus
 from covey.admission.entries import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
@@ -32,6 +32,7 @@ from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE,
 from covey.kube.events import EventRecorder
 from covey.observability import metrics
 from covey.observability.logging import get_logger
+from covey.placement.cluster.admits import NOT_READY, state_cause
 from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
@@ -39,7 +40,9 @@ from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.commits import Commits
+from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
+from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
@@ -82,8 +85,11 @@ class Admission:
         decided: Callable[[Key], None],
         parking: Parking | None = None,
         breath: Breath | None = None,
+        holding: Holding | None = None,
     ) -> None:
         self._cache = cache
+        self._holding = holding or Holding(cache)
+        self._moves = Moves(cache, self._holding)
         self._committer = committer
         self._queueing = queueing
         self._wake = asyncio.Event()
@@ -226,16 +232,18 @@ class Admission:
         asked, closed = self._books.reservations.confine(self._queueing.beside(entry), surplus=want is Want.SURPLUS)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
         if answer is None:
-            if want is Want.MINIMUM and self._books.take_over(root, entry, asked, closed):
+            # What is held for it makes its question one of its own.
+            alike = want is Want.MINIMUM and not self._holding.of(root)
+            if alike and self._books.take_over(root, entry, asked, closed):
                 await self._books.reserve(root, asked, closed)
                 return
-            answer = await self._ask(asked, want, closed)
+            answer = await self._ask(root, asked, want, closed)
         if answer.verdict is not Verdict.UNKNOWN:
             self._books.parking.planned(root)
         if isinstance(answer, Refusal):
             await self._refuse(root, entry, answer, asked, closed)
         elif not answer.assignments:
-            ask = ask_for_surplus(asked, self._cache.capacity.planned)
+            ask = self._waits_for(root, ask_for_surplus(asked, self._cache.capacity.planned))
             await self._books.count(ask)
             self._books.sleep(root, replace(entry, refused=True), ask, closed)
         else:
@@ -247,10 +255,10 @@ class Admission:
         same = aside is not None and (aside.want, aside.asked, aside.closed) == (want, asked, closed)
         return aside.plan if aside is not None and same else None
 
-    async def _ask(self, gang: Gang, want: Want, closed: Sequence[Path]) -> Plan | Refusal:
+    async def _ask(self, root: Key, gang: Gang, want: Want, closed: Sequence[Path]) -> Plan | Refusal:
         started = time.perf_counter()
         planner = partial(plan_minimum if want is Want.MINIMUM else plan_surplus, forbidden=closed)
-        with self._cache.capacity.planning() as inventory:
+        with self._cache.capacity.planning() as inventory, self._holding.lifted(root, inventory):
             if is_small(gang, inventory):
                 answer: Plan | Refusal = planner(gang, inventory)
             else:
@@ -261,8 +269,12 @@ class Admission:
 
     async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: Sequence[Path]) -> None:
         refused = entries.refusal(entry, answer)
+        if answer.verdict is Verdict.INFEASIBLE:
+            move = await self._moves.find(entry.unit, asked, closed)
+            refused = replace(refused, decision=replace(refused.decision, move=move))
+            self._breath.begin()
         before = self._books.shelf.decision(root)
-        ask = ask_for_minimum(asked, self._cache.capacity.planned)
+        ask = self._waits_for(root, ask_for_minimum(asked, self._cache.capacity.planned))
         await self._books.count(ask)
         if answer.verdict is Verdict.UNKNOWN:
             self._books.park(root, refused, REASON_UNKNOWN, refused.decision.message, ask)
@@ -278,11 +290,17 @@ class Admission:
         if stuck and not any(self._ends(pod) for pod in self._cache.index.members(root)):
             self._commits.give_up(stuck)
 
+    def _waits_for(self, root: Key, ask: Ask) -> Ask:
+        """What can help a refused unit. What is held for it is no room to others, so that nobody can tell by the room."""
+        return ANYTHING if self._holding.of(root) else ask
+
     def _ends(self, pod: core.Pod) -> bool:
-        """A member that stands for no place any more, but still has its room."""
-        leaf = self._cache.index.leaf_of(pod)
-        member = leaf is not None and podstate.is_member(pod, leaf)
-        return member and not podstate.counts(pod) and self._cache.index.holding(pod) is not None
+        """A member that stands for no place any more, but still has room that comes free: not that of a dead node."""
+        leaf, place = self._cache.index.leaf_of(pod), self._cache.index.holding(pod)
+        if leaf is None or place is None or not podstate.is_member(pod, leaf) or podstate.counts(pod):
+            return False
+        node = self._cache.node(place)
+        return node is not None and state_cause(node) != NOT_READY
 
     async def _give(self, root: Key, aside: _Aside, *, last: bool) -> None:
         """Give a unit its places, unless it or somebody before it has changed while the plan was made."""
@@ -293,7 +311,8 @@ class Admission:
         if same and self._books.shelf.next(loop.time()) != root:
             self._aside[root] = aside
             return
-        placements = self._still_good(entry, aside.plan) if entry is not None and same else None
+        with self._holding.filled(root):
+            placements = self._still_good(entry, aside.plan) if entry is not None and same else None
         if entry is None or placements is None:
             if last:  # others get their turn
                 self._books.shelf.rest(root)

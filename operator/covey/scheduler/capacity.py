@@ -109,6 +109,33 @@ class Capacity:
             return None
         return self.set_pod(pod, node)
 
+    def hold_room(self, key: str, node: str, shape: Shape, meta: core.Meta) -> bool:
+        """Hold room for a pod that is not there yet, if it is free; a node that is away may come back with it.
+
+        Args:
+            key: names the holder.
+            node: where.
+            shape: what the pod is.
+            meta: its namespace and labels.
+        """
+        state = self.room.nodes.get(node)
+        if state is not None and (state.short(shape) or state.conflict(shape, meta)):
+            return False
+        self._held[key] = (node, shape, meta)
+        self._apply(lambda inventory: inventory.hold(key, node, shape, meta), node)
+        self.reserved.setdefault(node, {})[key] = shape
+        self._reserved_at[key] = node
+        return True
+
+    def give_room(self, key: str) -> None:
+        """End such a hold."""
+        self._unreserve(key)
+        self._release(key)
+
+    def is_overcommitted(self, node: str) -> bool:
+        """More is held on a node than it has."""
+        return any(amount < 0 for amount in self.room.free(node).values())
+
     def shape(self, pod: core.Pod) -> Shape:
         """The pod's shape, computed once for each spec; anew for a pod that is not here (any more)."""
         uid, spec = pod.metadata.uid, self._counted(pod)

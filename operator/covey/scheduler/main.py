@@ -42,6 +42,7 @@ from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.holding import Holding
 from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
@@ -157,7 +158,10 @@ class Process:
         )
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
-        leader = _Leader(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads)
+        holding = Holding(cache)
+        leader = _Leader(
+            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads), holding
+        )
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
@@ -169,6 +173,8 @@ class Process:
         ):
             tasks.create_task(cache.run())
             await cache.wait_synced()
+            holding.begin()
+            tasks.create_task(holding.run())
             settle_memory()
             if self._active is not None:
                 await self._active.clear()
@@ -222,6 +228,7 @@ class _Leader:
         binder: Binder,
         topologies: Topologies,
         leads: Callable[[], bool],
+        holding: Holding,
     ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
@@ -236,6 +243,7 @@ class _Leader:
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
             breath=breath,
+            holding=holding,
         )
         self._statuses = StatusWriter(
             *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath

@@ -98,6 +98,7 @@ def test_root_carries_every_wish_of_the_unit() -> None:
       schedulingPolicy: {gang: {minGroupCount: 2}}
       desiredGroupCount: 3
       timeoutSeconds: 60
+      holdSeconds: 60
       schedulingConstraints:
         topology:
         - {level: block, mode: Required, scope: Group}

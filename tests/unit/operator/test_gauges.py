@@ -8,7 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from covey.api import reasons
 from covey.operator.gauges import WorkloadGauges
-from covey.operator.units import Phase, Unit
+from covey.operator.phase import Phase
+from covey.operator.units import Unit
 from scrapes import Scrape
 
 UNITS = (Unit(0, Phase.READY, "", ""), Unit(1, Phase.ADMITTED, "", ""), Unit(2, Phase.PENDING, "", ""))

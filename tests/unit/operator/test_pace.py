@@ -3,8 +3,9 @@
 import pytest
 
 from covey.operator.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
+from covey.operator.phase import Phase
 from covey.operator.problem import Problem
-from covey.operator.units import Phase, Unit
+from covey.operator.units import Unit
 
 
 class Clock:

@@ -82,6 +82,7 @@ def test_waiting(world: World) -> None:
         "Admitted": ("False", "Waiting"),
         "Scheduled": ("False", "Waiting"),
         "Available": ("False", "Waiting"),
+        "MinimumMet": ("False", "Waiting"),
         "Progressing": ("True", "Waiting"),
         "Degraded": ("False", "AsExpected"),
     }

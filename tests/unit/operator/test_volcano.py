@@ -13,7 +13,8 @@ from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
 from covey.operator.actions import Actions
-from covey.operator.units import Phase, describe_units
+from covey.operator.phase import Phase
+from covey.operator.units import describe_units
 from unit.backends.volcano.objects import DISCOVERED, workers
 from unit.compile.inferences import inference
 from unit.operator.world import Step, World

@@ -85,6 +85,8 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
             f"spec.gang.timeoutSeconds is {spec.gang.timeout_seconds}, but kube-scheduler waits {PERMIT_TIMEOUT} seconds, "
             f"whatever is asked for: remove it, {_EXTENDER}"
         )
+    if spec.disruption is not None and spec.disruption.hold_seconds:
+        yield f"spec.disruption.holdSeconds: kube-scheduler holds no room for what was lost: remove it, {_EXTENDER}"
     if spec.spread is not None:
         yield f"spec.spread cannot be said to kube-scheduler, which keeps no groups apart: remove it, {_EXTENDER}"
     for rule in spec.proximity:

@@ -30,6 +30,8 @@ def refused(spec: DisaggregatedInferenceSpec, levels: Levels, hyper_nodes: Hyper
         yield f"spec.spread: Volcano does not keep PodGroups apart: remove it, {_ELSE}"
     if spec.gang.timeout_seconds != GangSettings().timeout_seconds:
         yield f"spec.gang.timeoutSeconds: Volcano binds a minimum at once, and has no time-out: remove it, {_ELSE}"
+    if spec.disruption is not None and spec.disruption.hold_seconds:
+        yield f"spec.disruption.holdSeconds: Volcano holds no room for what was lost: remove it, {_ELSE}"
     if spec.disruption_mode is not None:
         yield "spec.disruptionMode: Volcano preempts pod by pod: remove it, or use backend Kubernetes"
     yield from refused_starts(spec, "Volcano")

@@ -1,0 +1,115 @@
+"""Room of pods that were lost, which is held for their successors: pure.
+
+A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
+counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all replicas
+that are wanted, or when its time (``holdSeconds`` on the root) is over.
+
+A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
+predecessor was (``ANNOTATION_ROOM``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from covey.admission import podstate
+from covey.admission.tree import Key, Role, Unit, replica_met
+from covey.api import core, times
+from covey.api.constants import ANNOTATION_ROOM, LABEL_INDEX, LABEL_POD_GROUP, LABEL_REPLICA
+from covey.placement.model import Shape
+
+
+class Place(NamedTuple):
+    """A member's place: its PodGroup, and the numbers of its replica and of itself (None where nobody gave any)."""
+
+    leaf: str
+    replica: str | None
+    number: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Room for the successor of a pod.
+
+    ``key`` names the hold among those that hold room; ``meta`` is the lost pod's; ``until`` is monotonic, in seconds.
+    """
+
+    key: str
+    root: Key
+    place: Place
+    node: str
+    shape: Shape
+    meta: core.Meta
+    until: float
+
+
+def place_of(pod: core.Pod) -> Place:
+    """The place that a member fills, or filled."""
+    label = pod.metadata.label
+    return Place(label(LABEL_POD_GROUP) or "", label(LABEL_REPLICA), label(LABEL_INDEX))
+
+
+def hold_for(
+    pod: core.Pod, node: str, root: core.Group, key: Key, shape: Shape, *, now: float, age: float = 0.0
+) -> Hold | None:
+    """The hold on the room that a pod had; None where the root wants none, or its time is over.
+
+    Args:
+        pod: the lost pod, or the successor that says where it was.
+        node: where.
+        root: of its unit.
+        key: the root's.
+        shape: the pod's.
+        now: monotonic seconds.
+        age: seconds since the loss.
+    """
+    seconds = float(root.spec.hold_seconds or 0) - max(age, 0.0)
+    if seconds <= 0 or root.metadata.deletion_timestamp is not None:
+        return None
+    return Hold(f"held/{pod.metadata.uid}", key, place_of(pod), node, shape, pod.metadata, now + seconds)
+
+
+def room_said(pod: core.Pod) -> str | None:
+    """The node where a waiting successor says its predecessor was."""
+    said = pod.metadata.annotation(ANNOTATION_ROOM)
+    return said if said and podstate.counts(pod) and podstate.gated(pod) else None
+
+
+def age_of(pod: core.Pod, wall: float) -> float:
+    """Seconds since a pod was created, by the API server's clock; at least nothing."""
+    return max(wall - (times.seconds(pod.metadata.creation_timestamp) or wall), 0.0)
+
+
+def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool:
+    """The unit still lacks a pod in that place.
+
+    Args:
+        hold: the hold.
+        unit: its unit as it is; None when it is gone.
+        assumed: nodes decided a moment ago, by the pod's UID.
+    """
+    if unit is None or unit.root.metadata.deletion_timestamp is not None:
+        return False
+    placed = _placed(assumed)
+    role = next((role for role in unit.roles if _has(role, hold.place.leaf)), None)
+    if role is None or sum(replica_met(replica, placed) for replica in role.replicas) >= role.desired:
+        return False
+    pods = (pod for replica in role.replicas for pod in replica.pods)
+    return not any(place_of(pod) == hold.place and placed(pod) for pod in pods if hold.place.number is not None)
+
+
+def _has(role: Role, leaf: str) -> bool:
+    groups = (role.group, *(replica.group for replica in role.replicas))
+    return any(group.kind == "PodGroup" and group.metadata.name == leaf for group in groups)
+
+
+def _placed(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
+    def placed(pod: core.Pod) -> bool:
+        return podstate.bound(pod) or podstate.pinned(pod) is not None or pod.metadata.uid in assumed
+
+    return placed
+
+
+__all__ = ["Hold", "Place", "age_of", "hold_for", "is_wanted", "place_of", "room_said"]

@@ -1,0 +1,192 @@
+"""Holds the room of lost pods for their successors (``admission.losses``), in the capacity that everybody plans by.
+
+Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
+that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
+pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
+nothing was held for it (``lifted``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from covey.admission import losses, podstate
+from covey.admission.losses import Hold
+from covey.admission.tree import Key
+from covey.api import core
+from covey.observability import metrics
+from covey.placement.cluster.inventory import Inventory
+from covey.scheduler.cache import Cache, Listener
+
+#: Seconds that holds may be late to end.
+LATE: Final = 0.02
+
+
+class Holding:
+    """The holds of all units."""
+
+    def __init__(
+        self, cache: Cache, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._wall = wall
+        self._holds: dict[Key, dict[str, Hold]] = {}
+        self._on: dict[str, dict[str, Hold]] = {}
+        #: UIDs of members that ended before they were gone, and of successors that were read.
+        self._known: set[str] = set()
+        self._begun = False
+        self._news = asyncio.Event()
+        cache.subscribe(Listener(unit=self._unit, pod=self._pod))
+
+    def of(self, root: Key) -> bool:
+        """Room is held for a unit."""
+        return root in self._holds
+
+    def begin(self) -> None:
+        """Everything has been listed: read what successors say, and watch from now on."""
+        self._begun = True
+        for pod in list(self._cache.index.pods()):
+            if core.is_terminal(pod):
+                self._known.add(pod.metadata.uid)
+            else:
+                self._read(pod)
+
+    async def run(self) -> None:
+        """End holds whose time is over, for ever."""
+        while True:
+            self._news.clear()
+            due = min((hold.until for holds in self._holds.values() for hold in holds.values()), default=None)
+            if due is None:
+                await self._news.wait()
+                continue
+            try:
+                await asyncio.wait_for(self._news.wait(), max(due - self._clock(), 0.0) + LATE)
+            except TimeoutError:
+                self.expire()
+
+    def expire(self) -> None:
+        """End the holds whose time is over."""
+        now = self._clock()
+        for hold in [hold for holds in self._holds.values() for hold in holds.values() if hold.until <= now]:
+            self._drop(hold)
+
+    @contextmanager
+    def lifted(self, root: Key, inventory: Inventory) -> Iterator[None]:
+        """Let the planner see what is held for a unit as free; nobody else may look at the inventory meanwhile."""
+        holds = list(self._holds.get(root, {}).values())
+        for hold in holds:
+            inventory.release(hold.key)
+        try:
+            yield
+        finally:
+            for hold in holds:
+                inventory.hold(hold.key, hold.node, hold.shape, hold.meta)
+
+    @contextmanager
+    def filled(self, root: Key) -> Iterator[None]:
+        """Let a unit take its places; what is held for the others is held on where its new pods have left it room."""
+        holds = self._holds.pop(root, {})
+        for hold in holds.values():
+            self._cache.capacity.give_room(hold.key)
+            self._forget(hold)
+        try:
+            yield
+        finally:
+            unit = self._cache.index.unit(root)
+            assumed = self._cache.capacity.assumed
+            for hold in holds.values():
+                kept = losses.is_wanted(hold, unit, assumed) and self._put(hold)
+                if not kept:
+                    self._cache.tell_room(hold.node)
+            self._count()
+
+    def _unit(self, root: Key) -> None:
+        holds = self._holds.get(root)
+        if not holds:
+            return
+        unit, assumed = self._cache.index.unit(root), self._cache.capacity.assumed
+        for hold in [hold for hold in holds.values() if not losses.is_wanted(hold, unit, assumed)]:
+            self._drop(hold)
+
+    def _pod(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
+        if not self._begun:
+            return
+        uid, ended = pod.metadata.uid, core.is_terminal(pod)
+        if gone and uid in self._known:
+            self._known.discard(uid)
+        elif (gone and not ended) or (ended and uid not in self._known):
+            if not gone:
+                self._known.add(uid)
+            self._lost(pod)
+        elif not gone:
+            self._read(pod)
+            if pod.spec.node_name in self._on:
+                self._give_way(pod.spec.node_name)
+
+    def _lost(self, pod: core.Pod) -> None:
+        """A pod has given up its node."""
+        node = pod.spec.node_name
+        if node is not None:
+            self._hold(pod, node, 0.0)
+
+    def _read(self, pod: core.Pod) -> None:
+        """A successor may say where its predecessor was, once: whoever saw the predecessor go holds that room already."""
+        node = losses.room_said(pod)
+        if node is None or pod.metadata.uid in self._known:
+            return
+        root = self._cache.index.root_of_pod(pod)
+        if root is None:
+            return
+        self._known.add(pod.metadata.uid)
+        place = losses.place_of(pod)
+        if not any(hold.place == place for hold in self._holds.get(root, {}).values()):
+            self._hold(pod, node, losses.age_of(pod, self._wall()))
+
+    def _hold(self, pod: core.Pod, node: str, age: float) -> None:
+        leaf, root = self._cache.index.leaf_of(pod), self._cache.index.root_of_pod(pod)
+        group = self._cache.index.root(root) if root is not None else None
+        if leaf is None or root is None or group is None or not podstate.is_member(pod, leaf):
+            return
+        shape = self._cache.capacity.shape(pod)
+        hold = losses.hold_for(pod, node, group, root, shape, now=self._clock(), age=age)
+        if hold is not None and losses.is_wanted(hold, self._cache.index.unit(root), self._cache.capacity.assumed):
+            self._put(hold)
+            self._count()
+
+    def _put(self, hold: Hold) -> bool:
+        """Hold room if it is there."""
+        if not self._cache.capacity.hold_room(hold.key, hold.node, hold.shape, hold.meta):
+            return False
+        self._holds.setdefault(hold.root, {})[hold.key] = hold
+        self._on.setdefault(hold.node, {})[hold.key] = hold
+        self._news.set()
+        return True
+
+    def _drop(self, hold: Hold) -> None:
+        self._cache.capacity.give_room(hold.key)
+        holds = self._holds[hold.root]
+        del holds[hold.key]
+        if not holds:
+            del self._holds[hold.root]
+        self._forget(hold)
+        self._count()
+        self._cache.tell_room(hold.node)
+
+    def _forget(self, hold: Hold) -> None:
+        on_node = self._on[hold.node]
+        del on_node[hold.key]
+        if not on_node:
+            del self._on[hold.node]
+
+    def _give_way(self, node: str) -> None:
+        """Somebody has taken what was held."""
+        while node in self._on and self._cache.capacity.is_overcommitted(node):
+            self._drop(next(reversed(self._on[node].values())))
+
+    def _count(self) -> None:
+        metrics.ROOM_HELD.set(sum(map(len, self._holds.values())))

@@ -1,0 +1,324 @@
+"""Units below their minimum: told live, since when, and what of them is given up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInference
+from covey.kube.resources import COMPOSITE_POD_GROUPS
+from covey.operator import podstate
+from covey.operator.plan import Plan
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+
+def llama(**spec: Any) -> DisaggregatedInference:
+    return inference(role("prefill", replicas=2, size=2), role("decode", replicas=2), **spec)
+
+
+def serving(**spec: Any) -> World:
+    """A resource that serves; its status says so."""
+    world = World(llama(**spec))
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    world.tell()
+    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
+    return world
+
+
+def condition(world: World, kind: str) -> tuple[str, str] | None:
+    found = [each for each in world.status["conditions"] if each["type"] == kind]
+    return (found[0]["status"], found[0]["reason"]) if found else None
+
+
+def of_unit(world: World, unit: int = 0) -> dict[str, Any]:
+    return next(each for each in world.status["unitStatuses"] if each["unit"] == unit)
+
+
+def lose(world: World, role_name: str) -> None:
+    """Every pod of a role is gone; successors wait."""
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_ROLE) == role_name:
+            world.vanish(name)
+    act(world)
+
+
+def act(world: World) -> Plan:
+    """One pass: what is planned is done, told, and what terminates is gone."""
+    planned = world.plan()
+    world.tell()
+    for step in world.steps(planned.actions):
+        step()
+    age(world)
+    world.finish()
+    return planned
+
+
+def age(world: World) -> None:
+    """Pods that were made now have been made now."""
+    for name, pod in world.pods.items():
+        if pod.metadata.creation_timestamp.startswith("2026") and not podstate.is_bound(pod):
+            world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+
+
+def movable(world: World, what: str) -> None:
+    """What the scheduler process says of a root that it has refused."""
+    key = (COMPOSITE_POD_GROUPS.type, "llama-0")
+    said = (
+        core.Condition(names.ADMITTED, "False", "Infeasible"),
+        *((core.Condition(names.MOVABLE, "True", what),) if what else ()),
+    )
+    world.objects[key] = msgspec.structs.replace(world.objects[key], status=core.GroupStatus(conditions=said))
+
+
+def bound(world: World) -> set[str]:
+    return {name for name, pod in world.pods.items() if podstate.is_bound(pod) and not podstate.is_dead(pod)}
+
+
+def test_the_minimum_is_told_live() -> None:
+    world = serving()
+    lose(world, "decode")
+    since = times.rfc3339(world.now)
+    assert condition(world, "MinimumMet") == ("False", "BelowMinimum")
+    assert of_unit(world)["belowMinimumSince"] == since
+    world.now += 30
+    world.tell()
+    assert of_unit(world)["belowMinimumSince"] == since
+    for name in list(world.pods):
+        world.bind(name)
+    world.tell()
+    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
+    assert "belowMinimumSince" not in of_unit(world)
+
+
+def test_a_unit_that_has_never_served_is_only_waiting() -> None:
+    world = World(llama(gang={"terminationDelaySeconds": 0}))
+    world.settle()
+    world.tell()
+    assert condition(world, "MinimumMet") == ("False", "Waiting")
+    assert "belowMinimumSince" not in of_unit(world)
+    world.now += 10_000
+    assert not world.plan().actions
+
+
+def test_surplus_that_is_lost_is_no_shortage() -> None:
+    world = serving()
+    world.vanish(min(name for name in world.pods if "-decode-" in name))
+    act(world)
+    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
+
+
+def test_a_pod_that_waits_for_others_to_start_has_its_place() -> None:
+    world = World(
+        inference(
+            role("prefill", replicas=1, size=1),
+            role("decode", replicas=1, size=2, startup="LeaderReady"),
+        )
+    )
+    world.settle()
+    for name in list(world.pods):
+        world.pin(name)
+    world.tell()
+    assert condition(world, "MinimumMet") == ("False", "Waiting")
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_INDEX) == "1":
+            gates = (core.SchedulingGate(names.GATE_START),)
+            world.change(name, spec={"scheduling_gates": gates})
+        else:
+            world.bind(name)
+    world.tell()
+    assert condition(world, "MinimumMet") == ("True", "MinimumMet")
+
+
+def test_by_default_nothing_is_taken_down() -> None:
+    world = serving()
+    lose(world, "decode")
+    kept = bound(world)
+    for _ in range(5):
+        world.now += 100_000
+        act(world)
+    assert bound(world) == kept
+    assert condition(world, "Escalating") is None
+
+
+def test_the_termination_delay() -> None:
+    """GT-1: the unit is taken down when the time is over, is queued whole, and that once."""
+    world = serving(gang={"terminationDelaySeconds": 100})
+    lose(world, "decode")
+    old = bound(world)
+    assert condition(world, "Escalating") == ("True", "TerminationDelay")
+    assert of_unit(world)["escalation"] == {"step": "Termination", "at": times.rfc3339(world.now + 100)}
+    world.now += 99
+    planned = act(world)
+    assert bound(world) == old
+    assert planned.again is not None
+    assert planned.again <= 1
+    world.now += 1
+    act(world)
+    assert not bound(world)
+    assert {note.reason for note in world.plan().actions.notes} <= {"ReplicaReplaced"}
+    act(world)
+    assert len(world.pods) == 6
+    assert not of_unit(world).get("served")
+    assert condition(world, "Escalating") is None
+    # It is a new unit: placed and not Ready yet, it is left alone.
+    fresh = [name for name in world.pods if "-prefill-" in name]
+    for name in fresh:
+        world.bind(name)
+    world.now += 1000
+    act(world)
+    act(world)
+    assert bound(world) == set(fresh)
+
+
+@pytest.mark.parametrize("killed_after", range(8))
+def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None:
+    world = serving(gang={"terminationDelaySeconds": 100})
+    lose(world, "decode")
+    world.now += 100
+    for number, step in enumerate(world.steps(world.plan().actions)):
+        if number == killed_after:
+            break
+        step()
+    age(world)
+    world.finish()
+    world.forget()
+    for _ in range(4):
+        act(world)
+    assert not bound(world)
+    assert len(world.pods) == 6
+    for name in list(world.pods):
+        world.bind(name)
+    world.now += 500
+    assert not world.plan().actions.delete_pods
+
+
+def test_a_delay_of_none_still_announces_first() -> None:
+    world = serving(gang={"terminationDelaySeconds": 0})
+    for name in [name for name in world.pods if "-decode-" in name]:
+        world.vanish(name)
+    first = world.plan()
+    assert not any("given up" in item.why for item in first.actions.delete_pods)
+    assert [note.reason for note in first.actions.notes if note.warning] == ["Escalating"]
+    assert first.again is not None
+    act(world)
+    act(world)
+    assert not bound(world)
+
+
+def test_the_delay_is_live() -> None:
+    world = serving()
+    lose(world, "decode")
+    world.now += 100
+    world.inference = llama(gang={"terminationDelaySeconds": 50})
+    world.tell()
+    act(world)
+    act(world)
+    assert not bound(world)
+
+
+def test_a_minimum_that_comes_back_in_time() -> None:
+    world = serving(gang={"terminationDelaySeconds": 100})
+    lose(world, "decode")
+    kept = bound(world)
+    world.now += 90
+    for name in list(world.pods):
+        world.bind(name)
+    act(world)
+    world.now += 500
+    act(world)
+    assert kept <= bound(world)
+    assert condition(world, "Escalating") is None
+
+
+def test_what_serves_nobody_and_fits_elsewhere_is_given_up() -> None:
+    world = serving()
+    lose(world, "decode")
+    movable(world, "Unit")
+    old = bound(world)
+    act(world)
+    assert condition(world, "Escalating") == ("True", "UnitMoves")
+    assert of_unit(world)["escalation"] == {"step": "Unit", "at": times.rfc3339(world.now + 60)}
+    world.now += 59
+    act(world)
+    assert bound(world) == old
+    world.now += 1
+    assert "GivenUp" in {note.reason for note in act(world).actions.notes}
+    assert not bound(world)
+    act(world)
+    assert condition(world, "Escalating") is None
+
+
+def test_an_answer_that_changes_takes_the_announcement_back() -> None:
+    world = serving()
+    lose(world, "decode")
+    movable(world, "Unit")
+    act(world)
+    movable(world, "")
+    world.now += 1000
+    old = bound(world)
+    act(world)
+    assert bound(world) == old
+    assert condition(world, "Escalating") is None
+
+
+def test_only_the_roles_that_lack_replicas() -> None:
+    world = World(inference(role("prefill", replicas=2, min_replicas=2, size=2), role("decode", replicas=2)))
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    world.tell()
+    for name in [name for name in world.pods if "-prefill-0-" in name]:
+        world.vanish(name)
+    act(world)
+    movable(world, "Role")
+    # One replica of prefill answers still.
+    act(world)
+    assert condition(world, "Escalating") is None
+    for name in [name for name in bound(world) if "-prefill-1-" in name]:
+        world.change(name, status={"conditions": (core.Condition("Ready", "False"),)})
+    act(world)
+    assert condition(world, "Escalating") == ("True", "RoleMoves")
+    world.now += 60
+    act(world)
+    assert {world.pods[name].metadata.label(names.LABEL_ROLE) for name in bound(world)} == {"decode"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    delay=st.one_of(st.none(), st.integers(0, 90)),
+    verdicts=st.lists(st.sampled_from(["", "Role", "Unit"]), min_size=6, max_size=6),
+    waits=st.lists(st.integers(0, 60), min_size=6, max_size=6),
+    restarts=st.sets(st.integers(0, 5)),
+)
+def test_nothing_goes_before_its_time(
+    delay: int | None, verdicts: list[str], waits: list[int], restarts: set[int]
+) -> None:
+    """What goes was announced with its time, the time is over, and without a delay nothing that serves goes."""
+    world = serving(**({} if delay is None else {"gang": {"terminationDelaySeconds": delay}}))
+    begun = world.now
+    for name in [name for name in world.pods if "-decode-" in name]:
+        world.vanish(name)
+    for number, (verdict, wait) in enumerate(zip(verdicts, waits, strict=True)):
+        movable(world, verdict)
+        if number in restarts:
+            world.forget()
+        announced = of_unit(world).get("escalation")
+        planned = world.plan()
+        if any("given up" in item.why for item in planned.actions.delete_pods):
+            assert announced is not None
+            assert world.now >= (times.seconds(announced["at"]) or 0.0)
+            assert world.now >= begun + (min(60, delay) if delay is not None else 60)
+            assert delay is not None or verdict == announced["step"]
+        act(world)
+        world.now += wait
