@@ -190,7 +190,6 @@ class Caches:
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
                 if is_ours(scaler.metadata, owner)
             },
-            leading=ledger.leading(key),
         )
 
     def _read(self, item: ControllerRevision) -> Record | None:

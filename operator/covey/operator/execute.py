@@ -62,7 +62,7 @@ class Executor:
         created: told of every pod that was created.
         stored: told of every other object that was, by kind.
         spared: told of every pod (by UID) whose deletion was denied.
-        changed: told of every pod whose images were changed.
+        changed: told of every pod whose labels or images were changed.
         width: requests under way at once.
     """
 
@@ -159,7 +159,7 @@ class Executor:
     async def _relabel(self, action: Relabel) -> None:
         metadata = action.pod.metadata
         try:
-            await self._label(metadata, action.labels, action.annotations)
+            self._changed(await self._label(metadata, action.labels, action.annotations))
         except (NotFound, Conflict):
             # Another incarnation, or none: a deletion event is on its way.
             _log.debug("pod has gone", pod=metadata.name)
@@ -173,10 +173,12 @@ class Executor:
         metadata: core.Meta,
         labels: Mapping[str, str | None],
         annotations: Mapping[str, str | None] | None = None,
-    ) -> None:
+    ) -> core.Pod:
         # A UID in a patch is a precondition.
         patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels), "annotations": dict(annotations or {})}}
-        await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
+        return await self._client.merge_patch(
+            resources.PODS, metadata.name, self._owner.namespace, patch, type=core.Pod
+        )
 
     async def _drain(self, action: Drain) -> None:
         metadata = action.pod.metadata

@@ -2,7 +2,7 @@
 
 It is the leader of the lowest replica of the first role of the gang. Another one keeps the label as long as it lives and
 the lowest is not Ready, so that what is measured is a pod that serves. The label is taken from one pod in one pass and
-given to the next in a later one: no unit has it twice at any moment.
+given to the next in a later one, and a pod is seen as it was written: no unit has it twice at any moment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
         leader = chosen.get(unit) if unit is not None else None
         yield from (Relabel(pod, _TAKEN) for pod in pods if leader is None or pod.metadata.uid != leader.metadata.uid)
     for unit, leader in chosen.items():
-        if leader is not None and not _carries(leader) and _is_free(leader, carriers.get(unit, ())):
+        if leader is not None and unit not in carriers:
             yield Relabel(leader, _GIVEN)
 
 
@@ -47,18 +47,13 @@ def _chosen(
 
 
 def _carriers(observed: Observed) -> dict[int | None, tuple[core.Pod, ...]]:
-    """Pods that have the label, or were given it a moment ago; not those that are going, whom no autoscaler counts."""
+    """Pods that have the label, but for those that are going, whom no autoscaler counts."""
     found: dict[int | None, tuple[core.Pod, ...]] = {}
     placed = ((slot.unit, pod) for slot, pods in observed.pods.items() for pod in pods)
     for unit, pod in (*placed, *((None, pod) for pod in observed.strays)):
-        if (_carries(pod) or pod.metadata.uid in observed.leading) and pod.metadata.deletion_timestamp is None:
+        if _carries(pod) and pod.metadata.deletion_timestamp is None:
             found[unit] = (*found.get(unit, ()), pod)
     return found
-
-
-def _is_free(leader: core.Pod, carriers: tuple[core.Pod, ...]) -> bool:
-    """Nobody else has the label; he himself may have been given it without that being seen yet."""
-    return all(pod.metadata.uid == leader.metadata.uid for pod in carriers)
 
 
 def _carries(pod: core.Pod) -> bool:

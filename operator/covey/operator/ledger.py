@@ -15,7 +15,7 @@ buried     it ended, was condemned, or was asked for     a later pod of its plac
 =========  ============================================  ====================================================
 
 Newborn and shown pods are in the snapshot. A missing pod is a grave that is not *confirmed*, a buried one a grave that
-is. A pod whose images this process has changed is *changed* until the watch shows it so: the snapshot has it as it was
+is. A pod that this process has written to is *changed* until the watch shows it so: the snapshot has it as it was
 written, for what it served with before serves no more.
 
 Beside all that a pod is *retired* from when there was to be none in its place: whoever is retired is not lost when
@@ -29,12 +29,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from covey.api import constants as names
 from covey.api import core
 from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.operator import podstate
-from covey.operator.newborn import PATIENCE, Newborns
+from covey.operator.newborn import Newborns
 from covey.operator.observe import Grave, Observed
 
 Key = tuple[str, str]
@@ -55,9 +54,6 @@ class Ledger:
         self._retired: dict[Key, set[str]] = {}
         self._changed: dict[Key, dict[str, core.Pod]] = {}
         self.newborns: Newborns[core.Pod] = Newborns(clock)
-        #: Pods that were given the label of their unit's leader, until the watch shows it.
-        self._leading: dict[Key, dict[str, float]] = {}
-        self._clock = clock
 
     def graves(self, key: Key) -> Mapping[Slot, Grave]:
         """The pods that were last in places of a resource, missing ones included."""
@@ -70,17 +66,6 @@ class Ledger:
     def condemned(self, key: Key) -> frozenset[str]:
         """UIDs of the pods of a resource whose deletion has been asked for, which the watch still shows."""
         return frozenset(self._condemned.get(key, ()))
-
-    def lead(self, key: Key, pods: Iterable[core.Pod]) -> None:
-        """They are about to be given the label of their unit's leader."""
-        until = self._clock() + PATIENCE
-        if given := {pod.metadata.uid: until for pod in pods}:
-            self._leading.setdefault(key, {}).update(given)
-
-    def leading(self, key: Key) -> frozenset[str]:
-        """UIDs of the pods of a resource that were given it, which the watch does not show yet."""
-        now = self._clock()
-        return frozenset(uid for uid, until in self._leading.get(key, {}).items() if until > now)
 
     def changed(self, key: Key, pod: core.Pod) -> None:
         """The API server has answered that it has changed this pod so."""
@@ -103,8 +88,6 @@ class Ledger:
 
     def shown(self, key: Key, pod: core.Pod) -> None:
         """The watch has told of it."""
-        if key in self._leading and pod.metadata.label(names.LABEL_UNIT_LEADER) is not None:
-            self._leading[key].pop(pod.metadata.uid, None)
         written = self._changed.get(key, {})
         if pod.metadata.uid in written and not _is_older(pod, written[pod.metadata.uid]):
             del written[pod.metadata.uid]
@@ -165,7 +148,6 @@ class Ledger:
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
         self._retired.pop(key, None)
-        self._leading.pop(key, None)
         self._changed.pop(key, None)
         self.newborns.forget(key)
 

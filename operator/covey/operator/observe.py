@@ -95,8 +95,6 @@ class Observed:
     gone: Mapping[str, float] = field(default_factory=dict)
     #: RoleScalers by name.
     scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
-    #: UIDs of pods that this process has given the label of their unit's leader, which the watch has not shown yet.
-    leading: frozenset[str] = frozenset()
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
     #: When nodes are avoided.

@@ -187,9 +187,6 @@ class Reconciler:
         )
         key = (owner.namespace, owner.name)
         self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
-        self._caches.ledger.lead(
-            key, (item.pod for item in actions.relabel if item.labels.get(names.LABEL_UNIT_LEADER) is not None)
-        )
         executor = Executor(
             self._client,
             owner,
