@@ -247,6 +247,44 @@ def test_orders_of_starts(
         assert check_starts(history, first, then, enough=enough) == 2 * sizes[then]
 
 
+#: Role whose node goes first, and then the one that takes the unit below its minimum; the workload.
+TERMINATIONS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "GT-1": ("WL1", ("a",)),
+    "GT-2": ("WL1", ("sg",)),
+    "GT-3": ("WL2", ("a", "a")),
+}
+
+
+@pytest.mark.parametrize("scenario", TERMINATIONS)
+def test_what_stays_below_its_minimum_goes_whole(serving: Serving, nodes: AddNodes, scenario: str) -> None:
+    """A node that goes takes its pod along, and leaves no room for another."""
+    name, lost = TERMINATIONS[scenario]
+    nodes(racks=1, nodes=10)
+    roles = workload(name)
+    serving.create(*roles, gang={"terminationDelaySeconds": 5})
+    serving.await_bound(10)
+    serving.await_condition("Ready", "True", "Ready")
+    before = {uid_of(pod) for pod in serving.pods()}
+    for number, role in enumerate(lost):
+        if number:
+            # It is still above its minimum: nothing is announced.
+            serving.await_condition("Ready", "False", "SurplusWaiting")
+            assert serving.condition("MinimumMet")["status"] == "True"
+            with pytest.raises(AssertionError, match="no condition Escalating"):
+                serving.condition("Escalating")
+        serving.cluster.delete_nodes([node_of(next(pod for pod in serving.pods(role=role) if node_of(pod)))])
+
+    def taken_down() -> bool:
+        pods = serving.pods()
+        assert not before & {uid_of(pod) for pod in pods}, str(serving.states())
+        return len(pods) == 10
+
+    eventually(taken_down, 120, "all pods are made anew")
+    nodes(racks=1, nodes=len(lost))
+    serving.await_bound(10)
+    serving.await_condition("Ready", "True", "Ready")
+
+
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
 

@@ -16,6 +16,7 @@ from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.compile.inferences import inference, role
+from unit.operator.test_loss import lose, serving
 from unit.operator.test_rolling import NEW, act, condition, llama, serve
 from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
@@ -69,6 +70,10 @@ def situations() -> Iterator[dict[str, Any]]:
     world.inference = llama(replicas=2)
     act(world)
     yield world.tell()
+    # A unit that has lost its minimum, and is to be given up after a while.
+    lost = serving(gang={"terminationDelaySeconds": 100})
+    lose(lost, "decode")
+    yield lost.status
 
 
 def test_every_field_of_a_resource_s_status_is_filled_by_somebody() -> None:
