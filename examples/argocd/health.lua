@@ -11,9 +11,9 @@ if ready == nil then
   return { status = "Progressing", message = "the operator has not seen this spec yet" }
 elseif stalled ~= nil and stalled.status == "True" then
   return { status = "Degraded", message = stalled.message }
+elseif ready.status ~= "True" then
+  return { status = "Progressing", message = ready.message }
 elseif ready.reason == "Suspended" then
   return { status = "Suspended", message = ready.message }
-elseif ready.status == "True" then
-  return { status = "Healthy", message = ready.message }
 end
-return { status = "Progressing", message = ready.message }
+return { status = "Healthy", message = ready.message }

@@ -206,6 +206,31 @@ def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Ser
     serving.await_condition("Available", "True", "Available")
 
 
+def test_a_candidate_of_an_autoscaler_is_left_after_a_while(serving: Serving, nodes: AddNodes) -> None:
+    """A soft taint keeps nobody off, but successors would only have to move again."""
+    nodes(blocks=1, racks=1, nodes=6)
+    serving.create(workers("prefill"), workers("decode"), disruption={"evacuateAfterSeconds": 3})
+    before = await_ready(serving, 2)
+    (decode,) = serving.pods(role="decode")
+    free = sorted({name_of(each) for each in serving.cluster.api("GET", "/api/v1/nodes")["items"]} - nodes_of(before))
+    candidates = [node_of(decode), *free[:3]]
+    serving.cluster.kubectl("taint", "node", *candidates, "DeletionCandidateOfClusterAutoscaler=x:PreferNoSchedule")
+    after = await_settled(serving, 2, *candidates)
+    assert uid_of(decode) not in uids(after)
+    assert len(uids(after) & uids(before)) == 1
+
+
+def test_a_hard_taint_that_is_not_tolerated_empties_a_node(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}
+    serving.create(workers("prefill", spec=tolerated), workers("decode"))
+    before = await_ready(serving, 2)
+    serving.cluster.kubectl("taint", "node", *sorted(nodes_of(before)), "team=other:NoSchedule")
+    (decode,) = serving.pods(role="decode")
+    after = await_settled(serving, 2, node_of(decode))
+    assert uids(after) & uids(before) == uids(before) - {uid_of(decode)}
+
+
 def fewest_whole(before: list[Object], events: list[tuple[str, Object]]) -> int:
     """The fewest units with all of their minimum at any moment."""
     pods = {uid_of(pod): pod for pod in before}

@@ -63,6 +63,16 @@ def await_services(serving: Serving, wanted: set[str]) -> None:
     eventually(there, 60, "the Services are as wanted")
 
 
+def await_resolved(published: Published, pods: list[Object]) -> None:
+    """Wait until the EndpointSlices are of these pods."""
+
+    def resolved() -> bool:
+        check_resolved(published, pods)
+        return True
+
+    eventually(resolved, 60, "every address leads to its pod")
+
+
 def check_resolved(published: Published, pods: list[Object]) -> None:
     """Each pod's address, and its leader's, leads to that pod alone."""
     ips = {pod["spec"]["hostname"]: pod["status"]["podIP"] for pod in pods}
@@ -86,8 +96,7 @@ def test_a_replica_has_a_service_of_its_own_which_its_successor_inherits(
         serving.create(*pair(**OWN))
         pods = await_ready(serving, 6)
         assert services(serving) == {"llm-0-prefill-0", "llm-0-prefill-1", "llm-decode"}
-        eventually(lambda: len(published.endpoints("llm-0-prefill-1")) == 2, 60)
-        check_resolved(published, pods)
+        await_resolved(published, pods)
         for pod in pods:
             for role in ("prefill", "decode"):
                 address = environment_of(pod)[f"COVEY_ROLE_{role.upper()}_ADDRESS"]
@@ -97,12 +106,7 @@ def test_a_replica_has_a_service_of_its_own_which_its_successor_inherits(
         serving.delete("Pod", name_of(lost[0]))
         eventually(lambda: not uids(lost) & uids(serving.pods()), 60, "the replica is replaced")
         pods = await_ready(serving, 6)
-
-        def moved() -> bool:
-            check_resolved(published, pods)
-            return True
-
-        eventually(moved, 60, "the addresses lead to the successors")
+        await_resolved(published, pods)
         assert check_addresses(recording.events) == 8
     serving.change({"roles": [{**pair(**OWN)[0], "replicas": 1}, pair()[1]]})
     await_services(serving, {"llm-0-prefill-0", "llm-decode"})
@@ -119,11 +123,11 @@ def test_a_change_of_the_subdomain_is_rolled_and_back(serving: Serving, publishe
         pods = await_complete(serving, 6)
         numbers = {label(pod, "replica") for pod in pods if label(pod, "role") == "prefill"}
         await_services(serving, {"llm-decode", *(f"llm-0-prefill-{number}" for number in numbers)})
-        eventually(lambda: check_resolved(published, pods) is None, 60)
+        await_resolved(published, pods)
         serving.change({"roles": pair(subdomain="Shared")})
         pods = await_complete(serving, 6)
         await_services(serving, {"llm-prefill", "llm-decode"})
-        eventually(lambda: check_resolved(published, pods) is None, 60)
+        await_resolved(published, pods)
         assert fewest_serving(before, recording.events, "prefill", 2) == 2
         check_addresses(slices.events)
     assert uids(serving.pods(role="decode")) == decode
@@ -164,22 +168,31 @@ def test_a_service_with_a_cluster_ip_sends_requests_to_ready_leaders(
 def test_a_replica_that_drains_takes_no_requests_and_keeps_its_address(
     serving: Serving, published: Published, nodes: AddNodes
 ) -> None:
+    """It is to go, by a smaller scale, and has an hour for what it still serves."""
     nodes(blocks=1, racks=2, nodes=4)
-    serving.create(*pair(**PORTS, service={"endpoints": "All"}))
+    [prefill, decode] = pair(**PORTS, **OWN, service={"endpoints": "All"})
+    serving.create({**prefill, "drainSeconds": 3600}, decode)
     pods = await_ready(serving, 6)
-    prefill = [pod for pod in pods if label(pod, "role") == "prefill"]
-    going = [pod for pod in prefill if label(pod, "replica") == "1"]
-    published.await_pods("llm-prefill-svc", prefill)
-    for pod in going:
-        mark = {"metadata": {"labels": {"covey.dev/draining": "true"}}}
-        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), mark)
-    published.await_pods("llm-prefill-svc", [pod for pod in prefill if pod not in going])
+    before = [pod for pod in pods if label(pod, "role") == "prefill"]
+    published.await_pods("llm-prefill-svc", before)
+    serving.change({"roles": [{**prefill, "drainSeconds": 3600, "replicas": 1}, decode]})
+
+    def marked() -> list[Object]:
+        found = [pod for pod in serving.pods(role="prefill", draining="true") if serves(pod)]
+        assert len(found) == 2
+        return found
+
+    going = eventually(marked, 60, "a replica drains")
+    published.await_pods("llm-prefill-svc", [pod for pod in before if uid_of(pod) not in uids(going)])
+    [leader] = [pod for pod in going if label(pod, "index") == "0"]
     address = environment_of(going[1])["LWS_LEADER_ADDRESS"]
-    eventually(lambda: published.resolve(address) == [going[0]["status"]["podIP"]], 60, f"{address} is known")
+    eventually(lambda: published.resolve(address) == [leader["status"]["podIP"]], 60, f"{address} is known")
     for pod in going:
-        mark = {"metadata": {"labels": {"covey.dev/draining": None}}}
-        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), mark)
-    published.await_pods("llm-prefill-svc", prefill)
+        idle = {"metadata": {"annotations": {"covey.dev/in-flight": "0"}}}
+        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), idle)
+    serving.await_pods(2, 60, role="prefill")
+    [number] = {label(pod, "replica") for pod in before if uid_of(pod) not in uids(going)}
+    await_services(serving, {f"llm-0-prefill-{number}", "llm-prefill-svc", "llm-decode"})
 
 
 def test_revisions_that_run_side_by_side_have_services_of_their_own(

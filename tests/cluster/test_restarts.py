@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from api_manifests import Object
+from cluster.kubelet import fail, restart
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of, uids
+from covey.compile.pods import shunning
 from localcluster import ApiError, Cluster, Process, eventually
 from localcluster.programs import scheduler_config
 from scheduler_trees import node_of, pin_of
@@ -32,23 +34,6 @@ def operator(cluster: Cluster) -> Iterator[Process]:
         yield cluster.start_covey("operator", f"--avoid-node-seconds={AVOIDED}")
     finally:
         cluster.stop_all()
-
-
-def restart(serving: Serving, pod: Object, count: int = 1) -> None:
-    """A container of a pod has restarted."""
-    path = f"{serving.path('Pod', name_of(pod))}/status"
-    statuses = serving.get("Pod", name_of(pod))["status"]["containerStatuses"]
-    for each in statuses:
-        each["restartCount"] = count
-    serving.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": {"containerStatuses": statuses}})
-
-
-def fail(serving: Serving, pod: Object, reason: str = "") -> None:
-    """A pod has failed; with a reason, the kubelet has not taken it."""
-    path = f"{serving.path('Pod', name_of(pod))}/status"
-    status = {"phase": "Failed", **({"reason": reason} if reason else {})}
-    with contextlib.suppress(ApiError):
-        serving.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": status})
 
 
 def annotation(pod: Object, key: str) -> str:
@@ -100,6 +85,7 @@ def test_a_restart_recreates_the_whole_replica_once_and_no_other(serving: Servin
         for pod in broken:
             with contextlib.suppress(ApiError):
                 restart(serving, pod)
+        await_successors(serving, broken, role="prefill", replica=1)
         await_served(serving, 6, noted=2)
         created = {uid_of(pod) for kind, pod in recording.events if kind == "ADDED"} - others - uids(broken)
     assert len(created) == 2, "exactly once"
@@ -245,3 +231,15 @@ def test_what_does_not_get_ready_in_time_is_tried_again(serving: Serving, nodes:
     assert failures(pod) == 1
     assert "StartDeadlineExceeded" in serving.await_event("ReplicaFailed")
     serving.await_condition("Available", "True", "Available")
+
+
+def test_the_wish_to_keep_off_nodes_is_one_that_the_api_server_takes(serving: Serving) -> None:
+    spec = {
+        "containers": [{"name": "engine", "image": "registry.test/engine:1"}],
+        "affinity": shunning({"podAntiAffinity": {}}, ["node-b", "node-a"]),
+    }
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "probe"}, "spec": spec}
+    path = f"{serving.path('Pod')}?dryRun=All&fieldValidation=Strict"
+    kept = serving.cluster.api("POST", path, body)["spec"]["affinity"]["nodeAffinity"]
+    (wish,) = kept["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert [each["values"] for each in wish["preference"]["matchFields"]] == [["node-a"], ["node-b"]]

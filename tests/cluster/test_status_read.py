@@ -177,6 +177,36 @@ def test_a_quota_may_be_raised_or_come_free(serving: Serving, nodes: AddNodes) -
     await_judged(serving, "Current")
 
 
+def test_restarts_that_are_exhausted_need_a_person(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    serving.create(workers("decode", replicas=2, minReplicas=1, restart={"maxRestarts": 0}))
+    await_judged(serving, "Current")
+    path = f"{serving.path('Pod', name_of(serving.pods()[0]))}/status"
+    serving.cluster.api("PATCH", path, {"status": {"phase": "Failed"}})
+    assert await_judged(serving, "Failed") == serving.await_condition("Stalled", "True", "RestartsExhausted")
+    assert serving.condition("Available")["status"] == "True"
+    serving.change({"roles": [workers("decode", replicas=2, minReplicas=1, restart={"maxRestarts": 3})]})
+    await_judged(serving, "Current")
+
+
+def test_an_evacuation_that_is_blocked_fails_nobody_who_serves(serving: Serving, nodes: AddNodes) -> None:
+    names = nodes(blocks=1, racks=1, nodes=2)
+    serving.create(workers("decode", replicas=2, minReplicas=2))
+    await_judged(serving, "Current")
+    serving.cluster.kubectl("cordon", names[0])
+    serving.await_condition("EvacuationBlocked", "True", "NoRoom")
+    assert judged(serving).status == "Current"
+    serving.cluster.kubectl("uncordon", names[0])
+
+    def over() -> bool:
+        kinds = {each["type"] for each in serving.get(KIND, "llm")["status"]["conditions"]}
+        assert not {"Evacuating", "EvacuationBlocked"} & kinds
+        return True
+
+    eventually(over, 60)
+    await_judged(serving, "Current")
+
+
 def test_what_is_being_deleted_is_terminating(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=6)
     serving.create(*pair())

@@ -221,7 +221,7 @@ def test_everything_carries_the_common_labels(offline: Helm) -> None:
 
 def test_crds_are_kept(offline: Helm) -> None:
     crds = [each for each in offline.render() if each["kind"] == "CustomResourceDefinition"]
-    assert len(crds) == 5
+    assert len(crds) == 6
     own = {
         each["metadata"]["name"]: each
         for each in map(yaml.safe_load, (path.read_text() for path in (ROOT / "crds").glob("*.yaml")))

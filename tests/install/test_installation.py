@@ -20,6 +20,7 @@ from localcluster import Cluster, eventually
 from localcluster.programs import ROOT
 
 DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+SCALERS = "/apis/inference.covey.dev/v1alpha1/namespaces/default/rolescalers"
 PODS = "/api/v1/namespaces/{}/pods"
 #: What the operator creates for a resource, beside pods.
 KINDS = (
@@ -254,6 +255,18 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
         names = lambda path=path: {name_of(each) for each in cluster.api("GET", path)["items"]}  # noqa: E731 - of this kind
         eventually(lambda found=found, names=names: found in names(), 60, f"{found} has its label again")
 
+    # What an autoscaler writes to comes, is found again, and goes.
+    roles = cluster.api("GET", f"{DINFS.format('default')}/llama")["spec"]["roles"]
+    change("llama", {"roles": [roles[0] | {"scaling": {"mode": "External"}}, *roles[1:]]})
+    scaler = f"{SCALERS}/llama-{roles[0]['name']}"
+    eventually(lambda: cluster.api("GET", scaler).get("status", {}).get("selector"), 60, "the RoleScaler is there")
+    cluster.api("PATCH", scaler, {"metadata": {"labels": {"covey.dev/inference": None}}})
+    eventually(
+        lambda: "covey.dev/inference" in cluster.api("GET", scaler)["metadata"]["labels"], 60, "it is found again"
+    )
+    change("llama", {"roles": roles})
+    eventually(lambda: not cluster.api("GET", SCALERS)["items"], 60, "the RoleScaler is gone")
+
     # What is said again becomes a series.
     for _ in range(3):
         cluster.api("DELETE", f"{PODS.format('default')}/{name_of(pods(cluster, 'default', role='decode')[0])}")
@@ -270,7 +283,23 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     services = "/api/v1/namespaces/default/services?labelSelector=covey.dev/inference%3Dllama"
     assert cluster.api("GET", services)["items"]
     eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
-    for name in ("llama", "big"):
+
+    # A readiness gate that is Covey's is opened, whoever has closed it.
+    gated = yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": "gated", "namespace": "default"}}
+    for role in gated["spec"]["roles"]:
+        role["template"]["spec"]["readinessGates"] = [{"conditionType": "covey.dev/serving"}]
+    cluster.apply(gated)
+    eventually(lambda: admitted(cluster, "gated"), 60, "it runs")
+    pod = f"{PODS.format('default')}/{name_of(pods(cluster, 'default', inference='gated', role='decode')[0])}"
+    closed = {"status": {"conditions": [{"type": "covey.dev/serving", "status": "False"}]}}
+    cluster.api("PATCH", f"{pod}/status", closed, patch="strategic")
+
+    def opened() -> bool:
+        conditions = cluster.api("GET", pod)["status"]["conditions"]
+        return any((each["type"], each["status"]) == ("covey.dev/serving", "True") for each in conditions)
+
+    eventually(opened, 60, "the gate is open")
+    for name in ("llama", "big", "gated"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
 
     # The scheduler process reads a pod that it does not know, and repeats what it has said.

@@ -111,6 +111,11 @@ class Bench(Serving):
         super().change(spec, name)
         self.view.touch()
 
+    def ask(self, scaler: str, replicas: int) -> None:
+        """Ask for so many replicas of a role, as an autoscaler does."""
+        self.cluster.api("PATCH", f"{self.path('RoleScaler', scaler)}/scale", {"spec": {"replicas": replicas}})
+        self.view.touch()
+
     def remove(self, kind: str, name: str) -> None:
         """Delete an object."""
         self.delete(kind, name)

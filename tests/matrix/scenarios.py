@@ -13,9 +13,11 @@ from typing import Any, Final
 import yaml
 
 from api_manifests import Object
+from cluster.kubelet import Kubelet, restart, runs_its_images
 from cluster.published import Published
 from cluster.serving import BLOCK, RACK, fewest_serving, replicas, serves, workers
 from cluster.workbench import label, name_of, uid_of, uids
+from kstatus import judge
 from kubelet import environment_of
 from localcluster import eventually
 from localcluster.programs import ROOT
@@ -192,6 +194,38 @@ def scale_role(bench: Bench) -> None:
     bench.expect(prefill=1, decode=3)
 
 
+@scenario("a role is scaled through its RoleScaler, over all units; what runs stays")
+def scale_outside(bench: Bench) -> None:
+    bench.nodes(8)
+    wanted = roles(prefill=1)
+    wanted[0]["scaling"] = {"mode": "External"}
+    bench.create(*wanted, replicas=2)
+    one, two = {"prefill": 1, "decode": 1}, {"prefill": 2, "decode": 1}
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    before = uids(bench.pods())
+    bench.ask("llm-prefill", 3)
+    bench.expect_all({("llm", 0): two, ("llm", 1): one})
+    assert before < uids(bench.pods())
+    bench.ask("llm-prefill", 2)
+    bench.expect_all({("llm", 0): one, ("llm", 1): one})
+    assert uids(bench.pods()) == before
+
+
+@scenario("the replica whose pods cost least to delete goes first, and whole")
+def cheapest_goes(bench: Bench) -> None:
+    bench.nodes(7)
+    bench.create(*roles(prefill=3))
+    bench.expect(prefill=3, decode=1)
+    # A replica that does not serve yet would go before one that does, whatever it costs.
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    (cheap, *_) = bench.pods(role="prefill", replica=1)
+    cost = {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-10"}}}
+    bench.cluster.api("PATCH", bench.path("Pod", name_of(cheap)), cost)
+    bench.change({"roles": roles(prefill=2)})
+    bench.expect(prefill=2, decode=1)
+    assert {label(pod, "replica") for pod in bench.pods(role="prefill")} == {"0", "2"}
+
+
 @scenario("templates change: replicas are replaced whole, and as many serve all the while")
 def roll_out(bench: Bench) -> None:
     bench.nodes(10)
@@ -217,6 +251,35 @@ def roll_out(bench: Bench) -> None:
         history = recording.events
     assert fewest_serving(before, history, "prefill", 2) == 2
     assert fewest_serving(before, history, "decode", 1) == 2
+
+
+@scenario("`update.inPlace`: pods are given other images where they are; groups and nodes stay")
+def in_place(bench: Bench) -> None:
+    """No node is free, one replica may be missing."""
+    bench.nodes(6)
+    update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+    wanted = [{**each, "update": update} for each in roles(decode=2)]
+    bench.create(*wanted)
+    bench.expect(prefill=2, decode=2)
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    before = {uid_of(pod): pod["spec"]["nodeName"] for pod in bench.pods()}
+    groups = {uid_of(group) for _, group in bench.groups()}
+    for each in wanted:
+        each["template"]["spec"]["containers"][0]["image"] = "registry.test/engine:2"
+    with Kubelet(bench):
+        bench.change({"roles": wanted})
+
+        def updated() -> bool:
+            pods = bench.pods()
+            images = {pod["spec"]["containers"][0]["image"] for pod in pods}
+            assert images == {"registry.test/engine:2"}, f"{images}; {bench.states()}"
+            return all(map(runs_its_images, pods))
+
+        eventually(updated, 120, "every pod runs the new image")
+        bench.await_condition("Progressing", "True", "Complete")
+    assert {uid_of(pod): pod["spec"]["nodeName"] for pod in bench.pods()} == before
+    assert {uid_of(group) for _, group in bench.groups()} == groups
+    bench.expect(prefill=2, decode=2)
 
 
 @scenario("units come and go; what runs stays")
@@ -247,6 +310,33 @@ def replacement(bench: Bench) -> None:
     bench.view.touch()
     bench.expect(prefill=2, decode=1)
     assert before.keys() - mates == before.keys() & uids(bench.pods())
+
+
+@scenario("`restart`: a replica that fails again is recreated whole, and waits for it the second time")
+def restarts(bench: Bench) -> None:
+    """A container restarts after the replica has been Ready; the others of the role go on."""
+    bench.nodes(5)
+    bench.create(*roles(restart={"backoff": {"baseSeconds": 3, "maxSeconds": 3}}))
+    bench.expect(prefill=2, decode=1)
+    for failures in (1, 2):
+        _fail_replica(bench, failures)
+
+
+def _fail_replica(bench: Bench, failures: int) -> None:
+    def noted() -> bool:
+        leaders = bench.pods(role="prefill", index=0)
+        return all("covey.dev/started" in each["metadata"].get("annotations", {}) for each in leaders)
+
+    eventually(noted, 60, "that they have been Ready is noted")
+    mates = bench.pods(role="prefill", replica=1)
+    gone, others = uids(mates), uids(bench.pods()) - uids(mates)
+    restart(bench, mates[0])
+    eventually(lambda: not gone & uids(bench.pods()), 60, "the whole replica is recreated")
+    bench.view.touch()
+    bench.expect(prefill=2, decode=1)
+    assert others <= uids(bench.pods())
+    told = {each["metadata"]["annotations"]["covey.dev/failures"] for each in bench.pods(role="prefill", replica=1)}
+    assert told == {str(failures)}
 
 
 @scenario("`network`: a Service with a cluster IP, and a headless one for each replica")
@@ -309,6 +399,28 @@ def drained(bench: Bench) -> None:
     assert fewest_serving(before, history, "prefill", 2) == 2
     stayed = {uid_of(pod) for pod in before if label(pod, "role") == "decode" or label(pod, "replica") == "0"}
     assert stayed == uids(before) & uids(bench.pods())
+
+
+@scenario("kstatus (Flux, Helm): in progress until all that is wanted serves, then current; so over a change")
+def read_by_kstatus(bench: Bench) -> None:
+    """At every version of the resource that the API server has shown; nothing has failed on the way."""
+    with bench.cluster.record(bench.path("DisaggregatedInference")) as recording:
+        bench.create(workers("prefill", size=2), workers("decode"))
+        bench.expect()
+        assert judge([bench.get("DisaggregatedInference", "llm")])[0].status == "InProgress"
+        bench.nodes(4)
+        bench.expect(prefill=1, decode=1)
+        bench.await_condition("Ready", "True", "Ready")
+        bench.change({"roles": [workers("prefill", size=2), workers("decode", replicas=2)]})
+        bench.expect(prefill=1, decode=2)
+        bench.await_condition("Ready", "True", "Ready")
+        history = [body for kind, body in recording.events if kind != "DELETED"]
+    for body, said in zip(history, judge(history), strict=True):
+        status = body["status"]
+        observed = status.get("observedGeneration") == body["metadata"]["generation"]
+        serves_all = observed and all(role["ready"] == role["replicas"] for role in status["roles"])
+        assert said.status == "InProgress" or (said.status == "Current" and serves_all), str(body)
+    assert judge(history)[-1].status == "Current"
 
 
 @scenario("suspended and resumed")

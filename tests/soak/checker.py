@@ -64,7 +64,7 @@ class Checker:
             self.binds += 1
         if before is not None and pod.decided and not before.decided:
             self.pins += 1
-        self.given_up += served and self._is_ours(pod) and before is not None and before.live and not pod.live
+        self.given_up += served and before is not None and invariants.gives_up(world, before, pod)
         yield from invariants.budget(world, before, pod, at, served=served)
         self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
@@ -79,19 +79,21 @@ class Checker:
         if before is None or not before.live:
             return
         gone = replace(pod, going=True)
-        self.given_up += served and self._is_ours(gone)
+        self.given_up += served and invariants.gives_up(world, before, gone)
         yield from invariants.budget(world, before, gone, at, served=served)
         self._note_loss(before, gone, at, served=served)
 
     def _note_loss(self, before: Pod | None, pod: Pod, at: float, *, served: bool) -> None:
         if before is None or pod.replica is None or not before.live:
             return
-        if not pod.live or (before.ready and not pod.ready) or (pod.released and not before.released):
+        lost = not pod.live or (pod.leaves and not before.leaves) or (before.ready and not pod.ready)
+        if lost or (pod.released and not before.released):
             self.world.losses.append(Loss(at, pod.replica, self._is_ours(pod), served))
 
     def _is_ours(self, pod: Pod) -> bool:
-        """The operator, and nobody else, has asked for its deletion."""
-        return (pod.namespace, pod.name) in self.world.condemned and pod.uid not in self.world.touched
+        """The operator, and nobody else, has asked it to go."""
+        asked = (pod.namespace, pod.name) in self.world.condemned or not pod.going
+        return pod.leaves and asked and pod.uid not in self.world.touched
 
     def _keep(self, found: Iterable[Violation]) -> list[Violation]:
         violations = list(found)

@@ -97,6 +97,7 @@ def evict(stage: Stage, pod: Pod) -> str:
             stage.cluster.api("POST", f"{_path(pod)}/eviction", body)
         except ApiError as error:
             if error.code == 429:
+                stage.spare(pod)
                 return "a budget forbids it"
             raise
         return "done"
@@ -125,16 +126,29 @@ def restart_a_container(stage: Stage, generator: random.Random) -> str | None:
     for each in stage.pods():
         if each.replica == pod.replica:
             stage.touch(each)
-    stage.restarts[pod.uid] = stage.restarts.get(pod.uid, 0) + 1
+    found = stage.api("GET", _path(pod))
+    told = (found or {}).get("status", {}).get("containerStatuses")
+    if not told:
+        return None
     ended = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:00Z"}}
-    container = {
-        "name": "engine",
-        "image": "registry.test/engine:1",
-        "imageID": "",
-        "ready": True,
-        "restartCount": stage.restarts[pod.uid],
-        "lastState": ended,
-    }
-    status = {"containerStatuses": [container]}
+    count = told[0].get("restartCount", 0) + 1
+    status = {"containerStatuses": [{**told[0], "restartCount": count, "lastState": ended}]}
     stage.api("PATCH", f"{_path(pod)}/status", {"metadata": {"uid": pod.uid}, "status": status}, patch="strategic")
-    return f"{pod.name}, {stage.restarts[pod.uid]} times"
+    return f"{pod.name}, {count} times"
+
+
+@choice("deaths", 2)
+def let_a_pod_have_requests(stage: Stage, generator: random.Random) -> str | None:
+    """It has requests in flight for a while, for which a drain waits."""
+    pod = _pod(stage, generator)
+    if pod is None:
+        return None
+    seconds = generator.uniform(1, 8)
+
+    def say(count: int) -> None:
+        body = {"metadata": {"uid": pod.uid, "annotations": {"covey.dev/in-flight": str(count)}}}
+        stage.api("PATCH", _path(pod), body)
+
+    say(3)
+    stage.later(seconds, f"let {pod.name} have no requests", lambda: say(0))
+    return f"{pod.name} for {seconds:.1f} s"

@@ -63,6 +63,10 @@ class Pod:
     ready: bool
     #: The scheduler process wants it replaced.
     released: bool
+    #: Its images are being exchanged, so it serves no more than one that goes.
+    exchanged: bool
+    #: A container has not got the image that it should, or is about to start.
+    exchanging: bool
 
     @property
     def live(self) -> bool:
@@ -80,14 +84,24 @@ class Pod:
         return bool(self.node) or (START_GATE in self.gates and self.decided)
 
     @property
+    def leaves(self) -> bool:
+        """Its deletion has begun, it was told that it is to go once it has nothing more to do, or its images change."""
+        return self.going or self.exchanged or f"{_PREFIX}draining" in self.labels
+
+    @property
     def serves(self) -> bool:
         """Ready, and nobody has asked it to go."""
-        return self.live and self.ready
+        return self.live and self.ready and not self.leaves
 
     @property
     def addressed(self) -> bool:
         """It is found under its replica's address."""
         return f"{_PREFIX}address" in self.labels
+
+    @property
+    def mark(self) -> str:
+        """Of the set of replicas that it comes together with."""
+        return self.labels.get("scheduling.covey.dev/together", "")
 
     @property
     def ours(self) -> bool:
@@ -122,6 +136,16 @@ def read_pod(found: Json) -> Pod:
         ended=status.get("phase") in {"Failed", "Succeeded"},
         ready=conditions.get("Ready") == "True",
         released=RELEASE in (metadata.get("annotations") or {}),
+        exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        exchanging=_is_exchanging(spec, status),
+    )
+
+
+def _is_exchanging(spec: Json, status: Json) -> bool:
+    wanted = {each["name"]: each.get("image") for each in spec["containers"]}
+    return any(
+        each.get("image") != wanted.get(each["name"]) or bool((each.get("state") or {}).get("waiting"))
+        for each in status.get("containerStatuses") or ()
     )
 
 
@@ -280,6 +304,11 @@ class Resource:
     conditions: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
     #: What the rollout waits for.
     gate: str = ""
+
+    @property
+    def escalates(self) -> bool:
+        """It has said that it gives up more than was lost, because what was lost finds no place."""
+        return self.conditions.get("Escalating", ("", "", ""))[0] == "True"
 
 
 def read_resource(found: Json) -> Resource:

@@ -4,11 +4,12 @@ half bound      A pod is bound while its replica is not decided as a whole: each
                 that is bound, or let go to its node. Excused while a pod of the replica was lost a moment ago.
 torn            A replica has bound pods and places without, for a minute, and nobody was lost meanwhile. Places that only
                 the order of starts holds count as bound.
-minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum. Excused while a pod of
-                the unit was lost, or the spec changed, a moment ago.
-budget          The operator deletes a pod of a serving replica, and then fewer serve than the role's budget allows. What
-                others took a moment ago counts as if it served still. With the default budget, and while the rollout has
-                said that it finds no room, the floor is the minimum.
+minimum first   A pod of the surplus is let go while its unit lacks bound replicas of its minimum, and those that it comes
+                together with are none of it. Excused while a pod of the unit was lost, or the spec changed, a moment ago.
+budget          The operator deletes a pod of a serving replica, tells it to drain or exchanges its images, and then fewer
+                serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
+                while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
+                said that it escalates: it gives up more than was lost.
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
@@ -87,7 +88,7 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
     if part is None or _bound(world, side, without=pod.replica) < part.minimum:
         return
     for role, other in spec.parts.items():
-        found = _bound(world, Side(side.owner, side.unit, role), without=pod.replica)
+        found = _bound(world, Side(side.owner, side.unit, role), without=pod.replica, mark=pod.mark)
         if found < other.minimum:
             lacking = f"of {role} {found} of {other.minimum} are bound"
             yield Violation("minimum first", f"{pod.name} of the surplus is let go, {lacking}", at)
@@ -95,13 +96,14 @@ def minimum_first(world: World, before: Pod | None, pod: Pod, at: float) -> Iter
 
 def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
     """See ``budget``; ``served`` says that the pod's replica did before."""
-    if before is None or pod.replica is None or not before.live or not pod.going or not served:
-        return
-    if (pod.namespace, pod.name) not in world.condemned or pod.uid in world.touched:
+    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
         return
     side = pod.replica.side
     specs = world.wanted(side.owner, at)
-    if any(spec.suspended for spec in specs) or side.owner not in world.resources:
+    resource = world.resources.get(side.owner)
+    if any(spec.suspended for spec in specs) or resource is None:
+        return
+    if resource.escalates or at - world.escalated.get(side.owner, float("-inf")) <= GRACE:
         return
     if min((spec.units for spec in specs), default=0) < len(world.units(side.owner) | {side.unit}):
         return
@@ -115,6 +117,13 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
     if left + len(lost - {pod.replica}) < floor:
         words = f"{left} {side.role} serve after it, {len(lost)} were lost just now, the budget asks for {floor}"
         yield Violation("budget", f"{pod.name} of {told(pod.replica)} is deleted: {words}", at)
+
+
+def gives_up(world: World, before: Pod, pod: Pod) -> bool:
+    """The operator, and nobody else, has just asked a pod to go."""
+    if not before.live or before.leaves or not pod.leaves or pod.uid in world.touched:
+        return False
+    return not pod.going or (pod.namespace, pod.name) in world.condemned
 
 
 def _floor(world: World, spec: Wanted, side: Side, at: float) -> int:
@@ -192,5 +201,10 @@ def _unit(replica: Replica) -> tuple[object, int]:
     return (replica.side.owner, replica.side.unit)
 
 
-def _bound(world: World, side: Side, *, without: Replica) -> int:
-    return sum(world.whole(replica, placed=True) for replica in world.numbers(side) if replica != without)
+def _bound(world: World, side: Side, *, without: Replica, mark: str = "") -> int:
+    """Bound replicas of a role; those of the same set, which is placed all or none, count as well."""
+    return sum(
+        world.whole(replica, placed=True) or bool(mark and any(pod.mark == mark for pod in world.members(replica)))
+        for replica in world.numbers(side)
+        if replica != without
+    )

@@ -22,6 +22,7 @@ from soak import choices, deaths, edits, nodes, processes, strangers, troubles
 from soak.calm import OBJECTS, Listed, leaks, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
+from soak.kubelet import Kubelet
 from soak.room import overlooked
 from soak.settings import KINDS, Kind
 from soak.stage import SCHEDULER, Stage
@@ -96,6 +97,7 @@ class Soak:
         self._started = time.monotonic()
         self._result = Result(seed)
         self._stage = Stage(cluster, self._checker, random.Random(seed + 1), self._say, kinds)
+        self._kubelet = Kubelet(self._stage)
         self._kinds = kinds
 
     def run(self, seconds: float) -> Result:
@@ -151,6 +153,7 @@ class Soak:
         stage = self._stage
         stage.run_due()
         stage.look_after()
+        self._kubelet.look()
         stage.watching.tick()
         self._collect()
 

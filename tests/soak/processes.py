@@ -19,6 +19,7 @@ _WEIGHTS: Final = {
     "kube-controller-manager": 2,
     "kube-apiserver": 2,
     "etcd": 1.5,
+    "kwok": 0.5,
 }
 
 

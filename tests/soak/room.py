@@ -29,11 +29,19 @@ def overlooked(listed: Listed) -> list[str]:
     for pod in listed.pods:
         if pod.node in free and not pod.ended:
             free[pod.node] -= pod.gpus
+    # A resource keeps off nodes where it has failed again and again.
+    kept_off = {
+        (each["metadata"]["namespace"], each["metadata"]["labels"].get("covey.dev/inference"))
+        for each in listed.objects.get("CompositePodGroup", ())
+        if "scheduling.covey.dev/avoid" in (each["metadata"].get("annotations") or {})
+    }
     counts = Counter((replica.side.owner, replica.side.unit) for replica in waiting)
     return [
         f"{replica.side.owner.name} unit {replica.side.unit} {replica.side.role} {replica.number} waits, and has room"
         for replica, pods in waiting.items()
-        if counts[replica.side.owner, replica.side.unit] == 1 and _fits(listed, free, replica, pods)
+        if counts[replica.side.owner, replica.side.unit] == 1
+        and tuple(replica.side.owner) not in kept_off
+        and _fits(listed, free, replica, pods)
     ]
 
 

@@ -29,7 +29,9 @@ def _role(name: str, *, gpus: int, replicas: int = 1, grace: int = 0, **fields: 
     limits = {"cpu": "100m"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": limits}}
     spec = {"containers": [container], "terminationGracePeriodSeconds": grace}
-    return {"name": name, "replicas": replicas, "template": {"spec": spec}, **fields}
+    # So that everything comes to rest in time, however often it has failed.
+    restart = {"backoff": {"baseSeconds": 1, "maxSeconds": 5}}
+    return {"name": name, "replicas": replicas, "template": {"spec": spec}, "restart": restart, **fields}
 
 
 def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Kind:
@@ -44,7 +46,13 @@ def _kind(namespace: str, name: str, units: tuple[int, int], **roles: Any) -> Ki
 
 _RACK: Final = {"required": "rack"}
 KINDS: Final = (
-    _kind("soak", "wide", (1, 3), prefill=(1, 3, {"gpus": 4}), decode=(1, 3, {"gpus": 4})),
+    _kind(
+        "soak",
+        "wide",
+        (1, 3),
+        prefill=(1, 3, {"gpus": 4, "drainSeconds": 2, "update": {"inPlace": "IfPossible"}}),
+        decode=(1, 3, {"gpus": 4, "drainSeconds": 5}),
+    ),
     _kind(
         "soak",
         "deep",
@@ -77,7 +85,15 @@ KINDS: Final = (
         "mixed",
         (1, 2),
         router=(1, 4, {"gpus": 0, "minReplicas": 0, "update": {"maxSurge": 0, "maxUnavailable": 1}}),
-        prefill=(2, 6, {"gpus": 1, "minReplicas": 2, "update": {"maxSurge": "50%", "maxUnavailable": "25%"}}),
+        prefill=(
+            2,
+            6,
+            {
+                "gpus": 1,
+                "minReplicas": 2,
+                "update": {"maxSurge": "50%", "maxUnavailable": "25%", "inPlace": "IfPossible"},
+            },
+        ),
         decode=(1, 4, {"gpus": 1, "size": 2, "update": {"maxSurge": 2}}),
     ),
     _kind(

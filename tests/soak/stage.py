@@ -31,6 +31,8 @@ Answer = TypeVar("Answer")
 RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 #: Covey's processes, behind a proxy each.
 PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
+#: Nodes where a resource has failed again and again are avoided no longer than a calm takes.
+FLAGS: Final = {"operator": ("--avoid-node-seconds=5",)}
 #: What may be killed, and the name of its process.
 OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
 KILLABLE: Final = (
@@ -41,9 +43,11 @@ KILLABLE: Final = (
     "kube-controller-manager",
     "kube-apiserver",
     "etcd",
+    # Plays the kubelets.
+    "kwok",
 )
 #: Events are not seen, or seen late, while one of these is down.
-SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler"}
+SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
 _PATIENCE: Final = 60.0
 #: What may pass: nothing listens, or nobody is ready.
 PASSING = (OSError, http.client.HTTPException)
@@ -94,8 +98,6 @@ class Stage:
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
         self.ill: dict[str, str] = {}
-        #: How often the container of a pod was restarted, by UID.
-        self.restarts: dict[str, int] = {}
         self.down: set[str] = set()
         self.counter = 0
         self._later: list[Later] = []
@@ -120,7 +122,8 @@ class Stage:
                 self.proxies[program] = stack.enter_context(proxy)
             for program in PROXIED:
                 # The clients of a lease wait for its end after a kill, as in production.
-                cluster.start_covey(program, f"--kubeconfig={self._kubeconfig(program)}", "--leader-elect=true")
+                flags = (f"--kubeconfig={self._kubeconfig(program)}", "--leader-elect=true", *FLAGS.get(program, ()))
+                cluster.start_covey(program, *flags)
             config = programs.scheduler_config(cluster.processes[SCHEDULER])
             cluster.start_scheduler(config)
             cluster.start_scheduler(name="default-scheduler")
@@ -237,6 +240,11 @@ class Stage:
         """Something is about to be done to a pod."""
         with self.watching.lock:
             self.checker.world.touched.add(pod.uid)
+
+    def spare(self, pod: Pod) -> None:
+        """Nothing was done to it."""
+        with self.watching.lock:
+            self.checker.world.touched.discard(pod.uid)
 
     # Processes
 

@@ -44,6 +44,8 @@ class World:
     bound: dict[str, float] = field(default_factory=dict)
     #: Until when the rollout of a resource said that it finds no room, if it does not still.
     cramped: dict[Owner, float] = field(default_factory=dict)
+    #: Until when a resource said that it gives up more than was lost, if it does not still.
+    escalated: dict[Owner, float] = field(default_factory=dict)
     #: Pods (namespace, name) that the operator has asked to delete.
     condemned: set[tuple[str, str]] = field(default_factory=set)
     #: UIDs of pods that the soak has done something to.
@@ -159,6 +161,8 @@ class World:
         self.note_spec(resource.owner, resource.wanted, at)
         if before is not None and before.gate == "Room":
             self.cramped[resource.owner] = at
+        if before is not None and before.escalates:
+            self.escalated[resource.owner] = at
 
     def drop_resource(self, owner: Owner) -> None:
         """A resource is gone."""

@@ -80,6 +80,8 @@ ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 
+#: The containers' images were changed and not all of them have been seen to run since: what each ran before, as JSON.
+ANNOTATION_IN_PLACE: Final = "covey.dev/in-place"
 #: On the leader of a replica: when the operator first saw all of the replica Ready (RFC 3339).
 ANNOTATION_STARTED: Final = "covey.dev/started"
 #: On a pod: restarts of its containers that are no failures, as a JSON object of container to count.
@@ -117,6 +119,8 @@ MINIMUM_MET: Final = "MinimumMet"
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
 MOVABLE: Final = "Movable"
+#: As HorizontalPodAutoscalers call it.
+SCALING_LIMITED: Final = "ScalingLimited"
 
 # Reasons of ``Admitted``
 REASON_ADMITTED: Final = "Admitted"

@@ -7,9 +7,12 @@ nothing that was not declared here can be lost on the way back.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import msgspec
+
+from covey.api import constants as names
 
 
 class Read(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -94,6 +97,11 @@ class Container(Read, frozen=True):
     ports: tuple[ContainerPort, ...] | None = None
     #: ``Always`` on an init container makes it a sidecar.
     restart_policy: str | None = None
+    image: str = ""
+
+    def __post_init__(self) -> None:
+        """Thousands of pods share a handful of images: each is kept once."""
+        msgspec.structs.force_setattr(self, "image", sys.intern(self.image))
 
 
 class Requirement(Read, frozen=True):
@@ -177,7 +185,7 @@ class SchedulingGate(Read, frozen=True):
 class ReadinessGate(Read, frozen=True):
     """``PodReadinessGate``."""
 
-    condition_type: str
+    condition_type: str = ""
 
 
 class TopologySpread(Read, frozen=True):
@@ -226,6 +234,7 @@ class ContainerStatus(Read, frozen=True):
     restart_count: int = 0
     resources: Resources | None = None
     allocated_resources: dict[str, str | int | float] | None = None
+    image_id: str = msgspec.field(name="imageID", default="")
 
 
 class PodStatus(Read, frozen=True):
@@ -239,10 +248,12 @@ class PodStatus(Read, frozen=True):
     start_time: str | None = None
     container_statuses: tuple[ContainerStatus, ...] | None = None
     init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    #: The generation of the spec that the kubelet has worked by; None below Kubernetes 1.34.
+    observed_generation: int | None = None
 
 
 class Pod(Read, frozen=True):
-    """A pod. Containers' statuses are kept only where a resize makes them differ from the spec, or one has restarted.
+    """A pod. Containers' statuses are kept only where they tell something: of a resize, of restarts, of other images.
 
     Every running pod has them; kept for all, they would take 1 KB each.
     """
@@ -254,6 +265,8 @@ class Pod(Read, frozen=True):
     def __post_init__(self) -> None:
         """Drop statuses that say what the spec says."""
         if self.status.container_statuses is None and self.status.init_container_statuses is None:
+            return
+        if self.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None:
             return
         if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
             msgspec.structs.force_setattr(self.status, "container_statuses", None)

@@ -18,9 +18,8 @@ from pydantic_core import CoreSchema
 
 #: Marks a schema given by hand that is structural already and passes into the CRD as it is.
 VERBATIM: Final = "x-covey-verbatim"
-#: Carry a field's class, and what of it is not built yet, to the CRD generator, which turns them into words.
+#: Carries a field's class to the CRD generator, which turns it into words.
 CLASS: Final = "x-covey-class"
-NOT_YET: Final = "x-covey-not-yet"
 
 
 class FieldClass(StrEnum):
@@ -45,20 +44,6 @@ ROLLED: Final = FieldClass.ROLLED
 LIVE: Final = FieldClass.LIVE
 LIVE_FOR_NEW_PODS: Final = FieldClass.LIVE_FOR_NEW_PODS
 IMMUTABLE: Final = FieldClass.IMMUTABLE
-
-
-@dataclass(frozen=True, slots=True)
-class NotYet:
-    """A field that this version stores but does not honour: ``covey.api.support`` refuses it by a condition.
-
-    ``accepted`` names the values that are no wish for anything else, and are therefore not refused.
-    """
-
-    accepted: str = ""
-
-    def __get_pydantic_json_schema__(self, source: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Tell the CRD generator, which says it in the field's description."""
-        return handler(source) | {NOT_YET: self.accepted}
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,7 @@ BAD: Final[Mapping[str, str]] = {
     "Escalating": "What a unit still has is about to be given up, so that the unit can be placed anew.",
     "Evacuating": "Replicas are moved whole from nodes that are to be empty.",
     "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
+    names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
 }
 
 #: By reason, in the order of a resource's life.

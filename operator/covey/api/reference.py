@@ -5,7 +5,7 @@ from typing import Any
 
 from covey.api.constants import VERSION
 from covey.api.crds import KINDS, Kind
-from covey.api.model import CLASS, NOT_YET
+from covey.api.model import CLASS
 from covey.api.schema import Schema, structural
 
 
@@ -55,10 +55,7 @@ def _type(node: Schema) -> str:
 
 
 def _meaning(node: Schema) -> str:
-    text = str(node.get("description", "")).replace("|", "\\|").replace("<", "&lt;")
-    if NOT_YET not in node:
-        return text
-    return f"{text} *Accepted so far: {node[NOT_YET]}.*" if node[NOT_YET] else f"{text} *Not supported yet.*"
+    return str(node.get("description", "")).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _rules(node: Schema, path: str) -> Iterator[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field
 
 from covey.api.meta import DnsLabel, IntOrPercent, LevelName, RoleName
-from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, NotYet, Rule
+from covey.api.model import BY_NAME, IMMUTABLE, LIVE, LIVE_FOR_NEW_PODS, ROLLED, ListMap, Model, Rule
 from covey.api.template import PodTemplate
 
 
@@ -163,8 +163,10 @@ class Update(Model):
     partition: Annotated[int | None, LIVE, Field(ge=0, le=9999)] = None
     """So many replicas, those of the lowest numbers, keep the old revision. Where one role keeps some, each role that
     changes with it keeps one at least. 0 to 9999. Default: 0."""
-    in_place: Annotated[InPlace | None, LIVE, NotYet("Never")] = None
-    """IfPossible: a change of images only is made in the running pod. Default: Never."""
+    in_place: Annotated[InPlace | None, LIVE] = None
+    """IfPossible: where only images of containers change (not those of init containers), running pods are given the new
+    ones and keep their nodes. The budgets are the same: with maxUnavailable 0 a surge replica serves meanwhile.
+    Default: Never."""
 
     @property
     def moves_nothing(self) -> bool:

@@ -1,15 +1,12 @@
 """``RoleScaler``: the number of replicas of one role, for an autoscaler to set."""
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from covey.api.inference import MOST_PODS
 from covey.api.meta import Conditions, Count, ObjectMeta, Word
 from covey.api.model import LIVE, Model, Rule
-
-#: Condition of a RoleScaler: the role has another number of replicas than is asked for. HorizontalPodAutoscalers call it so.
-SCALING_LIMITED: Final = "ScalingLimited"
 
 
 class RoleScalerSpec(Model):

@@ -8,7 +8,7 @@ else.
 from collections.abc import Iterator
 from typing import Any, Final
 
-from covey.api.model import CLASS, NOT_YET, VERBATIM, FieldClass, Model, Rule, class_of
+from covey.api.model import CLASS, VERBATIM, FieldClass, Model, Rule, class_of
 
 Schema = dict[str, Any]
 
@@ -30,7 +30,7 @@ _PASSED: Final = (
     "x-kubernetes-list-map-keys",
     "x-kubernetes-validations",
 )
-_TEXT: Final = frozenset({"title", "description", CLASS, NOT_YET})
+_TEXT: Final = frozenset({"title", "description", CLASS})
 _CONVERTED: Final = _TEXT | {"$defs", "required", "properties", "items"}
 _CHANGES: Final = {
     FieldClass.ROLLED: "A change replaces the pods.",
@@ -55,8 +55,8 @@ def structural(model: type[Model], *, marks: bool = False) -> Schema:
 
     Args:
         model: of the object.
-        marks: keep a field's class, and that it is not built yet, as keywords of their own (``CLASS``, ``NOT_YET``),
-            for the field reference; no API server takes them. Else the description says both.
+        marks: keep a field's class as a keyword of its own (``CLASS``), for the field reference; no API server takes
+            it. Else the description says it.
 
     Raises:
         TypeError: when the model uses something that has no structural form.
@@ -179,19 +179,16 @@ class _Converter:
 
 
 def _described(node: Schema) -> Schema:
-    """The description: meaning, what a change does, and what is not built yet."""
+    """The description: meaning, and what a change does."""
     sentences = [node.get("description", "").replace("``", "")]
     if CLASS in node:
         sentences.append(_CHANGES[FieldClass(node[CLASS])])
-    if NOT_YET in node:
-        accepted = node[NOT_YET]
-        sentences.append(f"Accepted so far: {accepted}." if accepted else "Not supported yet.")
     text = " ".join(" ".join(sentences).split())
     return {"description": text} if text else {}
 
 
 def _marked(node: Schema) -> Schema:
-    marks = {key: node[key] for key in (CLASS, NOT_YET) if key in node}
+    marks = {key: node[key] for key in (CLASS,) if key in node}
     return _described({key: value for key, value in node.items() if key not in marks}) | marks
 
 

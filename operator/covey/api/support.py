@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
-from covey.api.roles import InPlace, Role
 
 
 def in_circles(spec: DisaggregatedInferenceSpec) -> list[str]:
@@ -25,18 +24,9 @@ def unsupported(spec: DisaggregatedInferenceSpec) -> list[str]:
 
     A field that is set to what happens anyway (``startup: Parallel``) is not refused.
     """
-    return [
-        f"{path} is not supported yet: {remedy}"
-        for path, remedy in (*_of_spec(spec), *(found for role in spec.roles for found in _of_role(role)))
-    ]
+    return [f"{path} is not supported yet: {remedy}" for path, remedy in _of_spec(spec)]
 
 
 def _of_spec(spec: DisaggregatedInferenceSpec) -> Iterator[tuple[str, str]]:
     if spec.queue is not None and spec.backend is not Backend.VOLCANO:
         yield f"spec.queue with spec.backend {spec.backend}", "use backend Volcano, which has queues, or remove it"
-
-
-def _of_role(role: Role) -> Iterator[tuple[str, str]]:
-    path = f"spec.roles[{role.name}]"
-    if role.update and role.update.in_place not in (None, InPlace.NEVER):
-        yield f"{path}.update.inPlace {role.update.in_place}", "use Never or remove it"

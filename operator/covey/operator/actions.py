@@ -29,10 +29,24 @@ class Annotate:
 
 @dataclass(frozen=True, slots=True)
 class Relabel:
-    """Set labels of a pod; None removes one."""
+    """Set labels and annotations of a pod; None removes one."""
 
     pod: core.Pod
     labels: Mapping[str, str | None]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Give the containers of a pod other images (by name), so that it is one of another revision (its hash).
+
+    ``at``: when that was decided, in seconds since the epoch.
+    """
+
+    pod: core.Pod
+    images: Mapping[str, str]
+    revision: str
+    at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,7 @@ class Actions:
     apply: tuple[tuple[Object, ...], ...] = ()
     #: Services that no pod waits for: what is wrong with one of them keeps nothing else from being done.
     publish: tuple[Object, ...] = ()
+    exchange: tuple[Exchange, ...] = ()
     create: tuple[CreatePod, ...] = ()
     ungate: tuple[Ungate, ...] = ()
     #: Builds the pods of ``create``.
@@ -151,4 +166,4 @@ class Actions:
     def __bool__(self) -> bool:
         """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
-        return any((*fields, self.scalers, self.drain, self.serve, self.publish)) or any(self.apply)
+        return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)

@@ -16,14 +16,38 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from covey.api.avoided import Avoided
+from covey.api.constants import HOSTNAME_LABEL
+from covey.compile.membership import Levels
+from covey.operator import podstate
 from covey.operator.causes import Cause
-from covey.operator.failures import Domain, Failure
+from covey.operator.failures import Domain, Failure, domains_of
 from covey.operator.limits import Limits
+from covey.operator.observe import Observed
 
 #: Seconds for which failures count against their nodes.
 WINDOW: Final = 3600.0
 #: Nodes that may be avoided for other failures than refusals, however few the resource is on.
 _FEW: Final = 2
+
+
+def avoided_by(
+    failures: Sequence[Failure], observed: Observed, levels: Levels, usual: Sequence[str]
+) -> tuple[Avoided, ...]:
+    """What new pods of a resource keep off.
+
+    Args:
+        failures: all that are known, the oldest first.
+        observed: the snapshot.
+        levels: of the topology, from broad to narrow, with the keys of their node labels.
+        usual: names of levels, where none are known.
+    """
+    if not any(each.nodes for each in failures):
+        return ()
+    places = [name for name in levels or usual if name != "host" and HOSTNAME_LABEL not in levels.get(name, ())]
+    live = [pod for pod in observed.every_pod() if podstate.is_bound(pod) and not podstate.is_dead(pod)]
+    ready = {domain_key(domains_of(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places}
+    occupied = {pod.spec.node_name or "" for pod in live}
+    return find_avoided(failures, places, occupied, ready, observed.now, observed.limits)
 
 
 def find_avoided(

@@ -152,7 +152,11 @@ class Caches:
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
-        pods = [pod for pod in chain(self.pods.of(key), self.ledger.newborns.of(key)) if is_ours(pod.metadata, owner)]
+        pods = [
+            self.ledger.latest(key, pod)
+            for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))
+            if is_ours(pod.metadata, owner)
+        ]
         for newborns in self._every_newborns():
             if (patience := newborns.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.
@@ -167,6 +171,7 @@ class Caches:
         stored = chain(self.revisions.of(key), self._new_revisions.of(key))
         revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
         ledger, names_of_nodes = self.ledger, {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        notices = self.nodes.notices(names_of_nodes)
         return Observed(
             placed,
             strays,
@@ -177,7 +182,8 @@ class Caches:
             ledger.condemned(key),
             now,
             nodes=self.nodes.of(names_of_nodes),
-            notices=self.nodes.notices(names_of_nodes),
+            notices=notices,
+            candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
             scalers={
                 scaler.metadata.name: scaler

@@ -27,8 +27,11 @@ class Cause(StrEnum):
 
 #: What the kubelet says of pods that it ends when its node shuts down (``nodeshutdown`` of ``k8s.io/kubernetes``).
 _SHUT_DOWN: Final = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost"})
-#: What it says of pods that it had taken.
-_ENDED: Final = frozenset({"", "Evicted", "DeadlineExceeded", "Preempting"})
+#: What it says of pods that it does not take because of the node (``k8s.io/kubernetes/pkg/kubelet/lifecycle``,
+#: ``…/cm``), beside ``OutOf`` and the name of a resource. Others, such as ``SysctlForbidden``, are about the pod.
+_REFUSED: Final = frozenset(
+    {"UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError", "NodeAffinity", "InvalidNodeInfo"}
+)
 #: ``DisruptionTarget`` of those whom somebody else ends (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
 _DISRUPTED: Final = frozenset(
     {"PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"}
@@ -44,8 +47,8 @@ def ended(pod: core.Pod) -> Cause | None:
         return None
     if pod.status.reason in _SHUT_DOWN:
         return None
-    failed = pod.status.phase == "Failed" and pod.status.reason not in _ENDED
-    return Cause.REFUSED if failed else Cause.FAILED
+    reason = pod.status.reason if pod.status.phase == "Failed" else ""
+    return Cause.REFUSED if reason in _REFUSED or reason.startswith("OutOf") else Cause.FAILED
 
 
 def overdue(pod: core.Pod, seconds: int, now: float) -> float | None:

@@ -77,14 +77,17 @@ def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observ
 
 
 def find_serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
-    """The readiness gates that have to be set: True where all of a replica runs, False where it is marked."""
+    """The readiness gates that have to be set: True where all of a replica runs, False where it is marked.
+
+    Pods that are held until their leader is Ready do not count.
+    """
     marked = {item.pod.metadata.uid for item in mark}
     runs: dict[_Place, bool] = {}
     gated: list[tuple[_Place, core.Pod]] = []
     for slot, pods in observed.pods.items():
         pod = current(pods)
         place = _place(slot)
-        runs[place] = runs.get(place, True) and pod is not None and podstate.runs(pod)
+        runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
         if pod is not None and podstate.is_gated_by_us(pod):
             gated.append((place, pod))
     for place, pod in gated:
@@ -119,6 +122,10 @@ def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int
 
 def _runs(items: _Items) -> bool:
     return all(podstate.runs(item.pod) for item in items)
+
+
+def _is_held(pod: core.Pod) -> bool:
+    return names.GATE_START in core.gates(pod)
 
 
 def _is_idle(item: DeletePod) -> bool:

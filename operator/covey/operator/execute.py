@@ -20,7 +20,18 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator import podstate
-from covey.operator.actions import Actions, CreatePod, DeletePod, Drain, Object, PutScaler, Relabel, Serve, Ungate
+from covey.operator.actions import (
+    Actions,
+    CreatePod,
+    DeletePod,
+    Drain,
+    Exchange,
+    Object,
+    PutScaler,
+    Relabel,
+    Serve,
+    Ungate,
+)
 from covey.operator.observe import Observed, is_ours
 from covey.operator.problem import (
     REASON_REFUSED,
@@ -30,6 +41,7 @@ from covey.operator.problem import (
     of_pod_refusal,
 )
 from covey.operator.put import ObjectWriter, Stored
+from covey.operator.put_images import put_images
 from covey.operator.put_scaler import ScalerWriter
 
 _log = get_logger(__name__)
@@ -50,6 +62,7 @@ class Executor:
         created: told of every pod that was created.
         stored: told of every other object that was, by kind.
         spared: told of every pod (by UID) whose deletion was denied.
+        changed: told of every pod whose images were changed.
         width: requests under way at once.
     """
 
@@ -62,12 +75,14 @@ class Executor:
         stored: Callable[[str, Stored], None],
         *,
         spared: Callable[[str], None] = lambda _: None,
+        changed: Callable[[core.Pod], None] = lambda _: None,
         width: int = 64,
     ) -> None:
         self._client = client
         self._owner = owner
         self._created = created
         self._spared = spared
+        self._changed = changed
         self._width = width
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
@@ -98,6 +113,7 @@ class Executor:
         for level in actions.apply:
             await self._each(self._writer.put, level)
         unpublished = await self._publish(actions.publish)
+        await self._each(self._exchange, actions.exchange)
         create = [item for item in actions.create if item.slot not in self._addressed]
         if create:
             assert actions.factory is not None
@@ -143,7 +159,7 @@ class Executor:
     async def _relabel(self, action: Relabel) -> None:
         metadata = action.pod.metadata
         try:
-            await self._label(metadata, action.labels)
+            await self._label(metadata, action.labels, action.annotations)
         except (NotFound, Conflict):
             # Another incarnation, or none: a deletion event is on its way.
             _log.debug("pod has gone", pod=metadata.name)
@@ -152,9 +168,14 @@ class Executor:
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self._addressed.add(slot_of(action.pod.spec.hostname))
 
-    async def _label(self, metadata: core.Meta, labels: Mapping[str, str | None]) -> None:
+    async def _label(
+        self,
+        metadata: core.Meta,
+        labels: Mapping[str, str | None],
+        annotations: Mapping[str, str | None] | None = None,
+    ) -> None:
         # A UID in a patch is a precondition.
-        patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels)}}
+        patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels), "annotations": dict(annotations or {})}}
         await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch)
 
     async def _drain(self, action: Drain) -> None:
@@ -191,6 +212,19 @@ class Executor:
             _log.debug("pod has gone", pod=metadata.name)
         except ApiError as error:
             self._deny("readiness", metadata, error)
+
+    async def _exchange(self, action: Exchange) -> None:
+        metadata = action.pod.metadata
+        try:
+            changed = await put_images(self._client, action)
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._deny("images", metadata, error)
+        else:
+            if changed is not None:
+                self._changed(changed)
+                _log.info("images of pod changed", pod=metadata.name, revision=action.revision)
 
     async def _ungate(self, action: Ungate) -> None:
         metadata = action.pod.metadata

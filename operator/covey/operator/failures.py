@@ -15,8 +15,8 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core, times
 from covey.backends import Identity, Owned
-from covey.compile import Tree, type_of
-from covey.compile.past import NO_PAST, Past
+from covey.compile import Slot, Tree, type_of
+from covey.compile.past import Past
 
 #: On the first object of a unit, or of the resource where units have none.
 ANNOTATION: Final = "covey.dev/failure-log"
@@ -52,10 +52,10 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The failures of one unit, the oldest first. ``whole``: what its pods are told since it was recreated as a whole."""
+    """Failures, the oldest first. ``wholes``: what pods of a unit are told since it was recreated as a whole."""
 
     failures: tuple[Failure, ...] = ()
-    whole: Past = NO_PAST
+    wholes: Mapping[int, Past] = field(default_factory=dict)
 
     def last(self, unit: int, replica: str) -> Failure | None:
         """The latest failure of a replica."""
@@ -81,12 +81,17 @@ def keepers(tree: Tree) -> dict[int, Identity]:
     return {unit: keeper for unit in tree.layout.units if (keeper := found.get(unit, first)) is not None}
 
 
+def key_of(slot: Slot, *, alone: bool) -> str:
+    """What a failure of a replica, or of one pod of it, is noted under."""
+    return f"{slot.role}/{slot.replica}/{slot.index}" if alone else f"{slot.role}/{slot.replica}"
+
+
 def read(owned: Owned | None) -> Log:
     """The log that an object carries; what cannot be understood is left out."""
     try:
         found = json.loads((owned.metadata.annotation(ANNOTATION) if owned else None) or "{}")
-        whole = found.get("whole")
-        return Log(tuple(map(_failure, found.get("log", ()))), NO_PAST if whole is None else _past(whole))
+        wholes = {int(unit): _past(item) for unit, item in found.get("units", {}).items()}
+        return Log(tuple(map(_failure, found.get("log", ()))), wholes)
     except (AttributeError, KeyError, TypeError, ValueError):
         return Log()
 
@@ -94,8 +99,8 @@ def read(owned: Owned | None) -> Log:
 def written(log: Log) -> str | None:
     """The annotation of a log; None for an empty one."""
     found: dict[str, Any] = {}
-    if log.whole != NO_PAST:
-        found["whole"] = _told(log.whole)
+    if log.wholes:
+        found["units"] = {str(unit): _told(past) for unit, past in log.wholes.items()}
     if log.failures:
         found["log"] = [
             {"unit": each.unit, "replica": each.replica, "revision": each.revision, "why": each.why}

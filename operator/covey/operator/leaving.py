@@ -7,12 +7,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from covey.api import core
+from covey.api.avoided import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
 from covey.operator.observe import Observed
 from covey.operator.scale import current
 
 _PATIENCE: Final = 60.0
+#: Seconds that successors keep off candidates, at least; a round time, since it is written on groups.
+_TERM: Final = 600.0
 
 #: A replica: unit, role and number.
 Place = tuple[int, str, int]
@@ -23,9 +26,9 @@ class Leaving:
     """Replicas that have to leave their nodes: why, by place; and seconds after which there will be more."""
 
     places: Mapping[Place, str] = field(default_factory=dict)
-    #: Their nodes, and those that are only candidates yet: no successor shall go there.
-    nodes: frozenset[str] = frozenset()
     again: float | None = None
+    #: What successors keep off: a scheduler keeps them off cordons and hard taints, not off soft ones.
+    avoided: tuple[Avoided, ...] = ()
 
 
 def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leaving:
@@ -40,23 +43,22 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
     told = spec.disruption.evacuate_after_seconds if spec.disruption else None
     patience = _PATIENCE if told is None else float(told)
     places: dict[Place, str] = {}
-    nodes: set[str] = set()
     left: list[float] = []
     for slot, pod in _placed(observed):
         node = pod.spec.node_name or ""
         notice = observed.notices[node]
         why = notice.drives(pod)
         if not why and notice.candidate:
-            nodes.add(node)
             due = (observed.now if notice.since is None else notice.since) + patience - observed.now
             if due > 0:
                 left.append(due)
                 continue
             why = f"taint {notice.candidate}"
         if why:
-            nodes.add(node)
             places.setdefault((slot.unit, slot.role, slot.replica), f"node {node}: {why}")
-    return Leaving(places, frozenset(nodes), min(left, default=None))
+    until = (observed.now // _TERM + 2) * _TERM
+    avoided = (Avoided(until, "an autoscaler may delete it", node) for node in observed.candidates if places)
+    return Leaving(places, min(left, default=None), tuple(avoided))
 
 
 def _placed(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:

@@ -15,7 +15,10 @@ buried     it ended, was condemned, or was asked for     a later pod of its plac
 =========  ============================================  ====================================================
 
 Newborn and shown pods are in the snapshot. A missing pod is a grave that is not *confirmed*, a buried one a grave that
-is. Beside all that a pod is *retired* from when there was to be none in its place: whoever is retired is not lost when
+is. A pod whose images this process has changed is *changed* until the watch shows it so: the snapshot has it as it was
+written, for what it served with before serves no more.
+
+Beside all that a pod is *retired* from when there was to be none in its place: whoever is retired is not lost when
 he goes. A retired pod that is not on its way out is so no longer when its place is wanted again.
 
 Nothing is decided from this memory that a process without it would not decide in the end (``observe.Grave``).
@@ -50,6 +53,7 @@ class Ledger:
         self._graves: dict[Key, dict[Slot, Grave]] = {}
         self._condemned: dict[Key, set[str]] = {}
         self._retired: dict[Key, set[str]] = {}
+        self._changed: dict[Key, dict[str, core.Pod]] = {}
         self.newborns: Newborns[core.Pod] = Newborns(clock)
         #: Pods that were given the label of their unit's leader, until the watch shows it.
         self._leading: dict[Key, dict[str, float]] = {}
@@ -78,6 +82,15 @@ class Ledger:
         now = self._clock()
         return frozenset(uid for uid, until in self._leading.get(key, {}).items() if until > now)
 
+    def changed(self, key: Key, pod: core.Pod) -> None:
+        """The API server has answered that it has changed this pod so."""
+        self._changed.setdefault(key, {})[pod.metadata.uid] = pod
+
+    def latest(self, key: Key, pod: core.Pod) -> core.Pod:
+        """A pod that the watch shows, as this process knows it: the watch may be faster than the answer."""
+        written = self._changed.get(key, {}).get(pod.metadata.uid)
+        return written if written is not None and _is_older(pod, written) else pod
+
     def spare(self, key: Key, uid: str) -> None:
         """Its deletion was denied."""
         self._condemned.get(key, set()).discard(uid)
@@ -92,6 +105,9 @@ class Ledger:
         """The watch has told of it."""
         if key in self._leading and pod.metadata.label(names.LABEL_UNIT_LEADER) is not None:
             self._leading[key].pop(pod.metadata.uid, None)
+        written = self._changed.get(key, {})
+        if pod.metadata.uid in written and not _is_older(pod, written[pod.metadata.uid]):
+            del written[pod.metadata.uid]
         slot, graves = slot_of(pod.spec.hostname), self._graves.get(key)
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
             del graves[slot]
@@ -105,6 +121,7 @@ class Ledger:
             ours: it belonged to the resource that has this key now; a namesake's pods are nobody's.
         """
         slot, uid = slot_of(pod.spec.hostname), pod.metadata.uid
+        self._changed.get(key, {}).pop(uid, None)
         condemned = self._condemned.get(key, set())
         confirmed = uid in condemned or podstate.is_dead(pod)
         condemned.discard(uid)
@@ -149,7 +166,14 @@ class Ledger:
         self._condemned.pop(key, None)
         self._retired.pop(key, None)
         self._leading.pop(key, None)
+        self._changed.pop(key, None)
         self.newborns.forget(key)
 
     def _goes(self, key: Key, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._condemned.get(key, ())
+
+
+def _is_older(one: core.Pod, other: core.Pod) -> bool:
+    """It is an earlier state of the same pod, as far as versions can be compared (decimal since Kubernetes 1.35)."""
+    versions = (one.metadata.resource_version, other.metadata.resource_version)
+    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from covey.api import core
@@ -20,6 +21,8 @@ from covey.operator.notice import AUTOSCALERS, Notice, is_out_of_service, notice
 
 #: Seconds for which it is remembered that a node was deleted: by then Kubernetes has removed its pods.
 _REMEMBERED: Final = 600.0
+#: Candidates that a resource is told of: they stand on its groups.
+_MANY: Final = 64
 
 
 class Nodes:
@@ -60,6 +63,11 @@ class Nodes:
     def notices(self, names: Iterable[str]) -> dict[str, Notice]:
         """Those of these nodes that are to be empty, and why."""
         return {name: self._notices[name] for name in names if name in self._notices} if self._notices else {}
+
+    def candidates(self) -> tuple[str, ...]:
+        """Nodes that an autoscaler may delete soon; a few of them where there are many."""
+        found = (name for name, notice in sorted(self._notices.items()) if notice.candidate)
+        return tuple(islice(found, _MANY))
 
     def _on_event(self, kind: EventType, node: core.Node, before: core.Node | None) -> None:
         name = node.metadata.name

@@ -89,6 +89,8 @@ class Observed:
     #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
     nodes: Mapping[str, core.Node] = field(default_factory=dict)
     notices: Mapping[str, Notice] = field(default_factory=dict)
+    #: Where one of them is a mere candidate: those of the whole cluster, which successors keep off.
+    candidates: tuple[str, ...] = ()
     #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
     gone: Mapping[str, float] = field(default_factory=dict)
     #: RoleScalers by name.

@@ -18,7 +18,7 @@ from covey.backends import Backend, Identity, Release
 from covey.backends.starts import can_reserve
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.kube.resources import SERVICES
-from covey.operator import podstate
+from covey.operator import inplace, podstate
 from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object
 from covey.operator.draining import drain, find_serving
 from covey.operator.drift import has_drifted, stamped
@@ -120,7 +120,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     draining = drain(inference.spec, tuple(_surplus(tree, observed, _why(verdict, rolling, leaving))), observed)
     surplus = draining.delete
     # What has failed is judged by the restart policies, and waited for.
-    failing = find_failing(inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name))
+    failing = find_failing(
+        inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name), also=leaving.avoided
+    )
     replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
     loss = find_loss(inference, backend, scale, layout, states, observed, before or {})
     stranded = find_stranded(observed)
@@ -135,6 +137,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     not_yet = release.withheld | ending.slots | later.keys()
     starting = find_starting(inference.spec, states, observed)
     put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
+    # 7. Replicas of another revision that keep their pods get other images.
+    gone = going | {item.pod.metadata.uid for item in (*surplus, *early, *ending.delete)}
+    exchanges = inplace.find_exchanges(tree.layout, observed, accepted.revision, gone)
     actions = Actions(
         annotate=failing.annotate,
         relabel=(
@@ -142,6 +147,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *find_released(tree, observed, going),
             *(item for part in replicas for item in part.relabel),
             *unit_leaders(inference.spec, layout, observed),
+            *inplace.find_closed(tree.layout, observed),
         ),
         drain=draining.mark,
         serve=tuple(find_serving(observed, draining.mark)),
@@ -161,6 +167,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         scalers=put_scalers,
         apply=apply,
         publish=tuple(_applied(tree.published, observed)),
+        exchange=exchanges,
         create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
         factory=tree.pods,
         ungate=tuple(
@@ -174,12 +181,18 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             *_created(observed, replicas, not_yet, rolling, leaving),
             *_replaced(replicas, not_yet),
             *failing.notes,
+            *inplace.told(exchanges),
             *loss.notes,
             *lost_notes(stranded),
         ),
     )
     former = revision_left(accepted.revision, observed, running)
-    remarks = (*loss.remarks, *find_evacuation(inference.spec, leaving, rolling), *failing.remarks)
+    remarks = (
+        *loss.remarks,
+        *find_evacuation(inference.spec, leaving, rolling),
+        *failing.remarks,
+        *scalers.remarks,
+    )
     later_on = (failing.again, starting.again, leaving.again, draining.again, loss.again, *later.values())
     again = min((each for each in later_on if each is not None), default=None)
     return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss)
@@ -257,7 +270,8 @@ def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[Delete
     wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
-    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
+    service = SERVICES.type
+    used = {(service, pod.spec.subdomain or "") for pod in pods}
     used |= backend.in_use(observed.objects, pods)
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:

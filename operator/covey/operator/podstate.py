@@ -8,6 +8,7 @@ from __future__ import annotations
 from covey.api import constants as names
 from covey.api import core, times
 from covey.compile.past import Past
+from covey.operator import exchange
 
 
 def is_dead(pod: core.Pod) -> bool:
@@ -39,9 +40,24 @@ def is_released(pod: core.Pod) -> bool:
 
 
 def is_ready(pod: core.Pod) -> bool:
-    """It serves."""
-    ready = core.condition(pod.status.conditions, "Ready")
-    return ready is not None and ready.status == "True" and not is_dead(pod) and not is_draining(pod)
+    """It serves, with the images that it was given last."""
+    return says_ready(pod) and exchange.is_restarted(pod)
+
+
+def says_ready(pod: core.Pod) -> bool:
+    """Its conditions say that it serves.
+
+    What somebody else says by a readiness gate the kubelet takes over a moment later only.
+    """
+    return all(each is not None and each.status == "True" for each in readiness(pod)) and not (
+        is_dead(pod) or is_draining(pod)
+    )
+
+
+def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
+    """The condition Ready and those of its readiness gates; None for one that nobody has set."""
+    asked = ("Ready", *(gate.condition_type for gate in pod.spec.readiness_gates or ()))
+    return tuple(core.condition(pod.status.conditions, each) for each in asked)
 
 
 def runs(pod: core.Pod) -> bool:
@@ -65,6 +81,14 @@ def draining_since(pod: core.Pod) -> float | None:
 def is_gated_by_us(pod: core.Pod) -> bool:
     """Whether it gets Ready is said by Covey, too."""
     return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())
+
+
+def unschedulable(pod: core.Pod) -> str | None:
+    """Why its scheduler, which has looked at it, finds no node for it. None where it has not said so."""
+    said = core.condition(pod.status.conditions, "PodScheduled")
+    if is_bound(pod) or core.gates(pod) or said is None or (said.status, said.reason) != ("False", "Unschedulable"):
+        return None
+    return said.message
 
 
 def is_addressed(pod: core.Pod) -> bool:

@@ -183,6 +183,7 @@ class Reconciler:
             apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),
+            exchange=len(actions.exchange),
         )
         key = (owner.namespace, owner.name)
         self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
@@ -196,6 +197,7 @@ class Reconciler:
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
             spared=partial(self._caches.ledger.spare, key),
+            changed=partial(self._caches.ledger.changed, key),
             width=self._width,
         )
         try:

@@ -13,12 +13,14 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.roles import InPlace
 from covey.backends import Owned
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
-from covey.operator import podstate
+from covey.operator import exchange, podstate
 from covey.operator.freed import Rooms
+from covey.operator.inplace import Turning
 from covey.operator.leaving import Leaving
 from covey.operator.moving import Move, find_move
 from covey.operator.observe import Observed, number
@@ -90,10 +92,11 @@ def roll(
     if not scale.units:
         return Rolling(_layout({}, in_force.hash, scale))
     last = resumed(read_progress(before or {}), in_force.hash, settings, now)
-    stays = settings.paused or (last is not None and last.is_late(settings, now))
+    late = last is not None and last.is_late(settings, now)
+    stays = settings.paused or late
     chosen = choose_units(scale, observed, states)
     scale = scale.over(chosen)
-    seen = _Seen(spec, in_force, observed, states, running, leaving or Leaving())
+    seen = _Seen(spec, in_force, observed, states, running, leaving or Leaving(), late=late, rolls=last is not None)
     units = {unit: seen.unit(unit, scale.unit(unit), stays=stays) for unit in chosen}
     crowded = last is not None and last.starves(units.values(), now)
     overdue = set(units) if crowded else {unit for unit, state in units.items() if seen.is_overdue(unit, state)}
@@ -151,6 +154,10 @@ class _Seen:
     leaving: Leaving = field(default_factory=Leaving)
     #: Seconds after which the successor of a replica that leaves has waited long enough.
     due: float | None = None
+    #: The rollout has not got any further for too long: nobody waits for what does not serve.
+    late: bool = False
+    #: A rollout is on its way.
+    rolls: bool = False
     #: Seconds after which a replica is no longer in doubt.
     doubt: float | None = None
     _pods: dict[int, dict[str, dict[int, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]]]] = field(
@@ -161,8 +168,10 @@ class _Seen:
     _bound: set[Place] = field(default_factory=set)
     _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
     _ages: dict[tuple[str, str], int] = field(default_factory=dict)
+    _turning: Turning = field(init=False)
 
     def __post_init__(self) -> None:
+        self._turning = Turning.of(self.observed, self.in_force)
         for slot, pods in self.observed.pods.items():
             found = self._pods.setdefault(slot.unit, {}).setdefault(slot.role, {})
             found.setdefault(slot.replica, []).append((current(pods), pods))
@@ -193,8 +202,13 @@ class _Seen:
             spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
-            if len(replicas) > wanted or any(each.revision.hash != target.hash for each in replicas.values()):
+            in_place = role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE
+            changes = any(each.revision.hash != target.hash for each in replicas.values())
+            # What is exchanged is to stay where it is in the end, whatever its room is worth.
+            if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
                 replicas = self._ranked(unit, role.name, replicas)
+            if in_place:
+                replicas = {n: self._exchangeable((unit, role.name, n), each) for n, each in replicas.items()}
             roles[role.name] = RoleState(
                 target,
                 wanted,
@@ -248,9 +262,31 @@ class _Seen:
         state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
         every = [each for _, incarnations in pods for each in incarnations]
         stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
+        mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
+        if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
+            # What serves of it will be restarted: nobody may count on it.
+            stage = Stage.STARTING
         ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
+        opened = stage < Stage.SERVING and not self.late and any(map(exchange.is_open, every))
+        for left in (exchange.patience(each, self.observed.now) for each in every if exchange.is_open(each)):
+            if left > 0:
+                self.due = left if self.due is None else min(self.due, left)
         leaves = place in self.leaving.places and stage > Stage.WAITING
-        return Replica(revision, stage, state.standing, fresh=not ran and place not in self._bound, leaving=leaves)
+        fresh = not ran and place not in self._bound
+        return Replica(revision, stage, state.standing, fresh, leaving=leaves, exchanging=opened)
+
+    def _exchangeable(self, place: Place, replica: Replica) -> Replica:
+        if replica.leaving:
+            return replica
+        size = replica.revision.size
+        target = self.in_force.roles[place[1]]
+        return replace(replica, exchangeable=self._turning.can_turn(self._members(place, size), size, target))
+
+    def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
+        """The live pods of a replica."""
+        slots = (Slot(*place, index) for index in range(size))
+        found = ((slot, current(self.observed.pods.get(slot, ()))) for slot in slots)
+        return {slot: pod for slot, pod in found if pod is not None and pod.metadata.uid not in self.observed.condemned}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
         if any(podstate.is_draining(each) or self._retires(each) for each in every):
@@ -292,16 +328,24 @@ def _blocked(roles: Mapping[str, RoleState]) -> str:
 
 def _changed(pod: core.Pod) -> float:
     """When a pod's readiness changed last; at the beginning of time for one that says nothing of it."""
-    ready = core.condition(pod.status.conditions, "Ready")
-    return (times.seconds(ready.last_transition_time) if ready is not None else None) or 0.0
+    told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
+    return max((each for each in told if each is not None), default=0.0)
+
+
+def _finds_nothing(place: Place, observed: Observed) -> bool:
+    """kube-scheduler, or Volcano, has no node for a pod of a replica."""
+    found = (current(pods) for slot, pods in observed.pods.items() if (slot.unit, slot.role, slot.replica) == place)
+    return any(pod is not None and podstate.unschedulable(pod) is not None for pod in found)
 
 
 def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
-    """What the statuses of groups say of replicas; of a group whose status says nothing, nothing is known."""
+    """What the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
 
     def asked(layout: Layout) -> Callable[[Place], bool]:
         pods = compiled(layout).pods
-        return lambda place: _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
+        return lambda place: (
+            _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0)))) or _finds_nothing(place, observed)
+        )
 
     return asked
 

@@ -99,7 +99,7 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
     that was lost is made again as it was. A hash that no stored revision explains keeps the replica at the size that it
     has; what is made anew in it is of the revision in force, of which alone the content is known.
     """
-    known, sizes = _known_revisions(observed), dict[tuple[int, str, int], int]()
+    known, sizes = known_revisions(observed), dict[tuple[int, str, int], int]()
     told: dict[tuple[int, str, int], dict[int, set[str]]] = {}
     for slot, rank, label in _labels(observed):
         if slot.role in in_force.roles:
@@ -136,7 +136,7 @@ def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
             yield slot, 3, grave.labels.get(names.LABEL_REVISION, "")
 
 
-def _known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
+def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
     """Stored revisions by role and hash."""
     return {
         (name, role.hash): role

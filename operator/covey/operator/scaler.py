@@ -13,7 +13,6 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
 from covey.api.roles import Role
-from covey.api.scaler import SCALING_LIMITED
 from covey.api.times import rfc3339
 from covey.compile import Owner
 from covey.compile.identity import scaler_name
@@ -21,6 +20,7 @@ from covey.kube.resources import ROLE_SCALERS
 from covey.operator.actions import DeleteObject, PutScaler
 from covey.operator.objects import RoleScaler
 from covey.operator.observe import Observed
+from covey.operator.remark import Remark
 from covey.operator.scale import States, current
 
 #: Reasons of the condition; those of HorizontalPodAutoscalers.
@@ -45,6 +45,20 @@ class Scaled:
     total: int
     why: str = ""
 
+    @property
+    def reason(self) -> str:
+        """The same in one word."""
+        if not self.why:
+            return REASON_WITHIN
+        return REASON_TOO_FEW if self.total > self.asked else REASON_TOO_MANY
+
+    @property
+    def message(self) -> str:
+        """The same in a sentence."""
+        if not self.why:
+            return "the role has as many replicas as are asked for"
+        return f"{self.why}: it has {self.total} meanwhile"
+
 
 @dataclass(frozen=True, slots=True)
 class Scalers:
@@ -56,6 +70,14 @@ class Scalers:
     def totals(self) -> Mapping[str, int]:
         """Replicas of each of these roles, over all units."""
         return {name: scaled.total for name, scaled in self.roles.items()}
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The first role that has another number of replicas than is asked for."""
+        limited = ((name, scaled) for name, scaled in self.roles.items() if scaled.why)
+        return tuple(Remark(names.SCALING_LIMITED, each.reason, f"{name}: {each.message}") for name, each in limited)[
+            :1
+        ]
 
 
 def find_scalers(
@@ -112,15 +134,19 @@ def _bounded(role: Role, units: int, asked: int, room: int) -> Scaled:
     floor, least, scaling = role.min_replicas * units, _least(role, units), role.scaling
     if asked < least:
         why = f"minReplicas of the role times {units} units" if least == floor else "scaling.min of the role"
-        return Scaled(asked, floor, least, f"{asked} replicas are fewer than the {least} of {why}")
+        return Scaled(asked, floor, least, f"{_replicas(asked)} fewer than the {least} of {why}")
     if scaling is not None and scaling.max is not None and asked > max(least, scaling.max):
         most = max(least, scaling.max)
-        return Scaled(asked, floor, most, f"{asked} replicas are more than the {most} of scaling.max of the role")
+        return Scaled(asked, floor, most, f"{_replicas(asked)} more than the {most} of scaling.max of the role")
     most = least + max(0, room) // role.size
     if units and asked > most:
-        why = f"{asked} replicas are more than the {most} with which the resource has {MOST_PODS} pods"
+        why = f"{_replicas(asked)} more than the {most} with which the resource has {MOST_PODS} pods"
         return Scaled(asked, floor, most, why)
     return Scaled(asked, floor, asked)
+
+
+def _replicas(count: int) -> str:
+    return "1 replica is" if count == 1 else f"{count} replicas are"
 
 
 def scaler_actions(
@@ -165,17 +191,13 @@ def _put(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed)
 
 
 def _status(owner: str, role: str, scaled: Scaled, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
-    condition: dict[str, Any] = {"type": SCALING_LIMITED, "status": "False", "reason": REASON_WITHIN}
-    if scaled.why:
-        reason = REASON_TOO_FEW if scaled.total > scaled.asked else REASON_TOO_MANY
-        condition |= {
-            "status": "True",
-            "reason": reason,
-            "message": f"{scaled.why}: there are {scaled.total} meanwhile",
-        }
-    else:
-        condition["message"] = "the role has as many replicas as are asked for"
-    before = next((each for each in _conditions(stored) if each.get("type") == SCALING_LIMITED), {})
+    condition: dict[str, Any] = {
+        "type": names.SCALING_LIMITED,
+        "status": "True" if scaled.why else "False",
+        "reason": scaled.reason,
+        "message": scaled.message,
+    }
+    before = next((each for each in _conditions(stored) if each.get("type") == names.SCALING_LIMITED), {})
     generation = stored.metadata.generation if stored is not None else 1
     since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
     condition |= {"observedGeneration": generation, "lastTransitionTime": since or rfc3339(observed.now)}

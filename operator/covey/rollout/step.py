@@ -7,11 +7,12 @@ than the window allows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, count, islice, repeat
 
 from covey.compile.revision import RoleRevision
+from covey.rollout.exchange import awaited, exchanged
 from covey.rollout.model import Replica, RoleState, Stage, UnitState, UnitStep, serving
 from covey.rollout.window import Window, floor, windows
 
@@ -33,11 +34,15 @@ def next_step(unit: UnitState) -> UnitStep:
     # 3. Changing roles by their windows, the others by their size.
     arrives = all(window.new or not changing[name].wanted for name, window in found.items())
     halves = _halves(changing, unit.ranks)
+    kept = {
+        name: _kept(changing[name], window, _rank(name, halves, unit.ranks), starved=unit.starved)
+        for name, window in found.items()
+    }
+    turned = exchanged({n: (changing[n], window, kept[n].every) for n, window in found.items()})
     steps = {name: _stay(state, starved=unit.starved) for name, state in unit.roles.items() if name not in found}
-    for name, window in found.items():
-        rank = _rank(name, halves, unit.ranks)
-        steps[name] = _roll(changing[name], window, rank, arrives=arrives, starved=unit.starved)
-    return UnitStep({name: steps[name] for name in unit.roles}, _together(changing, steps))
+    steps |= {n: _roll(changing[n], window, kept[n], turned[n], arrives=arrives) for n, window in found.items()}
+    first = {name: state for name, state in changing.items() if not turned.get(name)}
+    return UnitStep({name: steps[name] for name in unit.roles}, _together(first, steps))
 
 
 def is_fresh(unit: UnitState) -> bool:
@@ -64,9 +69,9 @@ def _stay(state: RoleState, *, starved: bool) -> Replicas:
     if state.leaving:
         return _evacuate(state, starved=starved)
     alive = state.alive
-    kept = _best(alive, state.wanted + (state.budget.surge if state.wanted else 0))
+    kept = _chosen(alive, state.wanted + (state.budget.surge if state.wanted else 0))
     if not state.outdated.keys() & kept or not state.updated.keys() & kept:
-        kept = kept[: state.wanted]
+        kept = _chosen({n: alive[n] for n in kept}, state.wanted)
     more = set(_filled(kept, state.wanted, state)) - set(kept)
     return _sorted({n: alive[n].revision for n in kept} | _of(more, _prevailing(state)))
 
@@ -76,7 +81,8 @@ def _evacuate(state: RoleState, *, starved: bool) -> Replicas:
     alike = _alike(state, starved=starved)
     found = windows({"": alike}, starved=starved)
     assert found is not None, "no partition holds it"
-    numbers = _roll(alike, found[""], lambda _: (True, 0), arrives=True, starved=starved)
+    kept = _kept(alike, found[""], lambda _: (True, 0), starved=starved)
+    numbers = _roll(alike, found[""], kept, (), arrives=True)
     alive, orphans = state.alive, list(_successions(state, alike))
     new = (number for number in numbers if number not in alive)
     revisions = dict(zip(new, chain(orphans, repeat(_prevailing(state))), strict=False))
@@ -88,7 +94,7 @@ def _alike(state: RoleState, *, starved: bool) -> RoleState:
 
     A rollout may go below where ``maxUnavailable`` asks for it. Who drains a node has not asked this resource.
     """
-    replicas = {n: replace(each, revision=state.target) for n, each in state.replicas.items()}
+    replicas = {n: replace(each, revision=state.target, exchangeable=False) for n, each in state.replicas.items()}
     budget = replace(state.budget, partition=0)
     if state.yields and starved:
         return replace(state, replicas=replicas, minimum=0, budget=budget)
@@ -104,12 +110,35 @@ def _successions(state: RoleState, alike: RoleState) -> Iterator[RoleRevision]:
     yield from (state.alive[n].revision for n in leaving[succeeded:])
 
 
-def _roll(state: RoleState, window: Window, rank: Rank, *, arrives: bool, starved: bool) -> Replicas:
-    alive, new = state.alive, _best(state.new, window.new)
-    kept = [*_survivors(state.old, window.old, rank), *new]
-    kept += _rescued(state, kept, starved=starved)
-    created = _filled(kept, len(kept) + window.new - len(new), state)
-    layout = {n: alive[n].revision for n in kept} | _of(set(created) - set(kept), state.target)
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """Replicas that stay as they are: old ones, new ones, and those of either that the floor still needs."""
+
+    old: Sequence[int]
+    new: Sequence[int]
+    rescued: Sequence[int]
+
+    @property
+    def every(self) -> Sequence[int]:
+        return (*self.old, *self.new, *self.rescued)
+
+
+def _kept(state: RoleState, window: Window, rank: Rank, *, starved: bool) -> _Kept:
+    old, new = _survivors(state.old, window.old, rank), _chosen(state.new, window.new)
+    return _Kept(old, new, _rescued(state, [*old, *new], starved=starved))
+
+
+def _roll(state: RoleState, window: Window, kept: _Kept, turned: Sequence[int], *, arrives: bool) -> Replicas:
+    alive = state.alive
+    new = kept.new
+    if turned:
+        # They stand in for those that still wait for room.
+        placed = [n for n in new if alive[n].stage > Stage.WAITING]
+        new = [*placed, *(n for n in new if n not in placed)][: max(len(placed), window.new - len(turned))]
+    layout = {n: alive[n].revision for n in (*kept.old, *new, *kept.rescued)} | _of(turned, state.target)
+    missing = max(0, window.new - len(new) - len(turned))
+    created = set(_filled(layout, len(layout) + missing, state)) - layout.keys()
+    layout |= _of(created, state.target)
     # Scaling goes on whatever holds the window: what is missing then is of a revision that is there in all roles.
     lacking = set(_filled(layout, state.wanted, state)) - layout.keys()
     return _sorted(layout | _of(lacking, state.target if arrives else _prevailing(state)))
@@ -164,6 +193,12 @@ def _best(replicas: Mapping[int, Replica], number: int) -> list[int]:
     return sorted(replicas, key=lambda n: ([-replicas[n].stage, *(-share for share in replicas[n].standing)], n))[
         :number
     ]
+
+
+def _chosen(replicas: Mapping[int, Replica], number: int) -> list[int]:
+    """The best ones, and those being exchanged that will be among them."""
+    coming = awaited(replicas, number)
+    return [*coming, *_best({n: each for n, each in replicas.items() if n not in coming}, number)]
 
 
 def _filled(kept: Iterable[int], number: int, state: RoleState) -> list[int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from covey.compile.revision import RoleRevision
 from covey.rollout.model import RoleState, Stage, UnitState, UnitStep, serving
 from covey.rollout.step import is_fresh
 
@@ -130,7 +131,10 @@ def tell(
     """
     states = [state for unit, _ in units.values() for state in unit.roles.values()]
     ready, outdated = _counts(states)
-    lacking = any(serving(state.updated) < state.wanted for state in states)
+    lacking = any(
+        serving(state.updated) < state.wanted or any(each.exchanging for each in state.updated.values())
+        for state in states
+    )
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):
         return None
     better = last is None or last.is_behind(ready, outdated)
@@ -187,7 +191,7 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
     if any(starting.values()):
         yield Gate.READINESS, f"{_listed(starting)} of the new revision not Ready yet"
         return
-    if any(step.roles[name].keys() != state.alive.keys() for name, state in roles.items()):
+    if any(_hashes(step.roles[name]) != _hashes(_revisions(state)) for name, state in roles.items()):
         return
     left = {name: len(state.outdated) for name, state in roles.items() if state.outdated}
     if not left:
@@ -196,6 +200,14 @@ def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
         yield Gate.PARTITION, f"the partition keeps {_listed(left)} of other revisions"
     else:
         yield Gate.BUDGET, f"{_listed(left)} of other revisions, of which none may be missing now"
+
+
+def _revisions(state: RoleState) -> Mapping[int, RoleRevision]:
+    return {number: each.revision for number, each in state.alive.items()}
+
+
+def _hashes(replicas: Mapping[int, RoleRevision]) -> Mapping[int, str]:
+    return {number: each.hash for number, each in replicas.items()}
 
 
 def _listed(counts: Mapping[str, int]) -> str:

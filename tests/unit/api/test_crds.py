@@ -7,7 +7,7 @@ import yaml
 from pydantic import Field
 
 from covey.api.crds import KINDS, Kind, definition, render, write
-from covey.api.model import IMMUTABLE, LIVE, Model, NotYet, Rule
+from covey.api.model import IMMUTABLE, LIVE, Model, Rule
 from covey.api.schema import immutability, structural
 
 COMMITTED = Path(__file__).parents[3] / "crds"
@@ -181,7 +181,7 @@ class Spec(Model):
     """Fixed."""
     inner: Inner | None = None
     """Inner."""
-    count: Annotated[int, LIVE, NotYet("1"), Field(ge=0)] = 1
+    count: Annotated[int, LIVE, Field(ge=0)] = 1
     """How many."""
     names: Annotated[dict[str, str] | None, LIVE] = None
     """Has no structural form here."""

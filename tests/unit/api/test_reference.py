@@ -36,11 +36,6 @@ def test_every_class_occurs() -> None:
     assert classes == {*FieldClass, ""}
 
 
-def test_what_is_not_built_yet_is_said() -> None:
-    assert rows()["spec.roles[].restart.backoff"][3].endswith("*Not supported yet.*")
-    assert rows()["spec.roles[].restart.policy"][3].endswith("*Accepted so far: the default.*")
-
-
 def test_rules_are_listed_with_their_places() -> None:
     lines = reference().splitlines()
     assert any(line.startswith("- `spec.roles[].minReplicas`: minReplicas is greater than replicas") for line in lines)

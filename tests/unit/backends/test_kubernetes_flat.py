@@ -74,7 +74,7 @@ def llama(*, level: str | None = "rack", decode: int = 2, **spec: Any) -> Disagg
 
 
 def read(tree: Tree) -> str:
-    return "\n".join(line(body) for body in tree.objects() if body["kind"] != "Service")
+    return "\n".join(line(body) for body in tree.objects() if body["kind"] not in {"Service", "PodDisruptionBudget"})
 
 
 def line(body: Object) -> str:

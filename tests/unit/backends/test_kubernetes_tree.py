@@ -24,6 +24,7 @@ PodGroup llama-0-prefill-0 under llama-0-prefill: minCount 2, cloud.provider.com
 PodGroup llama-0-prefill-1 under llama-0-prefill: minCount 2, cloud.provider.com/topology-rack, all
 PodGroup llama-0-decode under llama-0: minCount 2, all
 PodGroup llama-0-cache-0: minCount 2, cloud.provider.com/topology-rack, all
+PodDisruptionBudget llama-gang
 Service llama-prefill
 Service llama-decode
 Service llama-router
@@ -48,8 +49,8 @@ def compiled(wanted: DisaggregatedInference) -> Tree:
 def summary(body: Object) -> str:
     """One line for an object, so that a tree can be read."""
     kind, name, spec = body["kind"], body["metadata"]["name"], body.get("spec", {})
-    if kind == "Service":
-        return f"Service {name}"
+    if kind in {"Service", "PodDisruptionBudget"}:
+        return f"{kind} {name}"
     if kind == "Pod":
         group = spec.get("schedulingGroup")
         return f"Pod {name} in {group['podGroupName']}" if group else f"Pod {name} alone"

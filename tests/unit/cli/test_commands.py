@@ -155,8 +155,9 @@ def test_compile_for_volcano() -> None:
     objects = list(
         yaml.safe_load_all(covey("compile", "-f", EXAMPLES / "disaggregated.yaml", "--backend", "Volcano").stdout)
     )
-    assert [(each["apiVersion"], each["kind"]) for each in objects][:3] == [
+    assert [(each["apiVersion"], each["kind"]) for each in objects][:4] == [
         ("scheduling.volcano.sh/v1beta1", "PodGroup"),
+        ("policy/v1", "PodDisruptionBudget"),
         ("v1", "Service"),
         ("v1", "Service"),
     ]

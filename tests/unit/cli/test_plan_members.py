@@ -55,3 +55,11 @@ def test_owners_must_agree_where_both_are_known(tmp_path: Path) -> None:
     files = [write(tmp_path / "in.json", [gang]), write(tmp_path / "nodes.json", cluster(2))]
     found = workload(plan("-f", files[0], "--nodes", files[1], "--pods", write(tmp_path / "p.json", [theirs])), "llm")
     assert roles_of(found)["w"]["instances"][0]["pods"][0]["node"] == "n0-0-1"
+
+
+def test_a_role_that_an_autoscaler_sets_has_as_many_replicas_as_there_are(tmp_path: Path) -> None:
+    pods = [member("llm", "w", replica, 0, f"n0-0-{replica}") for replica in range(3)]
+    found = workload(answer(tmp_path, cluster(4), pods, role("w", 1, 1, scaling={"mode": "External"})), "llm")
+    assert {each["replica"] for each in roles_of(found)["w"]["instances"]} == {0, 1, 2}
+    new = workload(answer(tmp_path, cluster(4), [], role("w", 2, 1, scaling={"mode": "External"})), "llm")
+    assert len(roles_of(new)["w"]["instances"]) == 2

@@ -12,6 +12,7 @@ import pytest
 from covey import backends
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
@@ -22,7 +23,7 @@ from covey.operator.execute import Executor
 from covey.operator.observe import Grave
 from covey.operator.problem import Blocked
 from covey.operator.vanished import find_remaining
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
 OWNER = Owner("ml", "llama", "uid-llama")
@@ -255,3 +256,24 @@ async def test_a_service_that_is_denied_keeps_no_pod_from_being_made(error: Exce
     with pytest.raises(type(error)):
         await run(world, server)
     assert {"0-prefill-0-0", "0-prefill-1-0"} <= set(server.created)
+
+
+async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it() -> None:
+    def wanted(image: str) -> DisaggregatedInference:
+        made = template(containers=[{"name": "engine", "image": image}])
+        update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+        return inference(role("decode", size=2, template=made, update=update))
+
+    world = World(wanted("engine:1"))
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.run(name)
+    world.inference = wanted("engine:2")
+    first, second = sorted(world.pods)
+    server = Server(world)
+    server.denied["patch", first] = DENIED
+    with pytest.raises(Blocked) as blocked:
+        await run(world, server)
+    assert list(server.ungated) == [second]
+    assert f"images of pod {first}" in blocked.value.problem.message

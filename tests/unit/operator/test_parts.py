@@ -167,7 +167,7 @@ def test_wrong_levels(spec: dict[str, Any], topologies: list[core.ClusterTopolog
 
 
 def test_unsupported_fields_are_all_named() -> None:
-    problem = find_unsupported(inference(role("r", update={"inPlace": "IfPossible"}), queue="q").spec)
+    problem = find_unsupported(inference(role("r"), disruption={"holdSeconds": 60}, queue="q").spec)
     assert problem is not None
     assert "spec.queue" in problem.message
-    assert "spec.roles[r].update.inPlace" in problem.message
+    assert "spec.disruption.holdSeconds" in problem.message

@@ -101,12 +101,15 @@ def test_below_the_minimum_it_is_clamped_and_says_so() -> None:
     assert counts(world) == {0: 1, 1: 1}
     told = condition(world)
     assert (told["status"], told["reason"]) == ("True", "TooFewReplicas")
+    limited = next(each for each in world.status["conditions"] if each["type"] == "ScalingLimited")
+    assert (limited["reason"], limited["message"]) == ("TooFewReplicas", f"prefill: {told['message']}")
     assert told["message"] == (
-        "1 replicas are fewer than the 2 of minReplicas of the role times 2 units: there are 2 meanwhile"
+        "1 replica is fewer than the 2 of minReplicas of the role times 2 units: it has 2 meanwhile"
     )
     world.scale("llama-prefill", 2)
     settle(world)
     assert condition(world)["status"] == "False"
+    assert "ScalingLimited" not in {each["type"] for each in world.status["conditions"]}
 
 
 def test_more_units_raise_the_floor_and_leave_the_value() -> None:

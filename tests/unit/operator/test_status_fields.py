@@ -15,7 +15,9 @@ from covey.operator.problem import Problem
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
+from unit.compile.inferences import inference, role
 from unit.operator.test_rolling import NEW, act, condition, llama, serve
+from unit.operator.test_scaler import settle, settled
 from unit.operator.test_status import decide
 from unit.operator.world import World
 
@@ -54,6 +56,13 @@ def situations() -> Iterator[dict[str, Any]]:
     act(world)
     act(world)
     yield world.tell()
+    # The unit has lost a role, and is about to be taken down.
+    world.inference = llama(gang={"terminationDelaySeconds": 600})
+    for name in [name for name in world.pods if "decode" in name]:
+        world.vanish(name)
+    act(world)
+    yield world.tell()
+    world.inference = llama()
     serve(world)
     # A rollout that begins, has one replica, and waits for the next.
     world.inference = llama(decode={"template": NEW})
@@ -88,6 +97,14 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
     for kind in ("PodGroup", "CompositePodGroup"):
         assert declared(kind) - found == set()
         assert found - declared(kind) == set()
+
+
+def test_every_field_of_a_role_scaler_s_status_is_filled_by_somebody() -> None:
+    world = settled(inference(role("prefill", replicas=3, scaling={"mode": "External"})))
+    world.scale("llama-prefill", 0)
+    settle(world)
+    found = set(filled(world.scalers["llama-prefill"].status))
+    assert declared("RoleScaler") == found
 
 
 READY = ("True", "Ready")

@@ -22,7 +22,7 @@ from covey.backends import Cluster, Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator import podstate
+from covey.operator import exchange, podstate
 from covey.operator.accepted import read_record
 from covey.operator.actions import (
     Actions,
@@ -30,6 +30,7 @@ from covey.operator.actions import (
     CreatePod,
     DeleteObject,
     Drain,
+    Exchange,
     Mark,
     PutScaler,
     Relabel,
@@ -63,6 +64,8 @@ class World:
         self.cluster = Cluster()
         self.edits: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
+        #: What the kubelet says of the containers of each pod (by UID), also where nobody reads it.
+        self.statuses: dict[str, tuple[core.ContainerStatus, ...]] = {}
         self.now = 1_800_000_000.0
         self.notices: dict[str, Notice] = {}
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
@@ -151,6 +154,8 @@ class World:
             yield lambda scaler=scaler: self._put_scaler(scaler)
         for body in itertools.chain(*actions.apply, actions.publish):
             yield lambda body=body: self._apply(body)
+        for change in actions.exchange:
+            yield lambda change=change: self._exchange(change)
         for item in actions.create:
             yield lambda item=item: self._create(item, actions)
         for ungate in actions.ungate:
@@ -226,9 +231,30 @@ class World:
         kept = {key: value for key, value in merged.items() if value is not None}
         self.change(name, metadata={"labels": kept})
 
-    def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+    def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
         merged = {**(self.pods[name].metadata.annotations or {}), **annotations}
-        self.change(name, metadata={"annotations": merged})
+        kept = {key: value for key, value in merged.items() if value is not None}
+        self.change(name, metadata={"annotations": kept or None})
+
+    def run(self, name: str) -> None:
+        """The kubelet runs what the pod's spec says, each container anew whose image is another one."""
+        pod = self.pods[name]
+        before = {each.name: each for each in self.statuses.get(pod.metadata.uid, ())}
+        told = []
+        for container in pod.spec.containers:
+            status = before.get(container.name)
+            if status is None or status.image_id != container.image:
+                count = status.restart_count + 1 if status is not None else 0
+                status = core.ContainerStatus(container.name, image_id=container.image, restart_count=count)
+            told.append(status)
+        self.say(name, *told)
+        self.ready(name)
+
+    def say(self, name: str, *statuses: core.ContainerStatus) -> None:
+        """The kubelet has told of its containers."""
+        pod = self.pods[name]
+        self.statuses[pod.metadata.uid] = statuses
+        self.change(name, status={"container_statuses": statuses, "observed_generation": pod.metadata.generation})
 
     def change(self, name: str, **parts: dict[str, Any]) -> None:
         pod = self.pods[name]
@@ -280,6 +306,27 @@ class World:
         found = self.pods.get(action.pod.metadata.name)
         if found is not None and found.metadata.uid == action.pod.metadata.uid:
             self.label(action.pod.metadata.name, action.labels)
+            self.annotate(action.pod.metadata.name, action.annotations)
+
+    def _exchange(self, action: Exchange) -> None:
+        """As the API server applies the patch."""
+        name = action.pod.metadata.name
+        pod = self.pods.get(name)
+        if pod is None or pod.metadata.uid != action.pod.metadata.uid:
+            return
+        patched = json.loads(msgspec.json.encode(pod))
+        status = msgspec.structs.replace(pod.status, container_statuses=self.statuses.get(pod.metadata.uid))
+        stored = exchange.Stored(pod.metadata, pod.spec, status)
+        for each in exchange.operations(stored, action.images, action.revision, action.at):
+            *path, last = (part.replace("~1", "/").replace("~0", "~") for part in each["path"].split("/")[1:])
+            at = patched
+            for part in path:
+                at = at[int(part)] if isinstance(at, list) else at.setdefault(part, {})
+            assert each["op"] != "test" or at.get(last, "") == each["value"]
+            at[last] = each["value"]
+        patched["metadata"]["generation"] = pod.metadata.generation + 1
+        patched["status"]["containerStatuses"] = msgspec.to_builtins(status.container_statuses or ())
+        self.pods[name] = msgspec.convert(patched, core.Pod)
 
     def scale(self, name: str, replicas: int) -> None:
         """An autoscaler asks for so many replicas."""

@@ -24,18 +24,41 @@ class Role:
     target: str = "a"
     replicas: dict[int, Replica] = field(default_factory=dict)
     yields: bool = False
+    #: Every change is one of images alone, and they may be exchanged.
+    in_place: bool = False
 
     @classmethod
-    def serving(cls, wanted: int, minimum: int = 1, budget: Budget | None = None, target: str = "a") -> Role:
+    def serving(
+        cls,
+        wanted: int,
+        minimum: int = 1,
+        budget: Budget | None = None,
+        target: str = "a",
+        *,
+        in_place: bool = False,
+    ) -> Role:
         """All of it serves."""
-        made = cls(wanted, minimum, budget or Budget(), target)
+        made = cls(wanted, minimum, budget or Budget(), target, in_place=in_place)
         made.replicas = {n: Replica(revision(target), Stage.SERVING) for n in range(wanted)}
         return made
 
     @property
     def state(self) -> RoleState:
-        replicas = dict(self.replicas)
+        replicas = self.seen()
         return RoleState(revision(self.target), self.wanted, self.minimum, self.budget, replicas, yields=self.yields)
+
+    def seen(self) -> dict[int, Replica]:
+        """The replicas, those that can be exchanged marked."""
+        return {
+            n: replace(
+                each,
+                exchangeable=self.in_place
+                and not each.leaving
+                and each.stage > Stage.WAITING
+                and each.revision.hash != self.target,
+            )
+            for n, each in self.replicas.items()
+        }
 
     def count(self, name: str, *stages: Stage) -> int:
         """Replicas of a revision that are not going, in these stages where any are given."""
@@ -82,6 +105,8 @@ class Unit:
             for number, each in role.replicas.items():
                 if number not in wanted:
                     role.replicas[number] = replace(each, stage=Stage.GOING)
+                elif wanted[number].hash != each.revision.hash and role.seen()[number].exchangeable:
+                    role.replicas[number] = Replica(wanted[number], Stage.STARTING, exchanging=True)
                 elif wanted[number].hash != each.revision.hash:
                     role.replicas[number] = Replica(wanted[number], Stage.WAITING, fresh=True)
             for number, each in wanted.items():
@@ -100,7 +125,8 @@ class Unit:
             if number in role.replicas and role.replicas[number].stage is not Stage.GOING:
                 each = role.replicas[number]
                 leaving = each.leaving and stage is not Stage.WAITING
-                role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving)
+                goes_on = each.exchanging and stage in {Stage.STARTING, Stage.DOUBTFUL}
+                role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving, exchanging=goes_on)
 
     def leave(self, name: str, number: int, *, leaving: bool = True) -> None:
         """The nodes of a replica are to be empty, or no longer."""

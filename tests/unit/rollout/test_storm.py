@@ -21,7 +21,7 @@ budgets = st.builds(
 @st.composite
 def roles(draw: st.DrawFn) -> Role:
     wanted = draw(st.integers(1, 6))
-    return Role.serving(wanted, draw(st.integers(0, wanted)), draw(budgets))
+    return Role.serving(wanted, draw(st.integers(0, wanted)), draw(budgets), in_place=draw(st.booleans()))
 
 
 @st.composite
@@ -116,7 +116,7 @@ def happen(unit: Unit, kind: str, number: int) -> None:
 
 def plan(unit: Unit) -> None:
     """One pass, and all that it promises."""
-    before = {name: dict(role.replicas) for name, role in unit.roles.items()}
+    before = {name: role.seen() for name, role in unit.roles.items()}
     alive = {name: role.state.alive for name, role in unit.roles.items()}
     serving = {name: role.ready for name, role in unit.roles.items()}
     changing = [name for name, role in unit.roles.items() if role.state.outdated]
@@ -146,10 +146,12 @@ def plan(unit: Unit) -> None:
         # 4. Nobody is turned into something else, and nobody who was told to go is called back.
         for number in layout.keys() & before[name].keys():
             assert before[name][number].stage is not Stage.GOING
-            assert fresh or layout[number].hash == before[name][number].revision.hash
-        # 5. A role that does not change keeps what serves.
+            former = before[name][number]
+            assert fresh or former.exchangeable or layout[number].hash == former.revision.hash
+        # 5. A role that does not change keeps what serves, and what will serve again where it was.
         if name not in changing and name not in leaving:
-            assert len(layout) == role.wanted
+            coming = sum(each.exchanging for each in before[name].values())
+            assert role.wanted <= len(layout) <= role.wanted + coming
     # 6. No half revisions.
     moving = [name for name in changing if unit.roles[name].wanted]
     pairs = [
@@ -165,8 +167,27 @@ def plan(unit: Unit) -> None:
         assert all(arrived) or not any(new - set(before[name]) for name, new in zip(moving, came, strict=True)), (
             "half of the new revision is made"
         )
-    # 7. Planned again before anything has happened, it is the same.
-    assert unit.starved or next_step(unit.state).roles == planned.roles, (state, planned)
+        exchanged = {
+            name
+            for name, new in zip(moving, came, strict=True)
+            if any(n in before[name] and before[name][n].revision.hash != unit.roles[name].target for n in new)
+        }
+        if exchanged:
+            placed = {
+                name
+                for name in moving
+                if any(
+                    each.stage > Stage.WAITING
+                    for each in alive[name].values()
+                    if each.revision.hash == unit.roles[name].target
+                )
+            }
+            assert exchanged | placed == set(moving), "half of the new revision has its nodes"
+    # 7. Planned again before anything has happened, it is the same. A role that only leaves once its rollout is over, or
+    # is only rolled once nothing leaves, takes another step or two.
+    for _ in range(3 if leaving and not unit.starved else 0):
+        unit.step()
+    assert unit.starved or next_step(unit.state).roles == (unit.step() if leaving else planned).roles, (state, planned)
 
 
 @given(units(), events)

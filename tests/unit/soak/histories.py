@@ -43,6 +43,7 @@ def pod(
         ]
     if more.get("going"):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    metadata["annotations"] = more.get("annotations", {})
     container = {
         "name": "engine",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
@@ -63,11 +64,13 @@ def node(name: str, *, rack: str = "rack-0", cordoned: bool = False, gpus: int =
     return {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": cordoned}, "status": status}
 
 
-def resource(*roles: Mapping[str, Any], generation: int = 1, hold: str = "", **spec: Any) -> Json:
+def resource(
+    *roles: Mapping[str, Any], generation: int = 1, hold: str = "", conditions: tuple[Json, ...] = (), **spec: Any
+) -> Json:
     return {
         "metadata": {"namespace": "soak", "name": "llm", "uid": UID, "generation": generation},
         "spec": {"roles": list(roles), **spec},
-        "status": {"rollout": {"hold": {"gate": hold}}} if hold else {},
+        "status": {"conditions": list(conditions)} | ({"rollout": {"hold": {"gate": hold}}} if hold else {}),
     }
 
 

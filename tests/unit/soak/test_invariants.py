@@ -94,6 +94,15 @@ class TestMinimumFirst:
         history.see("0/decode/1/0", gates=GATED)
         assert history.see("0/decode/1/0") == []
 
+    def test_the_minimum_comes_together_with_it(self) -> None:
+        history = History(role("prefill", 2), role("decode", 2))
+        history.see("0/prefill/0/0", node="n0")
+        history.wait()
+        together = {"labels": {"scheduling.covey.dev/together": "new"}}
+        for place in ("0/prefill/1/0", "0/decode/1/0"):
+            history.see(place, gates=GATED, **together)
+        assert history.see("0/prefill/1/0", **together) == []
+
     def test_another_unit_is_another_matter(self) -> None:
         history = History(*self.ROLES, replicas=2)
         for place in ("0/prefill/0/0", "0/decode/0/0"):
@@ -121,6 +130,19 @@ class TestBudget:
         history = self.serving()
         history.checker.world.condemned.add(("soak", "0/decode/0/0"))
         assert history.see("0/decode/0/0", node="n0", ready=True, going=True) == ["budget"]
+
+    def test_it_is_only_told_to_drain(self) -> None:
+        history = self.serving()
+        draining = {"labels": {"covey.dev/draining": "true"}}
+        assert history.see("0/decode/0/0", node="n0", ready=True, **draining) == ["budget"]
+        history.wait()
+        assert self.delete(history, 0, **draining) == []
+
+    def test_its_images_are_exchanged(self) -> None:
+        history = self.serving(update={"maxUnavailable": 1})
+        open_ = {"annotations": {"covey.dev/in-place": "{}"}}
+        found = [history.see(f"0/decode/{n}/0", node=f"n{n}", ready=True, **open_) for n in (0, 1)]
+        assert found == [[], ["budget"]]
 
     def test_by_somebody_else(self) -> None:
         assert self.delete(self.serving(), 0, by_operator=False) == []
@@ -183,6 +205,18 @@ class TestBudget:
         history.wanted(role("decode", 3))
         history.wait(later)
         assert self.delete(history, 0) == found
+
+    @pytest.mark.parametrize(("later", "found"), [(1.0, []), (GRACE + 1, ["budget"])])
+    def test_it_has_said_that_it_escalates(self, later: float, found: list[str]) -> None:
+        said = {"type": "Escalating", "status": "True", "reason": "GivesUpRole"}
+        history = self.serving()
+        history.wanted(role("decode", 3), conditions=(said,))
+        history.wait()
+        assert self.delete(history, 0) == []
+        history.wait()
+        history.wanted(role("decode", 3))
+        history.wait(later)
+        assert self.delete(history, 1) == found
 
     def test_suspended(self) -> None:
         history = self.serving()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -12,7 +12,7 @@ from covey.admission.compiled import compiled_units, stand_in
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference, UnitTopology
-from covey.api.roles import RoleTopology
+from covey.api.roles import Role, RoleTopology
 from covey.api.support import unsupported
 from covey.cli.documents import Document, convert
 from covey.cli.errors import InputError
@@ -99,9 +99,8 @@ def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
     return Layout.of(
         {
             unit: {
-                role.name: _numbers(
-                    role.replicas,
-                    [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)],
+                role.name: _replicas(
+                    role, [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)]
                 )
                 for role in spec.roles
             }
@@ -109,6 +108,12 @@ def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
         },
         Revision.of(spec),
     )
+
+
+def _replicas(role: Role, used: Sequence[tuple[int, core.Pod]]) -> tuple[int, ...]:
+    """Where an autoscaler says how many there are, those that exist are so many."""
+    there = len({number for number, _ in used})
+    return _numbers(max(there, role.min_replicas) if role.is_scaled and there else role.replicas, used)
 
 
 def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...]:

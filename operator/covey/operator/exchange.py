@@ -1,0 +1,145 @@
+"""Pods whose images are being exchanged: what is written on them, and how it is seen that the kubelet has done it.
+
+The image that a kubelet reports need not be spelled as in the spec, and a pod stays Ready for a moment after the change.
+So what each container ran before is written down with the change: it runs the new image when it has another image ID, and,
+where kubelets say by which generation of the spec they go (Kubernetes 1.34), by a later one. A restart alone proves nothing:
+the container may have crashed before the kubelet heard of the change.
+
+Whoever is Ready a minute after the change is taken to have heard of it, whatever the statuses say: the same image may have
+two names, and not every kubelet tells image IDs.
+
+The annotation stays until the whole replica serves again: the *exchange* of a pod is open as long as it is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api import core
+
+_NONE: Final = -1
+#: Seconds after which a pod that is Ready runs what its spec says: more than a node may be silent for and count as alive.
+PATIENCE: Final = 60.0
+
+
+class Former(msgspec.Struct, rename="camel", frozen=True):
+    """What a container ran before its image was changed, in a pod of which generation.
+
+    ``restarts`` is negative where whatever the kubelet says will do: of a container of which it had said nothing yet, and
+    of one that is given back the image that it runs.
+    """
+
+    image_id: str = msgspec.field(name="imageID", default="")
+    restarts: int = 0
+    generation: int = 0
+    image: str = ""
+    #: When that was, in seconds since the epoch.
+    at: int = 0
+
+
+class Stored(core.Read, frozen=True):
+    """A pod with all that its containers' statuses say."""
+
+    metadata: core.Meta
+    spec: core.PodSpec = core.PodSpec()
+    status: core.PodStatus = core.PodStatus()
+
+
+def is_open(pod: core.Pod) -> bool:
+    """Images of it were changed, and its replica has not been seen to serve with them."""
+    return pod.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None
+
+
+def is_restarted(pod: core.Pod) -> bool:
+    """All containers whose images were changed run the new ones; also where no image was."""
+    if not is_open(pod):
+        return True
+    told = (pod.metadata.generation, pod.status)
+    return all(_runs_anew(name, former, *told) for name, former in _former(pod.metadata).items())
+
+
+def patience(pod: core.Pod, now: float) -> float:
+    """Seconds for which an open exchange is not believed because a pod is Ready alone; 0 when they have passed."""
+    return max((each.at + PATIENCE - now for each in _former(pod.metadata).values()), default=0.0)
+
+
+def _runs_anew(name: str, former: Former, generation: int, status: core.PodStatus) -> bool:
+    seen = status.observed_generation
+    if generation and seen is not None and seen <= former.generation:
+        return False
+    found = next((each for each in status.container_statuses or () if each.name == name), None)
+    if found is None:
+        return False
+    return found.image_id != former.image_id or former.restarts < 0
+
+
+def _former(metadata: core.Meta) -> dict[str, Former]:
+    """What is written of each container; nothing where somebody has written what cannot be read."""
+    try:
+        return msgspec.json.decode(metadata.annotation(names.ANNOTATION_IN_PLACE) or "{}", type=dict[str, Former])
+    except msgspec.DecodeError:
+        return {}
+
+
+def operations(stored: Stored, images: Mapping[str, str], revision: str, now: float) -> list[dict[str, Any]]:
+    """The JSON patch that makes a pod one of another revision.
+
+    Args:
+        stored: the pod as it is.
+        images: of its containers, by name.
+        revision: the hash.
+        now: seconds since the epoch.
+    """
+    metadata, spec, patch = stored.metadata, stored.spec, [_test("/metadata/uid", stored.metadata.uid)]
+    former = _former(metadata)
+    for position, container in enumerate(spec.containers):
+        image = images.get(container.name, container.image)
+        if image != container.image:
+            at = f"/spec/containers/{position}"
+            patch += [_test(f"{at}/name", container.name), _set("replace", f"{at}/image", image)]
+            former[container.name] = msgspec.structs.replace(
+                _before(stored, container, former.get(container.name), image), at=int(now)
+            )
+    patch.append(_set("add", f"/metadata/labels/{_escaped(names.LABEL_REVISION)}", revision))
+    written = json.dumps(msgspec.to_builtins(former), sort_keys=True)
+    if metadata.annotations:
+        return [*patch, _set("add", f"/metadata/annotations/{_escaped(names.ANNOTATION_IN_PLACE)}", written)]
+    # Somebody may give it its first annotation meanwhile.
+    unchanged = _test("/metadata/resourceVersion", metadata.resource_version)
+    return [unchanged, *patch, _set("add", "/metadata/annotations", {names.ANNOTATION_IN_PLACE: written})]
+
+
+def _before(stored: Stored, container: core.Container, former: Former | None, image: str) -> Former:
+    """What to write down of a container that is given an image, ``former`` being what is written already."""
+    found = next((each for each in stored.status.container_statuses or () if each.name == container.name), None)
+    generation = stored.metadata.generation
+    if found is None:
+        return Former("", _NONE, generation, container.image)
+    # The kubelet need not have heard of the change before this one, and may never hear of it.
+    runs = former.image if former is not None and former.image_id == found.image_id else container.image
+    if runs == image:
+        return Former("", _NONE, generation, runs)
+    return Former(found.image_id, found.restart_count, generation, runs)
+
+
+def closing(pod: core.Pod) -> Mapping[str, str | None]:
+    """The annotations that end the exchange of a pod: restarts until now say nothing of its health."""
+    counts = {each.name: each.restart_count for each in pod.status.container_statuses or ()}
+    return {names.ANNOTATION_IN_PLACE: None, names.ANNOTATION_RESTART_BASELINE: json.dumps(counts, sort_keys=True)}
+
+
+def _test(path: str, value: str) -> dict[str, Any]:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _set(operation: str, path: str, value: object) -> dict[str, Any]:
+    return {"op": operation, "path": path, "value": value}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,115 @@
+"""Graceful going: who is marked, who is deleted, and when to look again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.api import constants as names
+from covey.operator.plan import Plan
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+
+def resource(prefill: int, decode: int, seconds: tuple[int, int] = (30, 30), **spec: Any) -> Any:
+    return inference(
+        role("prefill", replicas=prefill, size=2, drainSeconds=seconds[0]),
+        role("decode", replicas=decode, drainSeconds=seconds[1]),
+        **spec,
+    )
+
+
+def served(*arguments: Any, **spec: Any) -> World:
+    world = World(resource(*arguments, **spec))
+    world.settle()
+    for name in world.pods:
+        world.bind(name)
+        world.ready(name)
+    return world
+
+
+def act(world: World) -> Plan:
+    planned = world.plan()
+    for step in world.steps(planned.actions):
+        step()
+    return planned
+
+
+def test_a_whole_replica_is_marked_and_nothing_is_deleted() -> None:
+    world = served(2, 1)
+    world.inference = resource(1, 1)
+    planned = act(world)
+    assert len(planned.actions.drain) == 2
+    assert not planned.actions.delete_pods
+    assert planned.again == 30.0
+    assert {note.reason for note in planned.actions.notes} == {"Draining"}
+    world.forget()
+    again = world.plan().actions
+    assert not any((again.drain, again.delete_pods, again.create)), "a restarted operator goes on from the mark"
+    world.now += 30
+    assert len(world.plan().actions.delete_pods) == 2
+
+
+def test_half_a_mark_is_completed_with_the_time_of_the_other_half() -> None:
+    world = served(2, 1)
+    world.inference = resource(1, 1)
+    first, *_ = world.steps(world.plan().actions)
+    first()
+    begun = world.now
+    world.now += 20
+    world.forget()
+    (left,) = world.plan().actions.drain
+    assert left.since == begun
+
+
+def test_without_drain_seconds_nothing_is_written() -> None:
+    world = served(2, 1, (0, 0))
+    world.inference = resource(1, 1, (0, 0))
+    planned = act(world)
+    assert not planned.actions.drain
+    assert len(planned.actions.delete_pods) == 2
+
+
+def test_idle_pods_go_once_all_of_the_replica_say_so() -> None:
+    world = served(2, 1)
+    for name in world.pods:
+        world.annotate(name, {names.ANNOTATION_IN_FLIGHT: "0"})
+    world.inference = resource(1, 1)
+    planned = act(world)
+    assert len(planned.actions.drain) == 2, "it has to hear first that it gets nothing more"
+    busy, *_ = (item.pod.metadata.name for item in planned.actions.drain)
+    world.annotate(busy, {names.ANNOTATION_IN_FLIGHT: "3"})
+    assert not world.plan().actions.delete_pods
+    world.annotate(busy, {names.ANNOTATION_IN_FLIGHT: "0"})
+    assert len(world.plan().actions.delete_pods) == 2
+
+
+def test_what_is_torn_or_does_not_run_is_not_waited_for() -> None:
+    world = served(2, 1)
+    world.inference = resource(1, 1)
+    planned = act(world)
+    one, other = (item.pod.metadata.name for item in planned.actions.drain)
+    world.delete(one)
+    assert [item.pod.metadata.name for item in world.plan().actions.delete_pods] == [other]
+
+
+def test_roles_of_a_unit_go_in_their_order() -> None:
+    world = served(1, 1, replicas=2)
+    world.inference = resource(1, 1, replicas=1)
+    planned = act(world)
+    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"prefill"}
+    world.now += 30
+    planned = act(world)
+    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.delete_pods} == {"prefill"}
+    assert {item.pod.metadata.label(names.LABEL_ROLE) for item in planned.actions.drain} == {"decode"}
+
+
+def test_a_marked_replica_never_comes_back() -> None:
+    world = served(2, 1)
+    world.inference = resource(1, 1)
+    marked = {item.pod.metadata.name for item in act(world).actions.drain}
+    world.inference = resource(2, 1)
+    planned = act(world)
+    assert {item.slot.replica for item in planned.actions.create} == {2}
+    assert not marked & {item.pod.metadata.name for item in planned.actions.delete_pods}
+    world.now += 30
+    assert {item.pod.metadata.name for item in world.plan().actions.delete_pods} == marked

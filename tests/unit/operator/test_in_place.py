@@ -1,0 +1,353 @@
+"""Images that are exchanged through the whole plan: what is written, when a pod serves again, what is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, Invalid, NotFound
+from covey.operator import exchange, podstate
+from covey.operator.actions import Exchange
+from covey.operator.ledger import Ledger
+from covey.operator.put_images import put_images
+from unit.compile.inferences import inference, role, template
+from unit.operator.test_rolling import act, condition, told
+from unit.operator.world import World
+
+UPDATE = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+
+
+def llama(image: str = "1", *, update: dict[str, Any] | None = None, **pod: Any) -> Any:
+    made = template(containers=[{"name": "engine", "image": f"engine:{image}"}], **pod)
+    return inference(
+        role("prefill", replicas=2, size=2),
+        role("decode", replicas=2, size=2, template=made, update=UPDATE if update is None else update),
+    )
+
+
+def run_all(world: World) -> None:
+    for name, pod in list(world.pods.items()):
+        if not podstate.is_dead(pod):
+            world.bind(name)
+            world.run(name)
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(llama())
+    made.settle()
+    run_all(made)
+    made.tell()
+    return made
+
+
+def of(world: World, replica: int) -> list[str]:
+    """The names of the pods of a decode replica."""
+    return sorted(
+        name
+        for name, pod in world.pods.items()
+        if (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REPLICA)) == ("decode", str(replica))
+    )
+
+
+def test_pods_keep_their_uids_and_one_replica_is_missing_at_a_time(world: World) -> None:
+    before = {name: pod.metadata.uid for name, pod in world.pods.items()}
+    world.inference = llama("2")
+    for _ in range(8):
+        act(world)
+        assert sum(not podstate.is_ready(world.pods[name]) for n in (0, 1) for name in of(world, n)) in {0, 2}
+        run_all(world)
+    assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
+    assert {pod.spec.containers[0].image for pod in world.pods.values() if "decode" in str(pod.spec.hostname)} == {
+        "engine:2"
+    }
+    assert not world.plan().actions
+    assert "rollout" not in world.tell()
+    assert condition(world, "Progressing")[1] == "Complete"
+
+
+def test_the_plan_says_what_is_given_to_whom(world: World) -> None:
+    world.inference = llama("2")
+    planned = world.plan()
+    assert [item.pod.metadata.name for item in planned.actions.exchange] == of(world, 1)
+    assert {tuple(item.images.items()) for item in planned.actions.exchange} == {(("engine", "engine:2"),)}
+    assert not planned.actions.create
+    assert not planned.actions.delete_pods
+    notes = [note for note in planned.actions.notes if note.reason == "UpdatedInPlace"]
+    assert ["1 replica of decode" in note.message for note in notes] == [True]
+
+
+@pytest.mark.parametrize(
+    "change", [{"update": {"maxSurge": 0, "maxUnavailable": 1}}, {"nodeSelector": {"new": "yes"}}], ids=str
+)
+def test_off_by_default_and_only_for_images(world: World, change: dict[str, Any]) -> None:
+    world.inference = llama("2", **change)
+    planned = world.plan()
+    assert not planned.actions.exchange
+    assert [item.pod.metadata.name for item in planned.actions.delete_pods] == of(world, 1)
+
+
+def test_images_that_somebody_else_has_put_in_are_replaced(world: World) -> None:
+    (first, second) = of(world, 1)
+    pod = world.pods[first]
+    world.change(
+        first, spec={"containers": (msgspec.structs.replace(pod.spec.containers[0], image="mirror/engine:1"),)}
+    )
+    world.inference = llama("2")
+    planned = world.plan()
+    assert not planned.actions.exchange
+    assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
+
+
+def test_a_replica_between_two_revisions_does_not_serve_and_is_finished(world: World) -> None:
+    """Whatever has become of the budget meanwhile, and of the wish."""
+    world.inference = llama("2")
+    steps = list(world.steps(world.plan().actions))
+    first = of(world, 1)[0]
+    for step in steps:
+        step()
+        if exchange.is_open(world.pods[first]):
+            break
+    world.forget()
+    run_all(world)
+    assert all(podstate.is_ready(pod) for pod in world.pods.values())
+    world.inference = llama("2", update={})
+    planned = world.plan()
+    assert [item.pod.metadata.name for item in planned.actions.exchange] == of(world, 1)[1:]
+    assert not planned.actions.delete_pods, "the other one is all that serves"
+    assert not [each for each in planned.actions.relabel if each.annotations], "it is not over"
+
+
+def test_it_is_closed_when_the_whole_replica_serves(world: World) -> None:
+    world.inference = llama("2")
+    act(world)
+    first, second = of(world, 1)
+    world.run(first)
+    act(world)
+    assert exchange.is_open(world.pods[first])
+    # A peer that crashed meanwhile is no failure.
+    world.run(second)
+    world.say(first, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
+    act(world)
+    annotations = {name: world.pods[name].metadata.annotations or {} for name in (first, second)}
+    assert [found.get(names.ANNOTATION_IN_PLACE) for found in annotations.values()] == [None, None]
+    assert [json.loads(found[names.ANNOTATION_RESTART_BASELINE]) for found in annotations.values()] == [
+        {"engine": 4},
+        {"engine": 1},
+    ]
+
+
+def test_restarts_for_new_images_are_no_failures_and_later_ones_are(world: World) -> None:
+    world.notes = True
+    act(world)
+    act(world)
+    before = {name: pod.metadata.uid for name, pod in world.pods.items()}
+    world.inference = llama("2")
+    act(world)
+    first, second = of(world, 1)
+    # The peer crashes, twice, before its own image has come.
+    world.run(first)
+    world.say(second, core.ContainerStatus("engine", image_id="engine:1", restart_count=2))
+    act(world)
+    world.run(second)
+    for _ in range(4):
+        act(world)
+        run_all(world)
+    assert {name: pod.metadata.uid for name, pod in world.pods.items()} == before
+    world.say(second, core.ContainerStatus("engine", image_id="engine:2", restart_count=4))
+    planned = world.plan()
+    assert {item.pod.metadata.name for item in planned.actions.delete_pods} == {first, second}
+
+
+def test_one_that_is_lost_in_the_middle_is_made_anew(world: World) -> None:
+    world.inference = llama("2")
+    act(world)
+    world.fail(of(world, 1)[0])
+    for _ in range(8):
+        act(world)
+        run_all(world)
+    assert told(world)["decode"] == {world.judge().wanted.roles["decode"].hash}
+    assert not world.plan().actions
+
+
+def test_a_change_that_is_taken_back_before_the_kubelet_has_heard_of_it_restarts_nothing(world: World) -> None:
+    """It sees the image that it runs, and does nothing but say by which generation it goes."""
+    for image in ("2", "1"):
+        world.inference = llama(image)
+        act(world)
+    for name in of(world, 1):
+        assert not podstate.is_ready(world.pods[name]), "it may just be at work"
+        world.run(name)
+        assert [each.restart_count for each in world.statuses[world.pods[name].metadata.uid]] == [0]
+        assert podstate.is_ready(world.pods[name])
+    act(world)
+    act(world)
+    assert not world.plan().actions
+    assert not any(map(exchange.is_open, world.pods.values()))
+
+
+def test_a_pod_that_is_ready_is_believed_after_a_minute(world: World) -> None:
+    world.inference = llama("2")
+    act(world)
+    assert all(exchange.is_open(world.pods[name]) for name in of(world, 1))
+    assert not world.plan().actions
+    assert 0 < (world.plan().rolling.again or 0) <= exchange.PATIENCE  # type: ignore[union-attr] # there is one
+    world.now += exchange.PATIENCE
+    world.change(of(world, 1)[1], status={"conditions": (core.Condition("Ready", "False"),)})
+    assert not world.plan().actions, "all of the replica"
+    world.ready(of(world, 1)[1])
+    act(world)
+    assert not any(exchange.is_open(world.pods[name]) for name in of(world, 1))
+
+
+FORMER = {"imageID": "old", "restarts": 1, "generation": 3}
+
+
+def pod(status: dict[str, Any] | None, *, seen: int | None = None, former: Any = None, generation: int = 4) -> core.Pod:
+    written = former if isinstance(former, str) else json.dumps({"engine": former or FORMER})
+    return msgspec.convert(
+        {
+            "metadata": {
+                "name": "p",
+                "uid": "u",
+                "generation": generation,
+                "resourceVersion": "7",
+                "labels": {"covey.dev/revision": "a"},
+                "annotations": {names.ANNOTATION_IN_PLACE: written},
+            },
+            "spec": {"containers": [{"name": "engine", "image": "engine:2"}]},
+            "status": {
+                "conditions": [{"type": "Ready", "status": "True"}],
+                "containerStatuses": [{"name": "engine", **status}] if status is not None else [],
+                **({"observedGeneration": seen} if seen is not None else {}),
+            },
+        },
+        core.Pod,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "runs"),
+    [
+        (pod({"imageID": "old", "restartCount": 1}), False),
+        (pod({"imageID": "new", "restartCount": 1}), True),
+        # The same image by another name, or a crash before the kubelet has heard of the change.
+        (pod({"imageID": "old", "restartCount": 2}), False),
+        (pod({"imageID": "old", "restartCount": 2}, seen=4), False),
+        (pod({"imageID": "new", "restartCount": 2}, seen=3), False),
+        (pod({"imageID": "new", "restartCount": 2}, seen=4), True),
+        (pod({"imageID": "old", "restartCount": 1}, seen=4), False),
+        # API servers before 1.33 count no generations of pods.
+        (pod({"imageID": "new", "restartCount": 1}, seen=0, generation=0), True),
+        (pod(None), False),
+        # Nothing had been said of it before.
+        (pod({}, former={"imageID": "", "restarts": -1, "generation": 3}), True),
+        # Somebody has written something else there.
+        (pod({"imageID": "old", "restartCount": 1}, former="yes"), True),
+        (pod({"imageID": "old", "restartCount": 1}, former='{"engine": 3}'), True),
+    ],
+)
+def test_a_pod_serves_with_its_new_images_only(found: core.Pod, *, runs: bool) -> None:
+    assert exchange.is_restarted(found) == runs
+    assert podstate.is_ready(found) == runs
+
+
+def test_a_readiness_gate_counts_before_the_kubelet_has_heard_of_it() -> None:
+    found = pod({"imageID": "new"})
+    gated = msgspec.structs.replace(found.spec, readiness_gates=(core.ReadinessGate("router/serves"),))
+    for status, serves in (("True", True), ("False", False), ("Unknown", False), (None, False)):
+        said = (core.Condition("router/serves", status),) if status else ()
+        told = msgspec.structs.replace(found.status, conditions=(*(found.status.conditions or ()), *said))
+        assert podstate.is_ready(msgspec.structs.replace(found, spec=gated, status=told)) == serves
+
+
+class Server:
+    """One stored pod, and what a patch of it is answered with."""
+
+    def __init__(self, stored: core.Pod, answer: Exception | None = None, *, moves: bool = False) -> None:
+        self.stored = exchange.Stored(stored.metadata, stored.spec, stored.status)
+        self.answer = answer
+        self.moves = moves
+        self.operations: list[dict[str, Any]] = []
+
+    async def get(self, *_: Any, **__: Any) -> exchange.Stored:
+        return self.stored
+
+    async def json_patch(self, _: Any, __: str, ___: str, operations: list[dict[str, Any]], **____: Any) -> str:
+        self.operations = operations
+        if self.moves:
+            metadata = msgspec.structs.replace(self.stored.metadata, resource_version="8")
+            self.stored = msgspec.structs.replace(self.stored, metadata=metadata)
+        if self.answer is not None:
+            raise self.answer
+        return "written"
+
+
+async def put(server: Server, revision: str = "b") -> Any:
+    action = Exchange(pod({}), {"engine": "engine:3"}, revision, 1700.5)
+    return await put_images(cast("Client", server), action)
+
+
+async def test_one_request_says_all() -> None:
+    server = Server(pod({"imageID": "id-2", "restartCount": 5}))
+    assert await put(server) == "written"
+    assert [(each["op"], each["path"]) for each in server.operations] == [
+        ("test", "/metadata/uid"),
+        ("test", "/spec/containers/0/name"),
+        ("replace", "/spec/containers/0/image"),
+        ("add", "/metadata/labels/covey.dev~1revision"),
+        ("add", "/metadata/annotations/covey.dev~1in-place"),
+    ]
+    written = json.loads(server.operations[-1]["value"])
+    assert written == {"engine": {"imageID": "id-2", "restarts": 5, "generation": 4, "image": "engine:2", "at": 1700}}
+
+
+async def test_a_pod_without_annotations_gets_its_first_one_only_as_it_was_read() -> None:
+    found = pod({})
+    bare = msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=None))
+    server = Server(bare)
+    await put(server)
+    assert server.operations[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "7"}
+    assert server.operations[-1]["path"] == "/metadata/annotations"
+
+
+async def test_what_is_done_is_not_done_again() -> None:
+    assert await put(Server(pod({})), revision="a") is None
+
+
+async def test_a_lost_race_is_no_denial() -> None:
+    failed = Invalid(422, "Invalid", "the server rejected our request due to an error in our request")
+    assert await put(Server(pod({}), failed, moves=True)) is None
+    with pytest.raises(Invalid):
+        await put(Server(pod({}), failed))
+    with pytest.raises(Forbidden):
+        await put(Server(pod({}), Forbidden(403, "Forbidden", "no"), moves=True))
+    with pytest.raises(NotFound):
+        await put(Server(pod({}), NotFound(404, "NotFound", "p")))
+
+
+def test_a_pod_is_seen_as_it_was_written_until_the_watch_shows_it() -> None:
+    def at(version: str) -> core.Pod:
+        found = pod({})
+        return msgspec.structs.replace(
+            found, metadata=msgspec.structs.replace(found.metadata, resource_version=version)
+        )
+
+    key, ledger = ("ml", "llama"), Ledger(lambda _: True, lambda: 0.0)
+    ledger.changed(key, at("12"))
+    for version, known in (("9", "12"), ("12", "12"), ("9", "9")):
+        ledger.shown(key, at(version))
+        assert ledger.latest(key, at(version)).metadata.resource_version == known
+    # The watch was faster than the answer.
+    ledger.shown(key, at("13"))
+    ledger.changed(key, at("12"))
+    assert ledger.latest(key, at("13")).metadata.resource_version == "13"
+    ledger.changed(key, at("12"))
+    ledger.ended(key, at("11"), ours=True)
+    assert ledger.latest(key, at("11")).metadata.resource_version == "11"

@@ -1,0 +1,156 @@
+"""Which nodes are to be empty, for whom, and who of a resource has to leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import core
+from covey.operator.leaving import find_leaving
+from covey.operator.nodes import Nodes
+from covey.operator.notice import Notice, notice_of
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+ENDING = "ToBeDeletedByClusterAutoscaler"
+CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
+
+
+def node(name: str = "a", *taints: str, cordoned: bool = False, **metadata: Any) -> core.Node:
+    """A node; taints as kubectl writes them."""
+    found = []
+    for text in taints:
+        pair, _, effect = text.rpartition(":")
+        key, _, value = pair.partition("=")
+        found.append({"key": key, "value": value, "effect": effect})
+    spec = {"taints": found, "unschedulable": cordoned}
+    return msgspec.convert({"metadata": {"name": name, **metadata}, "spec": spec}, core.Node)
+
+
+def pod(*tolerations: dict[str, Any]) -> core.Pod:
+    return msgspec.convert({"metadata": {"name": "p"}, "spec": {"tolerations": list(tolerations)}}, core.Pod)
+
+
+def drives(found: core.Node, *tolerations: dict[str, Any]) -> str:
+    notice = notice_of(found)
+    return notice.drives(pod(*tolerations)) if notice is not None else ""
+
+
+EVERYTHING = {"operator": "Exists"}
+
+
+@pytest.mark.parametrize(
+    ("found", "tolerations", "why"),
+    [
+        (node(), (), ""),
+        (node(cordoned=True), (EVERYTHING,), "cordoned"),
+        (node("a", "team=x:NoSchedule"), (), "taint team:NoSchedule"),
+        (node("a", "team=x:NoSchedule"), ({"key": "team", "operator": "Exists"},), ""),
+        (node("a", "team=x:NoSchedule"), ({"key": "team", "value": "y"},), "taint team:NoSchedule"),
+        (node("a", "team=x:PreferNoSchedule"), (), ""),
+        # Who does not tolerate it has been deleted already.
+        (node("a", "bad=x:NoExecute"), (), ""),
+        (node("a", "bad=x:NoExecute"), (EVERYTHING,), ""),
+        (node("a", "bad=x:NoExecute"), ({**EVERYTHING, "tolerationSeconds": 600},), "taint bad:NoExecute"),
+        (node("a", f"{ENDING}=1:NoSchedule"), (EVERYTHING,), f"taint {ENDING}:NoSchedule"),
+        (node("a", "karpenter.sh/disrupted:NoSchedule"), (EVERYTHING,), "taint karpenter.sh/disrupted:NoSchedule"),
+        (node("a", "node.kubernetes.io/memory-pressure:NoSchedule"), (), ""),
+        (node("a", "node.kubernetes.io/unreachable:NoExecute"), ({**EVERYTHING, "tolerationSeconds": 300},), ""),
+        (node("a", "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"), (), ""),
+        (node("a", "node.cloudprovider.kubernetes.io/shutdown:NoSchedule"), (), ""),
+        (node("a", f"{CANDIDATE}=1:PreferNoSchedule"), (), ""),
+    ],
+)
+def test_who_has_to_leave_at_once(found: core.Node, tolerations: tuple[dict[str, Any], ...], why: str) -> None:
+    assert drives(found, *tolerations) == why
+
+
+def test_a_candidate_says_since_when() -> None:
+    assert notice_of(node("a", f"{CANDIDATE}=1700000000:PreferNoSchedule")) == Notice(
+        candidate=CANDIDATE, since=1_700_000_000.0
+    )
+    assert notice_of(node("a", f"{CANDIDATE}=yes:PreferNoSchedule")) == Notice(candidate=CANDIDATE)
+    assert notice_of(node("a", "mine=1:PreferNoSchedule"), ["mine"]) == Notice(candidate="mine", since=1.0)
+
+
+class Watch:
+    """The watch of nodes, fed by hand."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.now = 1000.0
+        self.nodes = Nodes(None, self.told.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
+        self._before: dict[str, core.Node] = {}
+
+    def see(self, found: core.Node) -> list[str]:
+        before = self._before.get(found.metadata.name)
+        self._before[found.metadata.name] = found
+        self.told.clear()
+        self.nodes._on_event("ADDED" if before is None else "MODIFIED", found, before)
+        return list(self.told)
+
+
+def test_only_what_matters_to_pods_is_told() -> None:
+    watch = Watch()
+    assert watch.see(node()) == []
+    assert watch.see(node(resource_version="2")) == []
+    assert watch.see(node("a", "node.kubernetes.io/disk-pressure:NoSchedule")) == []
+    assert watch.see(node(cordoned=True)) == ["a"]
+    assert watch.see(node("a", "x=1:NoSchedule", cordoned=True)) == []
+    assert watch.see(node()) == ["a"]
+    assert watch.see(node("a", "node.kubernetes.io/out-of-service:NoExecute")) == ["a"]
+    assert watch.nodes.notices(["a"]) == {}
+
+
+def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
+    watch = Watch()
+    watch.see(node("a", f"{CANDIDATE}=x:PreferNoSchedule"))
+    watch.now = 1030.0
+    watch.see(node("a", f"{CANDIDATE}=x:PreferNoSchedule", "more:PreferNoSchedule"))
+    assert watch.nodes.notices(["a", "b"])["a"].since == 1000.0
+    watch.see(node())
+    watch.see(node("a", f"{CANDIDATE}=x:PreferNoSchedule"))
+    assert watch.nodes.notices(["a"])["a"].since == 1030.0
+    assert watch.nodes.candidates() == ("a",)
+
+
+def served(**spec: Any) -> World:
+    world = World(inference(role("prefill", replicas=2, size=2), role("decode"), **spec))
+    world.settle()
+    for name, found in list(world.pods.items()):
+        world.bind(name, f"node-{found.metadata.label('covey.dev/role')}-{found.metadata.label('covey.dev/replica')}")
+        world.ready(name)
+    return world
+
+
+def test_a_replica_leaves_with_one_pod_of_it() -> None:
+    world = served()
+    world.notices = {"node-prefill-1": Notice("cordoned")}
+    found = find_leaving(world.inference.spec, world.observe())
+    assert found.places == {(0, "prefill", 1): "node node-prefill-1: cordoned"}
+    assert found.again is None
+
+
+def test_a_candidate_has_its_time() -> None:
+    world = served(disruption={"evacuateAfterSeconds": 30})
+    world.notices = {"node-decode-0": Notice(candidate=CANDIDATE, since=world.now - 20)}
+    found = find_leaving(world.inference.spec, world.observe())
+    assert (found.places, found.again) == ({}, 10.0)
+    world.now += 10
+    found = find_leaving(world.inference.spec, world.observe())
+    assert found.places == {(0, "decode", 0): f"node node-decode-0: taint {CANDIDATE}"}
+
+
+def test_it_is_told_and_no_rollout_is() -> None:
+    world = served()
+    world.notices = {"node-decode-0": Notice("cordoned")}
+    planned = world.plan()
+    assert [item.slot.replica for item in planned.actions.create] == [1]
+    assert not planned.actions.delete_pods
+    assert {note.reason for note in planned.actions.notes} == {"Evacuating"}
+    status = world.tell()
+    assert "rollout" not in status
+    (told,) = [each for each in status["conditions"] if each["type"] == "Evacuating"]
+    assert told["message"] == "1 replica of decode leaves node node-decode-0: cordoned"

@@ -1,0 +1,167 @@
+"""Replicas that are exchanged in place: step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from covey.rollout import Budget, Stage
+from covey.rollout.told import Gate, Settings, tell
+from unit.rollout.acting import Role, Unit
+
+NO_SURGE = Budget(surge=0, unavailable=1)
+
+
+def in_place(wanted: int, minimum: int = 1, budget: Budget | None = None) -> Role:
+    return Role.serving(wanted, minimum, budget, in_place=True)
+
+
+def numbers(unit: Unit, name: str = "decode") -> dict[int, str]:
+    return {n: each.revision.hash for n, each in sorted(unit.roles[name].replicas.items())}
+
+
+def test_without_surge_nothing_comes_and_nothing_goes() -> None:
+    unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
+    unit.edit("b")
+    seen = []
+    while not unit.is_rolled:
+        unit.step()
+        assert set(numbers(unit)) == {0, 1, 2}
+        assert unit.roles["decode"].ready == 2
+        seen.append("".join(numbers(unit).values()))
+        unit.thrive()
+    assert seen == ["aab", "abb", "bbb"]
+
+
+@pytest.mark.parametrize("wanted", [1, 2, 3, 5])
+def test_a_surge_serves_meanwhile_and_goes_in_the_end(wanted: int) -> None:
+    unit = Unit({"decode": in_place(wanted)})
+    unit.edit("b")
+    most = 0
+    for _ in range(3 * wanted + 3):
+        unit.step()
+        assert unit.roles["decode"].ready >= wanted
+        most = max(most, len(numbers(unit)))
+        unit.thrive()
+    assert numbers(unit) == dict.fromkeys(range(wanted), "b")
+    assert most == wanted + 1
+
+
+def test_the_last_one_is_waited_for_before_the_surge_goes_and_given_up_where_it_does_not_come() -> None:
+    unit = Unit({"decode": in_place(1)})
+    unit.edit("b")
+    unit.step()
+    unit.thrive()
+    unit.step()
+    assert numbers(unit) == {0: "b", 1: "b"}
+    for _ in range(3):
+        unit.step()
+        assert numbers(unit) == {0: "b", 1: "b"}, "the surge stays until then"
+    step = unit.state
+    progress = tell({0: (step, unit.step())}, "b", None, Settings(), 0.0)
+    assert progress is None, "nothing of another revision is left, and nothing was remembered"
+    # Too late: it is taken for one that does not serve.
+    role = unit.roles["decode"]
+    role.replicas[0] = replace(role.replicas[0], exchanging=False)
+    unit.step()
+    unit.gone()
+    assert numbers(unit) == {1: "b"}
+
+
+def test_a_rollout_goes_on_while_something_is_exchanged() -> None:
+    unit = Unit({"decode": in_place(1)})
+    unit.edit("b")
+    unit.step()
+    unit.thrive()
+    first = unit.state
+    last = tell({0: (first, unit.step())}, "b", None, Settings(), 0.0)
+    state = unit.state
+    progress = tell({0: (state, unit.step())}, "b", last, Settings(), 1.0)
+    assert progress is not None
+    assert progress.hold is not None
+    assert progress.hold.gate is Gate.READINESS
+    assert tell({0: (state, unit.step())}, "b", progress, Settings(deadline=10.0), 11.0) is None
+
+
+def test_roles_are_exchanged_at_the_same_time() -> None:
+    unit = Unit({"prefill": in_place(4, budget=NO_SURGE), "decode": in_place(2, budget=NO_SURGE)})
+    unit.edit("b")
+    unit.step()
+    assert "b" in numbers(unit, "prefill").values()
+    assert "b" in numbers(unit, "decode").values()
+
+
+def test_first_new_ones_come_together_where_another_role_is_replaced() -> None:
+    """One that is exchanged at once would be alone until the other finds room."""
+    unit = Unit({"prefill": Role.serving(2), "decode": in_place(3, budget=NO_SURGE)})
+    unit.edit("b")
+    planned = unit.step()
+    assert planned.together == {("prefill", 2), ("decode", 3)}
+    unit.thrive()
+    for _ in range(12):
+        unit.step()
+        unit.thrive()
+    assert unit.is_rolled
+    # The first one of decode took the place of one, the others are there still.
+    assert len(numbers(unit).keys() & {0, 1, 2}) == 2
+
+
+def test_a_correction_is_exchanged_in_the_pods_that_cannot_start() -> None:
+    unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
+    unit.edit("b")
+    unit.step()
+    unit.edit("c")
+    unit.step()
+    assert numbers(unit) == {0: "a", 1: "a", 2: "c"}
+    assert unit.roles["decode"].ready == 2
+
+
+def test_a_reversal_too_and_a_surge_of_it_goes() -> None:
+    unit = Unit({"decode": in_place(3, budget=NO_SURGE)})
+    unit.edit("b")
+    unit.step()
+    unit.edit("a")
+    unit.step()
+    assert numbers(unit) == dict.fromkeys(range(3), "a")
+    unit = Unit({"decode": in_place(3)})
+    unit.edit("b")
+    unit.step()
+    unit.set(Stage.STARTING, [("decode", 3)])
+    unit.edit("a")
+    unit.step()
+    unit.gone()
+    assert numbers(unit) == dict.fromkeys(range(3), "a")
+
+
+def test_without_room_for_the_surge_one_is_exchanged_in_its_stead() -> None:
+    unit = Unit({"decode": in_place(3)}, starved=False)
+    unit.edit("b")
+    unit.step()
+    unit.starved = True
+    unit.step()
+    unit.gone()
+    assert numbers(unit) == {0: "a", 1: "a", 2: "b"}
+    assert unit.roles["decode"].ready == 2
+
+
+def test_what_leaves_its_nodes_is_succeeded_elsewhere() -> None:
+    unit = Unit({"decode": in_place(2, budget=NO_SURGE)})
+    unit.leave("decode", 1)
+    unit.edit("b")
+    unit.step()
+    assert unit.roles["decode"].replicas[1].stage is Stage.GOING
+    assert numbers(unit)[2] == "b"
+
+
+def test_nothing_is_exchanged_while_it_is_paused_and_a_partition_keeps_its_own() -> None:
+    unit = Unit({"decode": in_place(3, budget=NO_SURGE)}, stays=True)
+    unit.edit("b")
+    unit.step()
+    assert numbers(unit) == dict.fromkeys(range(3), "a")
+    unit.stays = False
+    unit.roles["decode"].budget = replace(NO_SURGE, partition=2)
+    for _ in range(5):
+        unit.step()
+        unit.thrive()
+    assert numbers(unit) == {0: "a", 1: "a", 2: "b"}
