@@ -83,7 +83,6 @@ GIVEN = {
     for reason in _reasons(node)
     if reason and reason not in _TRUTHS
 }
-#: Explained before they can be given.
 EXPLAINED = {**reasons.REASONS, **reasons.GATES, **reasons.RELEASES}
 
 
