@@ -57,6 +57,13 @@ def situations() -> Iterator[dict[str, Any]]:
     act(world)
     act(world)
     yield world.tell()
+    # The unit has lost a role, and is about to be taken down.
+    world.inference = llama(gang={"terminationDelaySeconds": 600})
+    for name in [name for name in world.pods if "decode" in name]:
+        world.vanish(name)
+    act(world)
+    yield world.tell()
+    world.inference = llama()
     serve(world)
     # A rollout that begins, has one replica, and waits for the next.
     world.inference = llama(decode={"template": NEW})
