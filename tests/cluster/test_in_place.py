@@ -181,8 +181,8 @@ def test_paused_and_partition_hold_it(ready: Serving) -> None:
             if runs_its_images(pod) and pod["spec"]["containers"][0]["image"] == image_of("2")
         }
         assert new == {"2"}, str(new)
-        hold = ready.get("DisaggregatedInference", "llm")["status"]["rollout"]["hold"]
-        assert hold["gate"] == "Partition", str(hold)
+        rollout = ready.get("DisaggregatedInference", "llm")["status"].get("rollout", {})
+        assert rollout.get("hold", {}).get("gate") == "Partition", str(rollout)
         return True
 
     eventually(held, 60, "the partition keeps two")
