@@ -332,20 +332,22 @@ def _changed(pod: core.Pod) -> float:
     return max((each for each in told if each is not None), default=0.0)
 
 
-def _finds_nothing(place: Place, observed: Observed) -> bool:
-    """kube-scheduler, or Volcano, has no node for a pod of a replica."""
-    found = (current(pods) for slot, pods in observed.pods.items() if (slot.unit, slot.role, slot.replica) == place)
-    return any(pod is not None and podstate.unschedulable(pod) is not None for pod in found)
+def _without_nodes(observed: Observed) -> frozenset[Place]:
+    """Replicas with a pod for which kube-scheduler, or Volcano, has no node."""
+    found = ((slot, current(pods)) for slot, pods in observed.pods.items())
+    return frozenset(
+        (slot.unit, slot.role, slot.replica)
+        for slot, pod in found
+        if pod is not None and podstate.unschedulable(pod) is not None
+    )
 
 
 def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
     """What the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
 
     def asked(layout: Layout) -> Callable[[Place], bool]:
-        pods = compiled(layout).pods
-        return lambda place: (
-            _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0)))) or _finds_nothing(place, observed)
-        )
+        pods, without = compiled(layout).pods, _without_nodes(observed)
+        return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
 
     return asked
 

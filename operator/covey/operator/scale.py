@@ -12,7 +12,7 @@ Growth fills free numbers, lowest first. Which replicas a unit has, and of which
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -171,20 +171,25 @@ def replica_states(pods: Mapping[Slot, tuple[core.Pod, ...]], in_force: Revision
     }
 
 
-def current(incarnations: Iterable[core.Pod]) -> core.Pod | None:
+def current(incarnations: Sequence[core.Pod]) -> core.Pod | None:
     """The pod that fills a place now: neither dead nor released; of several the one furthest on, then the oldest."""
-    live = [pod for pod in incarnations if not podstate.is_dead(pod) and not podstate.is_released(pod)]
-    if len(live) < 2:
-        return live[0] if live else None
+    # A place has one, and is asked for a dozen times in every pass.
+    if len(incarnations) == 1:
+        return incarnations[0] if _fills(incarnations[0]) else None
     return min(
-        live,
+        filter(_fills, incarnations),
         key=lambda pod: (
             not podstate.is_addressed(pod),
             not podstate.is_bound(pod),
             pod.metadata.creation_timestamp,
             pod.metadata.uid,
         ),
+        default=None,
     )
+
+
+def _fills(pod: core.Pod) -> bool:
+    return not podstate.is_dead(pod) and not podstate.is_released(pod)
 
 
 def _cost(pod: core.Pod) -> int:
