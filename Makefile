@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
+.PHONY: help demo test test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint clean
 
 help: ## This list
@@ -30,6 +30,10 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 # Three processes: two have a control plane each and wait most of the time, the third has the unit tests.
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope $(ARGS)
+
+# Each process has a control plane of its own, and waits most of the time.
+test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
