@@ -40,7 +40,7 @@ def workers(name: str, *, gpus: int = 8, spec: Mapping[str, Any] | None = None, 
         "image": "registry.test/engine:1",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
     }
-    made = template(containers=[container], terminationGracePeriodSeconds=0, **(spec or {}))
+    made = template(containers=[container], **{"terminationGracePeriodSeconds": 0, **(spec or {})})
     return role(name, **{"template": made, **fields})
 
 

@@ -401,6 +401,23 @@ def drained(bench: Bench) -> None:
     assert stayed == uids(before) & uids(bench.pods())
 
 
+@scenario("below its minimum for `gang.terminationDelaySeconds`: the unit is taken down, and starts when there is room")
+def terminated(bench: Bench) -> None:
+    bench.nodes(3)
+    bench.create(workers("prefill", size=2), workers("decode"), gang={"terminationDelaySeconds": 5})
+    bench.expect(prefill=1, decode=1)
+    eventually(lambda: all(map(serves, bench.pods())), 60, "all pods are Ready")
+    bench.await_condition("MinimumMet", "True", "MinimumMet")
+    before = bench.pods()
+    [victim] = bench.pods(role="decode")
+    bench.cluster.kubectl("cordon", node_of(victim))
+    bench.remove("Pod", name_of(victim))
+    eventually(lambda: not uids(before) & uids(bench.pods()), 60, "nothing of it is left")
+    bench.expect()
+    bench.cluster.kubectl("uncordon", node_of(victim))
+    bench.expect(prefill=1, decode=1)
+
+
 @scenario("kstatus (Flux, Helm): in progress until all that is wanted serves, then current; so over a change")
 def read_by_kstatus(bench: Bench) -> None:
     """At every version of the resource that the API server has shown; nothing has failed on the way."""
