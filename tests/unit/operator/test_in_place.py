@@ -90,7 +90,7 @@ def test_off_by_default_and_only_for_images(world: World, change: dict[str, Any]
     world.inference = llama("2", **change)
     planned = world.plan()
     assert not planned.actions.exchange
-    assert [item.pod.metadata.name for item in planned.actions.delete_pods] == of(world, 1)
+    assert sorted(item.pod.metadata.name for item in planned.actions.delete_pods) == of(world, 1)
 
 
 def test_images_that_somebody_else_has_put_in_are_replaced(world: World) -> None:
