@@ -122,9 +122,11 @@ def plan(unit: Unit) -> None:
     changing = [name for name, role in unit.roles.items() if role.state.outdated]
     leaving = [name for name, role in unit.roles.items() if role.state.leaving]
     yields = {name for name in leaving if unit.starved and unit.roles[name].yields}
+    # The successor of one that leaves is of its revision, also while nothing is rolled.
+    beside = {name: role.state.alive if name in leaving else role.state.new for name, role in unit.roles.items()}
     short = {
-        name: unit.starved and any(each.stage is Stage.WAITING for each in role.state.new.values())
-        for name, role in unit.roles.items()
+        name: unit.starved and any(each.stage is Stage.WAITING for each in found.values())
+        for name, found in beside.items()
     }
     fresh = all(each.fresh for found in alive.values() for each in found.values())
     state = unit.state
