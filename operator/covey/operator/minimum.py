@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -62,8 +63,9 @@ def find_shortages(
             continue
         roles = _lacking(scale, _in_place(scale, states, observed, unit))
         if roles:
+            # Times are told in whole seconds: rounded up, so that what was there before the loss is older than it.
             known = recorded[unit].below_since if unit in recorded else None
-            since = known if known is not None else float(int(observed.now))
+            since = known if known is not None else float(ceil(observed.now))
             found[unit] = Shortage(unit, roles, since, had_served(unit, before))
     return found
 

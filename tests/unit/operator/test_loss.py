@@ -180,6 +180,19 @@ def test_the_termination_delay() -> None:
     assert bound(world) == set(fresh)
 
 
+def test_a_unit_that_is_lost_in_the_second_in_which_it_was_made() -> None:
+    """What the API server calls created at 12:00:00 may be older than a loss at 12:00:00.9."""
+    world = serving(gang={"terminationDelaySeconds": 15})
+    for name in list(world.pods):
+        world.change(name, metadata={"creation_timestamp": times.rfc3339(world.now)})
+    world.now += 0.9
+    lose(world, "decode")
+    assert bound(world)
+    world.now += 16
+    act(world)
+    assert not bound(world)
+
+
 @pytest.mark.parametrize("killed_after", range(8))
 def test_the_operator_dies_while_it_takes_a_unit_down(killed_after: int) -> None:
     world = serving(gang={"terminationDelaySeconds": 100})
