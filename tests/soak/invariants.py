@@ -116,7 +116,18 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
     floor = min((_floor(world, spec, side, at) for spec in specs), default=0)
     if left + len(lost - {pod.replica}) < floor:
         words = f"{left} {side.role} serve after it, {len(lost)} were lost just now, the budget asks for {floor}"
+        words = f"{words}; there are {_pods_of(world, side)}"
         yield Violation("budget", f"{pod.name} of {told(pod.replica)} is deleted: {words}", at)
+
+
+def _pods_of(world: World, side: Side) -> dict[str, str]:
+    """The pods of a role of a unit, and how each is."""
+    return {
+        pod.name: f"{pod.labels.get('covey.dev/revision')} {'Ready' if pod.ready else 'not Ready'}"
+        f"{' leaves' if pod.leaves else ''}{' ended' if pod.ended else ''}{'' if pod.node else ' unbound'}"
+        for replica in world.numbers(side)
+        for pod in world.members(replica)
+    }
 
 
 def gives_up(world: World, before: Pod, pod: Pod) -> bool:

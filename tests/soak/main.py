@@ -47,6 +47,8 @@ class Result:
     injected: Counter[str] = field(default_factory=Counter)
     rests: list[float] = field(default_factory=list)
     waited: int = 0
+    #: How often kube-controller-manager had forgotten an owner that was deleted while the API server was restarted.
+    nudged: int = 0
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     events: int = 0
@@ -76,6 +78,7 @@ class Result:
             *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
             f"{checked}; {self.gaps} lists stood for missed events",
             f"{calm}; {self.waited} times a resource waited for room and said so",
+            f"garbage that only a new kube-controller-manager collected: {self.nudged} times",
             f"violations: {len(self.problems)}",
             *(f"  {each}" for each in self.problems),
         ]
@@ -180,7 +183,7 @@ class Soak:
 
     def _settle(self, deadline: float, refused: frozenset[Owner]) -> tuple[list[str], frozenset[Owner]]:
         """Wait until nothing is amiss for a while; what is, and who waits for room."""
-        since, amiss, waiting = 0.0, ["nothing was seen"], frozenset[Owner]()
+        since, amiss, waiting, nudged = 0.0, ["nothing was seen"], frozenset[Owner](), False
         while time.monotonic() < deadline:
             self._look()
             if self._result.problems:
@@ -193,6 +196,11 @@ class Soak:
             )
             amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *overlooked(listed)]
             since = 0.0 if amiss else since or time.monotonic()
+            if not nudged and deadline - time.monotonic() < REST / 2 and any("that is gone" in each for each in amiss):
+                nudged = True
+                self._say("nudge: kube-controller-manager has not collected what it should, and is started anew")
+                self._result.nudged += 1
+                self._stage.kill("kube-controller-manager", 0.0)
             # Who waits may be helped yet by what is still on its way.
             if since and time.monotonic() - since > (3 * STILL if waiting else STILL):
                 return [], waiting

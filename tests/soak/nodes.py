@@ -23,6 +23,15 @@ def _node(stage: Stage, generator: random.Random) -> str | None:
     return generator.choice(used if used and generator.random() < 0.8 else well)
 
 
+def _touch(stage: Stage, name: str) -> None:
+    """What has a pod there is lost, though the last that a kubelet said of it is that it is Ready."""
+    pods = stage.pods()
+    lost = {pod.replica for pod in pods if pod.node == name}
+    for pod in pods:
+        if pod.replica in lost:
+            stage.touch(pod)
+
+
 def _strike(stage: Stage, name: str, what: str, seconds: float) -> str:
     stage.ill[name] = what
     stage.later(seconds, f"return {name}", lambda: stage.return_node(name))
@@ -73,6 +82,8 @@ def taint_a_node(stage: Stage, generator: random.Random) -> str | None:
     if found is None:
         return None
     taint = {"key": "soak", "value": "tainted", "effect": effect}
+    if effect == "NoExecute":
+        _touch(stage, name)
     _spec(stage, name, {"taints": [*(found["spec"].get("taints") or ()), taint]})
     return f"{effect} {_strike(stage, name, 'tainted', generator.uniform(2, 20))}"
 
@@ -82,6 +93,7 @@ def delete_a_node(stage: Stage, generator: random.Random) -> str | None:
     name = _node(stage, generator)
     if name is None:
         return None
+    _touch(stage, name)
     stage.api("DELETE", f"/api/v1/nodes/{name}")
     return _strike(stage, name, "deleted", generator.choice([generator.uniform(0, 3), generator.uniform(10, 30)]))
 
@@ -91,6 +103,7 @@ def let_a_node_be_not_ready(stage: Stage, generator: random.Random) -> str | Non
     name = _node(stage, generator)
     if name is None:
         return None
+    _touch(stage, name)
     stage.patiently(lambda: stage.cluster.fail_node(name))
     return _strike(stage, name, "not ready", generator.uniform(3, 25))
 

@@ -160,13 +160,28 @@ class Executor:
         metadata = action.pod.metadata
         try:
             self._changed(await self._label(metadata, action.labels, action.annotations))
-        except (NotFound, Conflict):
-            # Another incarnation, or none: a deletion event is on its way.
+        except NotFound:
             _log.debug("pod has gone", pod=metadata.name)
+        except Conflict:
+            await self._check_gone(metadata)
         except ApiError as error:
             self._deny("labels", metadata, error)
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self._addressed.add(slot_of(action.pod.spec.hostname))
+
+    async def _check_gone(self, metadata: core.Meta) -> None:
+        """Make sure that a conflict means another incarnation, or none; the API server also says so of a busy object.
+
+        Raises:
+            Conflict: it is still there, and nothing may be done that goes by its being gone.
+        """
+        try:
+            found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
+        except NotFound:
+            found = None
+        if found is not None and found.metadata.uid == metadata.uid:
+            raise Conflict(409, "Conflict", f"pod {metadata.name} was changed at the same time")
+        _log.debug("pod has gone", pod=metadata.name)
 
     async def _label(
         self,
@@ -263,7 +278,14 @@ class Executor:
         metadata = action.pod.metadata
         try:
             await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
-        except (NotFound, Conflict):
+        except NotFound:
+            return
+        except Conflict:
+            try:
+                await self._check_gone(metadata)
+            except Conflict:
+                self._spared(metadata.uid)
+                raise
             return
         except ApiError as error:
             self._deny("deletion", metadata, error)

@@ -17,7 +17,7 @@ from covey.backends import Progress, Release
 from covey.backends.extender import Extender
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Forbidden, Invalid, NotFound, Unreachable
+from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
 from covey.operator.execute import Executor
 from covey.operator.observe import Grave
@@ -120,6 +120,18 @@ async def test_an_address_never_means_two_pods_where_it_cannot_be_taken_away(wor
     # It is deleted all the same: with it goes its address.
     assert sorted(server.deleted) == sorted([stuck, lost])
     assert server.created == ["0-decode-1-0"]
+
+
+@pytest.mark.parametrize("verb", ["patch", "delete"])
+async def test_a_conflict_is_not_taken_for_the_end_of_a_pod(world: World, verb: str) -> None:
+    """The API server also answers so where an object is busy: a successor would have the address of a pod that lives."""
+    lost = pod_of(world, "0-decode-0-0")
+    world.fail(lost)
+    server = Server(world)
+    server.denied[verb, lost] = Conflict(409, "Conflict", "the object has been modified")
+    with pytest.raises(Conflict):
+        await run(world, server)
+    assert not server.created
 
 
 async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> None:
