@@ -49,15 +49,13 @@ def test_explain_reads_well(cluster: Cluster) -> None:
     assert "A change holds for new pods only." in words
 
 
-def test_explain_says_what_is_immutable_rolled_and_not_built_yet(cluster: Cluster) -> None:
+def test_explain_says_what_is_immutable_rolled_and_live(cluster: Cluster) -> None:
     spec = " ".join(cluster.kubectl("explain", "dinf.spec").split())
     assert "Default: Auto. Immutable." in spec
     gang = " ".join(cluster.kubectl("explain", "dinf.spec.gang").split())
-    assert "Default: never. Not supported yet." in gang
+    assert "1 to 3600. Default: 300." in gang
     role = " ".join(cluster.kubectl("explain", "dinf.spec.roles").split())
     assert "1 to 999. Default: 1. A change replaces the pods." in role
-    update = " ".join(cluster.kubectl("explain", "dinf.spec.roles.update").split())
-    assert "Default: Never. Accepted so far: Never." in update
 
 
 def test_an_inference_is_stored_with_the_defaults_of_what_is_built_and_nothing_else(cluster: Cluster) -> None:

@@ -34,7 +34,8 @@ def test_one_namespace(cluster: Cluster, namespace: str, process: Process, elsew
     bench.await_pods(1)
     assert process.alive
     assert not elsewhere.pods()
-    assert "status" not in elsewhere.get("DisaggregatedInference", "llm")
+    # The API server says that nobody has looked at it yet.
+    assert elsewhere.get("DisaggregatedInference", "llm")["status"] == {"observedGeneration": -1}
 
 
 def test_probes_and_metrics(cluster: Cluster, namespace: str, process: Process) -> None:
