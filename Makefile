@@ -31,9 +31,9 @@ demo: $(READY) ## Play the whole story on a real control plane with simulated GP
 test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope $(ARGS)
 
-# Each process has a control plane of its own, and waits most of the time.
+# Three processes: each has a control plane of its own, and waits most of the time.
 test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

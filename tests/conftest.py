@@ -5,7 +5,8 @@ Hypothesis judges what is true, not how fast: its limit of 200 ms for an example
 Several processes (``pytest --numprocesses``) share the tests file by file, so that what a module sets up is there once.
 The tests on a control plane are two shares, each with a control plane of its own, and come first: they wait most of the
 time, and the files of the unit tests, which do not, fill it up. (Marks of pytest-xdist's ``loadgroup`` do nothing with
-pytest 9.2.) The scenarios of ``tests/matrix`` are one share for each backend.
+pytest 9.2.) Of ``tests/cluster/life`` every file is a share: whichever process is free takes it, on its own control plane.
+The scenarios of ``tests/matrix`` are one share for each backend.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 #: How the files of the control plane's smaller share begin.
 _SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
 _CLUSTER: Final = "tests/cluster/"
+_LIFE: Final = "tests/cluster/life/"
 _MATRIX: Final = "tests/matrix/"
 #: Tests whose first parameter is a backend and its version run on the one cluster of that backend.
 _COLUMN: Final = re.compile(r"[^\[]*\[([A-Z][a-z]+ [0-9.]+)[-\]]")
@@ -36,7 +38,7 @@ def share(nodeid: str) -> str:
     path = nodeid.partition("::")[0]
     if path.startswith(_MATRIX) and (column := _COLUMN.match(nodeid)):
         return f"{_MATRIX}{column[1]}"
-    if not path.startswith(_CLUSTER):
+    if not path.startswith(_CLUSTER) or path.startswith(_LIFE):
         return path
     smaller = path.removeprefix(_CLUSTER).startswith(_SMALLER)
     return f"{_CLUSTER}{'smaller' if smaller else 'larger'}"
