@@ -62,7 +62,8 @@ def made(events: Iterable[tuple[str, Object]], before: Iterable[Object]) -> int:
 @pytest.mark.parametrize("died", ["one", "two of a replica", "a rack's share of two roles"])
 def test_nodes_that_are_out_of_service(serving: Serving, nodes: AddNodes, died: str) -> None:
     """lws#508: pods that never end are replaced elsewhere in the block, each replica once, and the rest is not touched."""
-    nodes(blocks=2, racks=2, nodes=4)
+    # The nodes die one after the other: whatever takes the place of the first must leave room for the second.
+    nodes(blocks=2, racks=2, nodes=5)
     roles = (
         workers("prefill", replicas=2, size=2, topology={"required": "rack"}, spec=LASTING),
         workers("decode", replicas=2, spec=LASTING),
@@ -117,7 +118,7 @@ def test_a_node_that_is_deleted(serving: Serving, nodes: AddNodes) -> None:
 
 
 def test_the_room_of_what_was_lost_is_held(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
-    """A gang that waits for longer does not get it, not even when the operator is late and the scheduler restarts."""
+    """A gang that waits for longer does not get it, not even when the operator is late."""
     nodes(racks=1, nodes=2)
     serving.create(workers("prefill"), workers("decode"))
     before = await_ready(serving, 2)
