@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import pytest
 
@@ -11,7 +11,7 @@ from api_manifests import Object
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
-from localcluster import eventually
+from localcluster import Cluster, eventually
 from scheduler_trees import node_of
 
 __all__ = ["serving"]
@@ -115,6 +115,51 @@ def test_a_node_that_is_deleted(serving: Serving, nodes: AddNodes) -> None:
     print(f"node deleted -> serving again: {time.monotonic() - begun:.1f} s")
     assert node_of(victim) not in {node_of(pod) for pod in after}
     assert "lost" in serving.await_event("NodeLost")
+
+
+@pytest.fixture
+def urgent(cluster: Cluster) -> Iterator[str]:
+    """The name of a PriorityClass above that of everybody else."""
+    name = "urgent"
+    body = {"metadata": {"name": name}, "value": 1000}
+    cluster.api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
+    yield name
+    cluster.api("DELETE", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
+
+
+def test_a_pod_that_another_scheduler_preempts(
+    serving: Serving, nodes: AddNodes, covey_to_kill: Covey, urgent: str
+) -> None:
+    """kube-scheduler evicts one pod for a stranger's, whatever the budget says; the replica goes and comes whole."""
+    assert covey_to_kill.kube_scheduler.alive
+    serving.cluster.start_scheduler(name="default-scheduler")
+    nodes(racks=1, nodes=4)
+    serving.create(workers("prefill", size=2), workers("decode"))
+    before = await_ready(serving, 3)
+    lost = next(pod for pod in before if label(pod, "role") == "prefill")
+    stranger = {
+        "metadata": {"name": "stranger"},
+        "spec": {
+            "priorityClassName": urgent,
+            "nodeSelector": {"kubernetes.io/hostname": node_of(lost)},
+            "terminationGracePeriodSeconds": 0,
+            "containers": [
+                {"name": "c", "image": "registry.test/c:1", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
+            ],
+        },
+    }
+    serving.cluster.api("POST", serving.path("Pod"), stranger)
+    eventually(lambda: node_of(serving.get("Pod", "stranger")) == node_of(lost), 60, "the stranger has the node")
+    after = eventually(lambda: _renewed(serving, before), 60, "the replica is made anew")
+    assert node_of(lost) not in {node_of(pod) for pod in after}
+    assert {uid_of(pod) for pod in before if label(pod, "role") == "decode"} <= uids(after)
+
+
+def _renewed(serving: Serving, before: Iterable[Object]) -> list[Object]:
+    """The pods that serve, where no prefill pod is one of before."""
+    old = {uid_of(pod) for pod in before if label(pod, "role") == "prefill"}
+    pods = serving.pods(inference="llm")
+    return pods if len(pods) == 3 and all(map(serves, pods)) and not old & uids(pods) else []
 
 
 def test_the_room_of_what_was_lost_is_held(serving: Serving, nodes: AddNodes, covey_to_kill: Covey) -> None:
