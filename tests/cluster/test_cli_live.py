@@ -137,7 +137,8 @@ def test_explain_says_what_reasons_mean_and_what_to_do(run: Run, create: Any, no
     def explained(name: str, reason: str, remedy: str = "") -> str:
         found = run("explain", name)
         assert reason in [each["reason"] for each in found["advice"]], str(found)
-        text = str(run("explain", name, form="tree"))
+        # Lines are broken where they end.
+        text = " ".join(run("explain", name, form="tree").split())
         assert reason in text
         assert remedy in text
         assert next(each["meaning"] for each in found["advice"] if each["reason"] == reason)[:40] in text

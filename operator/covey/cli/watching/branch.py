@@ -97,7 +97,7 @@ def _owned(meta: core.Meta, uid: str) -> bool:
 
 def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
     """What the operator says of the whole; why it is not admitted only where no unit says it itself."""
-    silent = {names.SCHEDULED, names.AVAILABLE}
+    silent = {names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET}
     if any(unit.children and unit.reason for unit in units):
         silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
     conditions = inference.status.conditions if inference.status else ()
