@@ -18,7 +18,7 @@ from covey.cli.planning.request import read_manifests, workloads_of
 from covey.cli.planning.run import plan_all
 from covey.placement.planner import plan_minimum
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 
 
 @pytest.fixture
