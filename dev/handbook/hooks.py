@@ -11,7 +11,7 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from handbook import examples, fields, programs
+from handbook import decisions, examples, fields, programs
 from handbook.pages import DOCS, ROOT, without_directives
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -24,6 +24,7 @@ _GENERATORS: Final = {
     "fields": fields.reference,
     "programs": programs.reference,
     "examples": examples.table,
+    "decisions": decisions.table,
 }
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
