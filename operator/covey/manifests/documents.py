@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar
 import msgspec
 import yaml
 
-from covey.cli.errors import InputError, Place
-from covey.cli.sources import STDIN, files_of
+from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import STDIN, files_of
 
 T = TypeVar("T")
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from covey.cli.picture.floor import Floor, Mark, Spot, build_floor
-from covey.cli.planning.grounds import survey
-from covey.cli.planning.report import Report
-from covey.cli.planning.run import Planned
+from covey.picture.floor import Floor, Mark, Spot, build_floor
 from covey.placement.cluster import resources
 from covey.placement.model import Path
+from covey.planning.grounds import survey
+from covey.planning.report import Report
+from covey.planning.run import Planned
 
 
 def floor_of(planned: Planned) -> Floor:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from covey.api import core
-from covey.cli.documents import Document
-from covey.cli.errors import InputError, Problem
 from covey.convert import KINDS, ConversionError, Levels, convert
+from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, Problem
 from covey.placement.cluster.presets import PRESETS, topology_of
 
 #: The kinds that are understood, for people.

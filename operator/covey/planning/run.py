@@ -15,16 +15,16 @@ from covey.admission.tree import Unit, key_of
 from covey.admission.volumes import Volumes
 from covey.api import core
 from covey.api.constants import ADMITTED
-from covey.cli.errors import InputError
-from covey.cli.planning.answer import Decision, Teller, reason_reports, topology_report
-from covey.cli.planning.facts import Facts
-from covey.cli.planning.passes import Contender, Pass
-from covey.cli.planning.report import Report, WorkloadReport
-from covey.cli.planning.topologies import choose_topologies, default_topology, topology_of
-from covey.cli.planning.workload import Workload
+from covey.manifests.errors import InputError
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import unmodelled
 from covey.placement.model import Gang, Path, Shape, Topology, Verdict
+from covey.planning.answer import Decision, Teller, reason_reports, topology_report
+from covey.planning.facts import Facts
+from covey.planning.passes import Contender, Pass
+from covey.planning.report import Report, WorkloadReport
+from covey.planning.topologies import choose_topologies, default_topology, topology_of
+from covey.planning.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from covey.api import core
-from covey.cli.errors import InputError, Problem
-from covey.cli.planning.facts import Facts
-from covey.cli.planning.workload import Mention, Workload
+from covey.manifests.errors import InputError, Problem
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import choose
 from covey.placement.model import Level, Path, Topology
+from covey.planning.facts import Facts
+from covey.planning.workload import Mention, Workload
 
 
 def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topology]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import groupby
 
-from covey.cli.picture.names import natural, path_order
+from covey.picture.names import natural, path_order
 from covey.placement.model import Path, Topology
 
 #: More cells than this on one node are drawn to a scale.

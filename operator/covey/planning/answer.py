@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from covey.api import core
-from covey.cli.planning.report import (
+from covey.placement.model import Gang, Path, Preference, Reason, ReplicaRequest, RoleRequest, Topology, Verdict
+from covey.planning.report import (
     DomainReport,
     ExclusionReport,
     InstanceReport,
@@ -22,7 +23,6 @@ from covey.cli.planning.report import (
     TopologyReport,
     UnitReport,
 )
-from covey.placement.model import Gang, Path, Preference, Reason, ReplicaRequest, RoleRequest, Topology, Verdict
 
 
 @dataclass(frozen=True, slots=True)

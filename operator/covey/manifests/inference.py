@@ -18,10 +18,10 @@ from covey.api.meta import DNS_LABEL
 from covey.api.roles import Role, RoleTopology
 from covey.api.support import in_circles
 from covey.api.template import RESERVED
-from covey.cli.documents import Document, convert, wrong_field
-from covey.cli.errors import InputError, Problem
-from covey.cli.quantities import bad_quantities
-from covey.cli.strict import validate
+from covey.manifests.documents import Document, convert, wrong_field
+from covey.manifests.errors import InputError, Problem
+from covey.manifests.quantities import bad_quantities
+from covey.manifests.strict import validate
 
 _LONGEST_NAME: Final = 63
 #: A name without dots, as the CRD's rule has it: it is part of host names.

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from covey.api.inference import DisaggregatedInference
-from covey.cli.errors import CommandError, InputError
-from covey.cli.live import connect, list_if_served, read_cluster
-from covey.cli.planning.facts import Facts
-from covey.cli.watching.advice import Advice, advise
-from covey.cli.watching.branch import Branch, grow
-from covey.cli.watching.whereabouts import whereabouts
+from covey.cli.errors import CommandError
+from covey.cli.live import connect
 from covey.kube.client import Client
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
+from covey.manifests.errors import InputError
+from covey.planning.cluster import list_if_served, read_cluster
+from covey.planning.facts import Facts
+from covey.watching.advice import Advice, advise
+from covey.watching.branch import Branch, grow
+from covey.watching.whereabouts import whereabouts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from covey.api import core
 from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
 from covey.api.inference import DisaggregatedInference
-from covey.cli.conversion import SOURCES, converted, known_levels
-from covey.cli.documents import Document, read_documents
-from covey.cli.errors import InputError, Place
-from covey.cli.inference import read_inference
-from covey.cli.planning.facts import Facts, read_topology
-from covey.cli.planning.inferences import inference_workload
-from covey.cli.planning.trees import UPSTREAM_GROUP, Parts, tree_workloads
-from covey.cli.planning.workload import Workload
+from covey.manifests.conversion import SOURCES, converted, known_levels
+from covey.manifests.documents import Document, read_documents
+from covey.manifests.errors import InputError, Place
+from covey.manifests.inference import read_inference
+from covey.planning.facts import Facts, read_topology
+from covey.planning.inferences import inference_workload
+from covey.planning.trees import UPSTREAM_GROUP, Parts, tree_workloads
+from covey.planning.workload import Workload
 
 _TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
 _TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})

@@ -16,10 +16,10 @@ from covey.admission.volumes import PersistentVolume, VolumeClaim
 from covey.api import core
 from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
 from covey.api.topology import ClusterTopology
-from covey.cli.documents import Document, read_documents
-from covey.cli.errors import InputError, Place
-from covey.cli.quantities import bad_amounts, bad_quantities
-from covey.cli.strict import validate
+from covey.manifests.documents import Document, read_documents
+from covey.manifests.errors import InputError, Place
+from covey.manifests.quantities import bad_amounts, bad_quantities
+from covey.manifests.strict import validate
 from covey.placement.cluster.presets import topology_of
 from covey.placement.model import Topology
 

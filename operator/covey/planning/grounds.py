@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from covey.admission import podstate
 from covey.api import core
-from covey.cli.picture.floor import Ground
+from covey.picture.floor import Ground
 from covey.placement.cluster import resources
 from covey.placement.cluster.admits import state_cause
 from covey.placement.model import Path

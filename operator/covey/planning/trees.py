@@ -19,11 +19,11 @@ from covey.admission.tree import Template, Unit, positions
 from covey.api import core
 from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
 from covey.api.groups import CompositePodGroup, PodGroup
-from covey.cli.documents import Document
-from covey.cli.errors import InputError, Place
-from covey.cli.planning.facts import read_pod
-from covey.cli.planning.workload import Mention, Workload, age
-from covey.cli.strict import validate
+from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, Place
+from covey.manifests.strict import validate
+from covey.planning.facts import read_pod
+from covey.planning.workload import Mention, Workload, age
 
 UPSTREAM_GROUP: Final = "scheduling.k8s.io"
 #: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).

@@ -10,12 +10,12 @@ from covey.admission.tree import number
 from covey.api import core
 from covey.api.constants import LABEL_INDEX, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
 from covey.api.inference import DisaggregatedInference
-from covey.cli.picture.floor import Floor, Spot, build_floor
-from covey.cli.planning.facts import Facts
-from covey.cli.planning.grounds import survey
+from covey.picture.floor import Floor, Spot, build_floor
 from covey.placement.cluster import resources
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.presets import choose
+from covey.planning.facts import Facts
+from covey.planning.grounds import survey
 
 
 def floor_now(inferences: Sequence[DisaggregatedInference], facts: Facts) -> Floor:

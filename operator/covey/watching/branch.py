@@ -16,9 +16,9 @@ from covey.admission.tree import Key, Replica, Role, Unit, key_of
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.cli.watching.advice import is_wrong
 from covey.compile.groups import role_template
 from covey.scheduler.index import Index
+from covey.watching.advice import is_wrong
 
 
 class State(StrEnum):

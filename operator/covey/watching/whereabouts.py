@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from covey.cli.planning.answer import Teller
-from covey.cli.planning.facts import Facts
 from covey.placement.cluster.inventory import path_of
 from covey.placement.cluster.presets import choose
+from covey.planning.answer import Teller
+from covey.planning.facts import Facts
 
 
 def whereabouts(name: str | None, facts: Facts) -> Callable[[Sequence[str]], str]:

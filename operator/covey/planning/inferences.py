@@ -14,10 +14,10 @@ from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LAB
 from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.api.roles import Role, RoleTopology
 from covey.api.support import unsupported
-from covey.cli.documents import Document, convert
-from covey.cli.errors import InputError
-from covey.cli.planning.workload import Mention, Workload, age
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.manifests.documents import Document, convert
+from covey.manifests.errors import InputError
+from covey.planning.workload import Mention, Workload, age
 
 Existing = Mapping[Slot, core.Pod]
 

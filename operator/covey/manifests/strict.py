@@ -13,8 +13,8 @@ import msgspec
 from pydantic import ValidationError
 
 from covey.api.model import Model
-from covey.cli.documents import Document
-from covey.cli.errors import InputError, Place, Problem
+from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, Place, Problem
 
 M = TypeVar("M", bound=Model)
 

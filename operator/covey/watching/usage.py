@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from covey.cli.picture.floor import Ground, main_resource
-from covey.cli.picture.names import path_order
+from covey.picture.floor import Ground, main_resource
+from covey.picture.names import path_order
 from covey.placement.model import Path, Topology
 
 

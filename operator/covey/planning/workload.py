@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from covey.admission.tree import Unit
 from covey.api import core
 from covey.api.constants import INFERENCE_API
-from covey.cli.errors import Place
+from covey.manifests.errors import Place
 
 
 @dataclass(frozen=True, slots=True)

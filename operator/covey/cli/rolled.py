@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from covey.api import constants as names
-from covey.cli.errors import CommandError, InputError
+from covey.cli.errors import CommandError
 from covey.cli.live import connect
 from covey.compile.revision import Revision
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
+from covey.manifests.errors import InputError
 from covey.operator.snapshot.accepted import read_record, with_rolled
 from covey.operator.terms.objects import CONTROLLER_REVISIONS, ControllerRevision
 

@@ -15,9 +15,9 @@ from covey.admission.reservations import Kept
 from covey.admission.round import plan_round
 from covey.admission.spread import beside
 from covey.admission.tree import Unit
-from covey.cli.planning.answer import Decision
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Reason, Refusal, Verdict
+from covey.planning.answer import Decision
 
 
 @dataclass(frozen=True, slots=True)
