@@ -19,7 +19,7 @@ from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
-from covey.observability import metrics
+from covey.observability import operator_metrics as metrics
 from covey.observability.lives import reached, since_true
 from covey.operator.observe import Observed
 from covey.operator.recorded import leaves_out, recorded_units

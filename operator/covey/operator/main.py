@@ -26,7 +26,7 @@ from covey.kube.lease import LeaseElector
 from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from covey.operator.caches import Caches
 from covey.operator.gauges import WorkloadGauges
 from covey.operator.reconcile import Reconciler

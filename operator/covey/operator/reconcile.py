@@ -19,7 +19,7 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
-from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
+from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator import status
 from covey.operator.actions import Actions, Note
 from covey.operator.caches import Caches

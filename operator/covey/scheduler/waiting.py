@@ -9,7 +9,7 @@ from typing import Final
 
 from covey.admission.tree import Key
 from covey.api.constants import REASON_WAITING, REFUSALS
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 
 #: All that the label ``reason`` can be.
 REASONS: Final = (REASON_WAITING, *REFUSALS, OTHER := "Other")
