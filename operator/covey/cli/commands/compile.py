@@ -17,7 +17,7 @@ from covey.cli.documents import read_documents
 from covey.cli.errors import InputError, Place
 from covey.cli.inference import read_inference
 from covey.cli.planning.facts import Facts, read_facts
-from covey.operator.validate import resolve_topology
+from covey.operator.judge.validate import resolve_topology
 
 Object = dict[str, Any]
 

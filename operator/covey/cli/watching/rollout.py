@@ -14,8 +14,8 @@ from covey.compile.revision import Revision
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
-from covey.operator.accepted import read_record, with_rolled
-from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision
+from covey.operator.snapshot.accepted import read_record, with_rolled
+from covey.operator.terms.objects import CONTROLLER_REVISIONS, ControllerRevision
 
 Body = Mapping[str, Any]
 
