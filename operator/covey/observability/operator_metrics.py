@@ -42,7 +42,8 @@ REPLICA_FAILURES: Final = FAMILIES.counter(
 )
 NODES_AVOIDED: Final = FAMILIES.collected(
     "covey_nodes_avoided",
-    "Nodes that new pods of some resource keep off, because replicas have failed there again and again.",
+    "Nodes that new pods of some resource keep off, because replicas have failed there again and again, or because an"
+    " autoscaler may delete them.",
 )
 
 # Rollouts

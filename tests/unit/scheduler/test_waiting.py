@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.admission.tree import Key
-from covey.observability import metrics
+from covey.observability import metrics, scheduler_metrics
 from covey.scheduler.waiting import REASONS, Waiting
 from scheduler_builders import root_key
 from scrapes import Scrape
@@ -21,7 +21,7 @@ def shown() -> dict[str, float]:
 
 
 def waiting() -> Waiting:
-    metrics.GANGS_WAITING.clear()
+    scheduler_metrics.GANGS_WAITING.clear()
     return Waiting(lambda: NOW)
 
 
