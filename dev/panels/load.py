@@ -85,8 +85,8 @@ def play(fleet: Fleet) -> None:
     """All scenes, in order."""
     time.sleep(6)  # the quiet before
     deploy(fleet)
-    overcommit(fleet)
     roll_out(fleet)
+    overcommit(fleet)
     drain(fleet)
     lose_a_node(fleet)
     take_a_port(fleet)
