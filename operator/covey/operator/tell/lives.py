@@ -19,7 +19,7 @@ from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
-from covey.observability import metrics
+from covey.observability import operator_metrics as metrics
 from covey.observability.lives import reached, since_true
 from covey.operator.replicas.scale import current
 from covey.operator.snapshot.observed import Observed
