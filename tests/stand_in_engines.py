@@ -118,10 +118,8 @@ def _sglang(given: Sequence[str]) -> None:
 
 
 def _meet(host: str, port: int, nodes: int, rank: int, gpus: int, **more: object) -> None:
-    if rank == 0:
-        members = stand_in.lead(stand_in.resolved(host), port, nodes)
-    else:
-        members = stand_in.join(host, port, rank)
+    is_leader = rank == 0
+    members = stand_in.lead(stand_in.resolved(host), port, nodes) if is_leader else stand_in.join(host, port, rank)
     stand_in.say(members, gpus=gpus, rank=rank, leader=host, **more)
 
 
