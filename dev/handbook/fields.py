@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import yaml
+
 from covey.api.constants import VERSION
 from covey.api.crds import KINDS, Kind
 from covey.api.model import CLASS, FieldClass
@@ -91,7 +92,10 @@ def _object(kind: str, found: _Object) -> Iterator[str]:
         yield from (_text(description), "")
     required = found.node.get("required", ())
     is_status = found.path.startswith("status")
-    yield from ("| field | type | " + ("" if is_status else "default | ") + "meaning |", "|---|---|---|" + "---|" * (not is_status))
+    yield from (
+        "| field | type | " + ("" if is_status else "default | ") + "meaning |",
+        "|---|---|---|" + "---|" * (not is_status),
+    )
     for name, field in found.node["properties"].items():
         path = f"{found.path}.{name}"
         mark = f'<span id="{_anchor(kind, path)}"></span>' if not _is_object(field) else ""

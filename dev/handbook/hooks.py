@@ -11,11 +11,13 @@ from fnmatch import fnmatch
 from pathlib import PurePosixPath
 from typing import Any, Final
 
-from handbook import decisions, examples, fields, programs
-from handbook.pages import DOCS, ROOT, without_directives
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from covey.observability import reference
+from handbook import decisions, examples, fields, programs
+from handbook.pages import DOCS, ROOT, without_directives
 
 _LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
 #: `<!-- generated: NAME ARGUMENT … -->` stands where the text of that generator goes.
@@ -25,11 +27,14 @@ _GENERATORS: Final = {
     "programs": programs.reference,
     "examples": examples.table,
     "decisions": decisions.table,
+    "metrics": reference.tables,
 }
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 _LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
-_PICTURE: Final = re.compile(r"^ *!\[[^\]]*\]\((?P<target>[^)]*assets/generated/[^)]*)\)(?:\{[^}]*\})? *$", re.MULTILINE)
+_PICTURE: Final = re.compile(
+    r"^ *!\[[^\]]*\]\((?P<target>[^)]*assets/generated/[^)]*)\)(?:\{[^}]*\})? *$", re.MULTILINE
+)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
