@@ -72,9 +72,7 @@ def collect(
             found = prometheus.ask_range(query, start, end, step)
         return [_series(target, each) for each in found]
 
-    series = {
-        panel.id: [each for target in panel.targets for each in ask(panel, target)] for panel in panels(document)
-    }
+    series = {panel.id: [each for target in panel.targets for each in ask(panel, target)] for panel in panels(document)}
     return Kept(start, end, list(marks), series)
 
 
