@@ -20,8 +20,8 @@ GANG_ADMISSIONS: Final = FAMILIES.counter(
 GANG_REPLANS: Final = FAMILIES.counter(
     "covey_gang_replans_total",
     "Minimums admitted again, of gangs that had been admitted before: `PinsReleased` (pins were given up before the gang"
-    " was bound whole), `PodsLost` (pods that were bound were lost), `MinimumChanged` (by a rollout, a move, or more"
-    " replicas in the minimum).",
+    " was bound whole), `PodsLost` (pods that were bound were lost), `Other` (a rollout, a move, more replicas in the"
+    " minimum, or pods that somebody else replaces).",
     "cause",
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
