@@ -35,6 +35,11 @@ REFUSALS_UNTOLD: Final = FAMILIES.gauge(
     " second): the `verdict` has changed, or only `numbers` in its message.",
     "change",
 )
+REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
+    "covey_refusals_unchecked_age_seconds",
+    "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
+    " again after a minute, one a second; 0 when there is none.",
+)
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
     "Gangs whose minimum has no place: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
