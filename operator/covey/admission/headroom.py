@@ -23,7 +23,17 @@ from covey.api.constants import LABEL_DRAINING
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Part, Path, Plan, PodRequest, Refusal, ReplicaRequest, RoleRequest, Shape, Verdict
+from covey.placement.model import (
+    Gang,
+    Part,
+    Path,
+    PodRequest,
+    Refusal,
+    ReplicaRequest,
+    RoleRequest,
+    Shape,
+    Verdict,
+)
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.question.demands import common_domain, followers, placed_paths
 

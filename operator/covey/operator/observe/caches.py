@@ -333,4 +333,8 @@ def _node_of(pod: core.Pod) -> tuple[str, ...]:
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
-    return now.generation != before.generation or now.deletion_timestamp != before.deletion_timestamp
+    return (
+        now.generation != before.generation
+        or now.deletion_timestamp != before.deletion_timestamp
+        or now.annotation(names.ANNOTATION_HEADROOM) != before.annotation(names.ANNOTATION_HEADROOM)
+    )
