@@ -15,6 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from covey.observability import reference
 from handbook import examples, fields, programs
 from handbook.pages import DOCS, ROOT, without_directives
 
@@ -25,6 +26,7 @@ _GENERATORS: Final = {
     "fields": fields.reference,
     "programs": programs.reference,
     "examples": examples.table,
+    "metrics": reference.tables,
 }
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}

@@ -11,7 +11,7 @@ from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ADMITTED, REASON_DENIED, RELEASE_CONFLICT
 from covey.kube.events import EventRecorder, ObjectRef
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer, Placement

@@ -23,7 +23,7 @@ from covey.admission import podstate
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import ADMITTED, SCHEDULED
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.lives import reached, since_true
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
