@@ -34,7 +34,7 @@ from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
 from covey.operator.rolling.sets import find_released
 from covey.operator.scaling.draining import drain, find_serving
-from covey.operator.scaling.headroom import Headroom, find_headroom, kept
+from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import unit_leaders
 from covey.operator.scaling.scaler import find_scalers, scaler_actions
 from covey.operator.snapshot import podstate
@@ -241,7 +241,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states, headroom=kept(inference, before))
+    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
 
 
 def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:

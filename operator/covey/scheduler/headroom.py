@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
@@ -144,6 +144,11 @@ class Headroom:
         self._due = ended + max(REST * (ended - now), LEAST_REST)
         return True
 
+    @staticmethod
+    def said(asked: str, observed_at: str, answers: Iterable[Answer]) -> dict[str, Any]:
+        """The answer, as a status has it."""
+        return {"asked": asked, "observedAt": observed_at, "roles": [_written(each) for each in answers]}
+
     def _look(self, root: Key) -> None:
         """A root may ask something, or nothing any more."""
         if not self._running:
@@ -201,11 +206,7 @@ class Headroom:
         self._turn(root)
         if len(asked.answers) < len(asked.question.roles):
             return
-        body = {
-            "asked": asked.question.asked,
-            "observedAt": rfc3339(self._wall()),
-            "roles": [_written(each) for each in asked.answers],
-        }
+        body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
         self._answered[root] = (group.metadata.uid, body)

@@ -85,11 +85,6 @@ def find_headroom(
     return Headroom(last.told, last.most, (annotate,))
 
 
-def kept(inference: DisaggregatedInference, before: Mapping[str, Any]) -> Headroom:
-    """What is known of head-room while nothing is done."""
-    return _last(before) if (inference.metadata.annotations or {}).get(names.ANNOTATION_HEADROOM) else Headroom()
-
-
 def _last(before: Mapping[str, Any]) -> Headroom:
     told, rows = before.get(_FIELD), before.get("roles")
     if not isinstance(told, Mapping):
@@ -104,8 +99,8 @@ def _last(before: Mapping[str, Any]) -> Headroom:
 
 def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
     if backend is None or backend.name is not BackendName.EXTENDER:
-        name = backend.name.value if backend is not None else "none"
-        return f"only Covey's own scheduler knows how many would fit, and the backend is {name}"
+        used = f"the backend is {backend.name.value}" if backend is not None else "the backend cannot be had"
+        return f"only Covey's own scheduler knows how many would fit, and {used}"
     if inference.spec.suspend:
         return "the resource is suspended, and has no places"
     return "" if inference.spec.replicas else "there are no units"
@@ -128,4 +123,4 @@ def _answered(answer: core.Headroom) -> Headroom:
     return Headroom(told, {each.name: each.replicas for each in rows if each.replicas is not None})
 
 
-__all__ = ["Headroom", "find_headroom", "kept"]
+__all__ = ["Headroom", "find_headroom"]
