@@ -94,6 +94,8 @@ ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 #: On a resource, from people and programs: any text that was not there before asks how many replicas of each role could
 #: have places now.
 ANNOTATION_HEADROOM: Final = "covey.dev/headroom"
+#: Beside it or instead of it: asks again each time so many seconds have passed.
+ANNOTATION_HEADROOM_SECONDS: Final = "covey.dev/headroom-seconds"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 

@@ -198,7 +198,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         *failing.remarks,
         *scalers.remarks,
     )
-    later_on = (failing.again, starting.again, leaving.again, draining.again, loss.again, *later.values())
+    later_on = (
+        failing.again,
+        starting.again,
+        leaving.again,
+        draining.again,
+        loss.again,
+        headroom.again,
+        *later.values(),
+    )
     again = min((each for each in later_on if each is not None), default=None)
     return Plan(
         actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss, headroom

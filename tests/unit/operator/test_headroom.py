@@ -148,6 +148,52 @@ def test_nobody_can_answer(spec: dict[str, Any], message: str) -> None:
     assert most == {"prefill": None, "decode": None}
 
 
+def every(world: World, seconds: str, text: str | None = None) -> None:
+    """It is to be asked anew after so many seconds."""
+    asks(world, text)
+    kept = world.inference.metadata.annotations or {}
+    annotations = {**kept, names.ANNOTATION_HEADROOM_SECONDS: seconds}
+    metadata = world.inference.metadata.model_copy(update={"annotations": annotations})
+    world.inference = world.inference.model_copy(update={"metadata": metadata})
+
+
+def test_it_is_asked_anew_by_the_clock(world: World) -> None:
+    world.now = 1_800_000_020.0
+    every(world, "60")
+    assert carried(world)["asked"] == "2027-01-15T08:00:00Z"
+    assert world.plan().headroom.again == 40.0
+    answers(world, "2027-01-15T08:00:00Z", core.RoleHeadroom("prefill", 5))
+    assert told(world)[1]["prefill"] == 5
+    world.now += 39.0
+    assert not world.plan().actions.annotate
+    world.now += 1.0
+    assert carried(world)["asked"] == "2027-01-15T08:01:00Z"
+    assert told(world)[1]["prefill"] == 5
+
+
+def test_in_between_somebody_asks(world: World) -> None:
+    every(world, "3600", "one")
+    assert carried(world)["asked"] == "one 2027-01-15T08:00:00Z"
+    answers(world, "one 2027-01-15T08:00:00Z", core.RoleHeadroom("prefill", 5))
+    told(world)
+    every(world, "3600", "two")
+    assert carried(world)["asked"] == "two 2027-01-15T08:00:00Z"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-5", "1m", "½", "99999999999999999999"])
+def test_what_is_no_number_of_seconds_asks_nothing(world: World, text: str) -> None:
+    every(world, text)
+    assert carried(world) is None
+    assert world.plan().headroom.again is None
+
+
+def test_it_is_not_asked_anew_all_the_time(world: World) -> None:
+    every(world, "1")
+    world.note()
+    world.now += 5.0
+    assert not world.plan().actions.annotate
+
+
 def test_a_question_is_read_as_it_was_written() -> None:
     question = Question("one", {"prefill": True, "decode": False})
     assert read(written(question)) == question

@@ -1,6 +1,7 @@
 """Head-room on request: the question goes from the resource to the scheduler process, the answer into the status.
 
-Whoever wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``. It is carried to
+Whoever wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``; with a number in
+``covey.dev/headroom-seconds`` it is asked anew each time so many seconds have passed, by the clock alone. It is carried to
 the root of the first unit, where the scheduler process answers (``scheduler.headroom``), and what it answers is copied.
 The status says which text it answers, so a question is carried until it is answered, and once.
 """
@@ -8,7 +9,7 @@ The status says which text it answers, so a question is carried until it is answ
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -25,6 +26,11 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Annotate
 
+#: Seconds that pass at least before it is asked again by the clock.
+LEAST_PERIOD: Final = 10
+#: Longest text that is taken of somebody; the time goes with it.
+_LONGEST: Final = questions.LONGEST - 32
+_DIGITS: Final = 9
 _FIELD: Final = "headroom"
 _ROW: Final = "maxFeasible"
 
@@ -33,12 +39,14 @@ _ROW: Final = "maxFeasible"
 class Headroom:
     """What is to be told of head-room, and the question to be carried.
 
-    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one.
+    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it is
+    asked again.
     """
 
     told: Mapping[str, Any] = field(default_factory=dict)
     most: Mapping[str, int] = field(default_factory=dict)
     annotate: tuple[Annotate, ...] = ()
+    again: float | None = None
 
 
 def find_headroom(
@@ -57,11 +65,21 @@ def find_headroom(
         observed: the snapshot.
         before: the status so far, which keeps the last answer.
     """
-    asked = ((inference.metadata.annotations or {}).get(names.ANNOTATION_HEADROOM) or "")[: questions.LONGEST]
+    asked, again = _question(inference.metadata.annotations or {}, observed.now)
     # 1. Nobody asks (any more): nothing is told.
     if not asked:
         return Headroom()
-    last = _last(before)
+    return replace(_found(asked, inference, backend, layout, observed, _last(before)), again=again)
+
+
+def _found(
+    asked: str,
+    inference: DisaggregatedInference,
+    backend: Backend | None,
+    layout: Layout,
+    observed: Observed,
+    last: Headroom,
+) -> Headroom:
     # 2. It is answered.
     if last.told.get("asked") == asked:
         return last
@@ -83,6 +101,17 @@ def find_headroom(
     change = {names.ANNOTATION_QUESTION: wanted}
     annotate = Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
     return Headroom(last.told, last.most, (annotate,))
+
+
+def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | None]:
+    """What is asked now, and seconds until it is something else by the clock."""
+    asked = annotations.get(names.ANNOTATION_HEADROOM, "")[:_LONGEST]
+    text = annotations.get(names.ANNOTATION_HEADROOM_SECONDS, "")
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or not int(text):
+        return asked, None
+    period = max(int(text), LEAST_PERIOD)
+    begun = now // period * period
+    return f"{asked} {rfc3339(begun)}".strip(), begun + period - now
 
 
 def _last(before: Mapping[str, Any]) -> Headroom:
