@@ -34,6 +34,7 @@ from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
 from covey.operator.rolling.sets import find_released
 from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import unit_leaders
 from covey.operator.scaling.scaler import find_scalers, scaler_actions
 from covey.operator.snapshot import podstate
@@ -75,6 +76,8 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
+    #: What there is to tell of head-room.
+    headroom: Headroom = field(default_factory=Headroom)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -141,8 +144,9 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     # 7. Replicas of another revision that keep their pods get other images.
     gone = going | {item.pod.metadata.uid for item in (*surplus, *early, *ending.delete)}
     exchanges = inplace.find_exchanges(tree.layout, observed, accepted.revision, gone)
+    headroom = find_headroom(inference, backend, layout, observed, before or {})
     actions = Actions(
-        annotate=failing.annotate,
+        annotate=(*failing.annotate, *headroom.annotate),
         relabel=(
             *find_relabelled(tree, observed, going),
             *find_released(tree, observed, going),
@@ -194,9 +198,19 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         *failing.remarks,
         *scalers.remarks,
     )
-    later_on = (failing.again, starting.again, leaving.again, draining.again, loss.again, *later.values())
+    later_on = (
+        failing.again,
+        starting.again,
+        leaving.again,
+        draining.again,
+        loss.again,
+        headroom.again,
+        *later.values(),
+    )
     again = min((each for each in later_on if each is not None), default=None)
-    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss)
+    return Plan(
+        actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss, headroom
+    )
 
 
 def _once(*deletions: DeletePod) -> Iterator[DeletePod]:
@@ -235,7 +249,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states)
+    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
 
 
 def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
