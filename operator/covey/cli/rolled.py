@@ -15,8 +15,8 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import NotFound
 from covey.kube.resources import DISAGGREGATED_INFERENCES
 from covey.manifests.errors import InputError
-from covey.operator.accepted import read_record, with_rolled
-from covey.operator.objects import CONTROLLER_REVISIONS, ControllerRevision
+from covey.operator.snapshot.accepted import read_record, with_rolled
+from covey.operator.terms.objects import CONTROLLER_REVISIONS, ControllerRevision
 
 Body = Mapping[str, Any]
 

@@ -22,8 +22,8 @@ from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
 from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
-from covey.operator.notice import AUTOSCALERS
-from covey.operator.settings import Settings as OperatorSettings
+from covey.operator.process.settings import Settings as OperatorSettings
+from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 

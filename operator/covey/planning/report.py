@@ -1,4 +1,4 @@
-"""What ``covey plan`` answers: the stable JSON shape (docs/plan.schema.json), as frozen values.
+"""What ``covey plan`` answers: the stable JSON shape (docs/reference/plan.schema.json), as frozen values.
 
 The names here are the names there; every other form of output is drawn from this report, so no form knows more
 than another.

@@ -18,7 +18,7 @@ from covey.planning.facts import read_facts
 from covey.planning.request import read_manifests, workloads_of
 from covey.planning.run import plan_all
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 
 
 @pytest.fixture
