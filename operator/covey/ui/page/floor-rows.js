@@ -16,21 +16,21 @@ export function rowsOf(box, view, level) {
 /** How a node's row is made and when anew. @param {any} view @param {number} level */
 export const rowHow = (view, level) => ({
   key: (node) => node.key,
-  signature: (node) => JSON.stringify([node, node.runs.some((run) => run.gang === view.gang), view.gang, level]),
+  signature: (node) => JSON.stringify([node, node.runs.some((run) => run.gang === view.gang), view.gang, view.planned, level]),
   make: (node) => row(node, view, level),
 });
 
 function row(node, view, level) {
-  const strip = h("span", { class: "strip", "aria-hidden": "true" });
-  for (const run of node.runs) if (run.cells) strip.append(bar(run, view));
+  const strip = h("span", { class: "strip", "aria-hidden": "true" }), chips = h("span", { class: "chips", "aria-hidden": "true" });
+  for (const run of node.runs) (run.cells ? strip : chips).append(run.cells ? bar(run, view) : chip(run, view));
   for (let cell = 0; cell < node.others; cell += 1) strip.append(h("span", { class: "cell other" }));
   for (let cell = 0; cell < node.free; cell += 1) strip.append(h("span", { class: node.closed ? "cell closed" : "cell free" }));
-  for (const run of node.runs) if (!run.cells) strip.append(chip(run, view));
   return h(
     "div",
     { class: `node${node.runs.length ? " mine" : ""}${node.closed ? " shut" : ""}`, role: "treeitem", tabindex: "-1", "aria-level": level, "aria-label": nodeName(node, view.state) },
     h("span", { class: "name", "aria-hidden": "true" }, node.name, node.closed ? h("span", { class: "why" }, node.closed) : null),
     strip,
+    chips,
   );
 }
 
@@ -46,7 +46,7 @@ const chip = (run, view) => h("span", { class: look("run chip", run, view), "dat
 
 /** The classes of a run, for both ways to draw it. @param {string} kind @param {any} run @param {any} view */
 export function look(kind, run, view) {
-  const own = view.gang === null ? "" : run.gang === view.gang ? " chosen" : " faded";
+  const own = view.planned ? (run.planned ? " chosen" : " faded") : view.gang === null ? "" : run.gang === view.gang ? " chosen" : " faded";
   return `${kind} i${run.ink} s${run.shade} ${CLASS[run.state] ?? ""}${run.draining ? " draining" : ""}${own}`;
 }
 

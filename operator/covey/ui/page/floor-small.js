@@ -23,8 +23,9 @@ export function small(box, view) {
     for (const run of node.runs) stack(look("bit", run, view), run.cells);
     stack("bit other", node.others);
     for (let each = 0; each < node.free; each += 1) stack(node.closed ? "bit closed" : "bit free", 1);
+    if (node.closed) paths.set("bit shut", `${paths.get("bit shut") ?? ""}M${column * cell} ${tall * cell + 1}h${cell - gap}v2h${gap - cell}z`);
   });
-  const width = Math.max(1, box.all.length) * cell, height = tall * cell;
+  const width = Math.max(1, box.all.length) * cell, height = tall * cell + 3;
   const picture = svg("svg", { class: "bits", width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
   for (const [kind, path] of [...paths].sort()) picture.append(svg("path", { class: kind, d: path }));
   return picture;

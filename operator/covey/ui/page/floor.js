@@ -1,12 +1,13 @@
 /** The floor: every domain and node, as a tree that keyboard and screen reader walk, and that is drawn as far as it is seen. */
 
 import { byId, h, reconcile, set, write } from "./dom.js";
-import { boxOf, buildFloor, leaves, shown, trail } from "./floor-model.js";
+import { layout } from "./floor-layout.js";
+import { boxOf, buildFloor, shown, trail } from "./floor-model.js";
 import { rowHow } from "./floor-rows.js";
 import { letters, small } from "./floor-small.js";
 import { drawTable } from "./floor-table.js";
 import { boxName } from "./floor-words.js";
-import { count, many } from "./words.js";
+import { count } from "./words.js";
 
 /** Up to so many nodes are drawn whole, each with a row; more are drawn small. */
 export const WHOLE = 72;
@@ -19,9 +20,18 @@ export class FloorView {
   root = null;
   /** @type {any} */
   top = null;
+  /** A gang that is selected: the others are faded. @type {string | null} */
   gang = null;
+  /** Whether a plan is drawn: everything else is faded. */
+  planned = false;
   state = null;
   cell = 16;
+  tile = 300;
+  row = 20;
+  name = 100;
+  chips = 0;
+  columns = 1;
+  widest = 400;
   whole = true;
 }
 
@@ -31,23 +41,23 @@ export function drawFloor(store, view) {
   const gangs = shown(state, (gang) => store.shows(gang));
   view.state = state;
   view.gang = choice.gang;
+  view.planned = choice.gang === null && Boolean(choice.plan?.floor.pods.length);
   view.root = buildFloor(state, gangs, choice.plan);
   const way = trail(view.root, choice.zoom);
   view.top = way[way.length - 1];
   view.whole = view.top.all.length <= WHOLE;
   const tree = byId("tree");
-  Object.assign(view, measured(view.top, view.whole, tree.clientWidth || 800));
+  Object.assign(view, layout(view.top, view.whole, tree.clientWidth || 800, Math.max(380, globalThis.innerHeight - 250)));
   view.parts = new Map();
   note(view.top, view);
-  tree.style.setProperty("--cell", `${view.cell}px`);
-  tree.style.setProperty("--name", `${view.name}px`);
-  set(tree, "class", `tree ${view.whole ? "whole" : "small"}`);
+  for (const [name, value] of [["name", `${view.name}px`], ["chips", `${view.chips}px`], ["row", `${view.row}px`], ["columns", view.columns], ["widest", `${view.widest}px`]]) tree.style.setProperty(`--${name}`, value);
+  set(tree, "class", `tree ${view.whole ? "whole" : "small"}${view.top.boxes.some((box) => box.boxes.length) ? "" : " boxes"}${view.tile < 112 ? " tight" : ""}${view.tile < 72 ? " tiny" : ""}`);
   const items = view.top.boxes.length ? view.top.boxes : [view.top];
   reconcile(tree, view.root.all.length ? items : [], boxHow(view, 1));
   fix(tree);
   crumbs(way, store);
   totals(view);
-  legend(gangs, choice, store);
+  legend(gangs, choice, view);
   empty(state);
   set(byId("zoom-gang"), "hidden", choice.gang === null || !view.root.gangs.has(choice.gang) || boxOf(view.root, choice.gang).key === view.top.key ? "" : null);
   set(tree, "hidden", choice.table ? "" : null);
@@ -68,7 +78,7 @@ const boxHow = (view, level) => ({
   make: (box) => frame(box, view, level),
 });
 
-const smallSignature = (box, view) => JSON.stringify([box.key, box.title, view.cell, view.gang, box.all]);
+const smallSignature = (box, view) => JSON.stringify([box.key, box.title, view.cell, view.gang, view.planned, box.all]);
 
 /** A domain's frame; what is in it is filled in by `refresh`, also later. */
 function frame(box, view, level) {
@@ -77,7 +87,7 @@ function frame(box, view, level) {
     "div",
     { class: inner ? "domain" : "rack", role: "treeitem", tabindex: "-1", "aria-level": level, "aria-expanded": inner || view.whole ? "true" : "false" },
     h("div", { class: "head", "aria-hidden": "true" }, h("span", { class: "title" }), h("span", { class: "roles" }), h("span", { class: "note dim" })),
-    inner || view.whole ? h("div", { class: inner ? "boxes" : "nodes", role: "group" }) : small(box, view),
+    inner || view.whole ? h("div", { class: inner ? box.boxes[0].boxes.length ? "domains" : "boxes" : "nodes", role: "group" }) : small(box, view),
   );
   element.refresh = (now, seen) => refresh(element, now, seen, level);
   element.refresh(box, view);
@@ -88,7 +98,7 @@ function refresh(element, box, view, level) {
   const head = element.firstElementChild;
   const [title, roles, note] = head.children;
   write(title, box.title);
-  write(note, `${box.mark ? `${box.mark} · ` : ""}${count(box.free * view.state.scale)} free`);
+  write(note, `${box.mark ? `${box.mark} · ` : ""}${count(box.free * view.state.scale)}${view.tile < 112 && !box.boxes.length ? "" : " free"}`);
   set(element, "aria-label", boxName(box, view.state));
   set(element, "data-mark", box.mark);
   set(element, "data-mine", box.gangs.size > 0 && (view.gang === null || box.gangs.has(view.gang)));
@@ -112,34 +122,6 @@ export function refreshFrames(view) {
     if (element.refresh && box?.all) element.refresh(box, view);
   }
   fix(byId("tree"));
-}
-
-/** The largest cells with which the floor is about a screen high; names take the room that the longest needs. */
-function measured(top, whole, width) {
-  const racks = leaves(top);
-  const high = Math.max(360, globalThis.innerHeight - 320);
-  const longest = Math.max(4, ...top.all.map((node) => node.name.length));
-  const name = Math.min(220, Math.round(longest * 6.6) + 10);
-  const sizes = whole ? [30, 28, 26, 24, 22, 20, 18, 16, 14] : [16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3];
-  const cell = sizes.find((size) => height(top, racks, size, whole ? name : 0, width, whole) <= high) ?? sizes[sizes.length - 1];
-  return { cell, name };
-}
-
-function height(top, racks, size, name, width, whole) {
-  const groups = top.boxes.length ? top.boxes : [top];
-  const wide = (box) => whole
-    ? name + Math.max(...box.all.map((node) => node.cells), 1) * size + 34
-    : Math.max(74, box.all.length * size + 18);
-  const tall = (box) => whole
-    ? box.all.length * (size * 0.82 + 5) + 40
-    : Math.max(...box.all.map((node) => node.cells), 1) * size + 34;
-  const one = (box) => {
-    const inside = leaves(box);
-    const across = Math.max(1, Math.floor((width - 24) / (Math.max(...inside.map(wide)) + 10)));
-    return Math.ceil(inside.length / across) * (Math.max(...inside.map(tall)) + 10) + (box.boxes.length ? 48 : 0);
-  };
-  const fits = Math.max(...racks.map(wide)) <= width;
-  return fits ? groups.reduce((sum, box) => sum + one(box), 0) : Infinity;
 }
 
 function crumbs(way, store) {
@@ -170,21 +152,26 @@ function totals(view) {
   });
 }
 
-function legend(gangs, choice, store) {
-  const roles = [...gangs].flatMap(([key, gang]) => gang.roles.map((role) => ({ key, name: `${gang.name} ${role.name}`, ink: role.ink % 8, letter: role.letter, planned: false })));
-  const planned = (choice.plan?.floor?.roles ?? []).map((role) => ({ key: role.workload, name: `${role.workload.split("/")[1]} ${role.role}, planned`, ink: role.ink % 8, letter: role.letter, planned: true }));
-  const chosen = choice.gang === null ? roles : roles.filter((role) => role.key === choice.gang);
-  const most = 14, items = [...planned, ...chosen].slice(0, most);
-  const more = planned.length + chosen.length - items.length;
-  const marks = [{ key: "", name: "free", look: "free" }, { key: "", name: "other pods", look: "other" }, { key: "", name: "closed node", look: "closed" }];
-  reconcile(byId("legend"), [...items, ...(more ? [{ key: "", name: `and ${many(more, "role")} more`, look: null }] : []), ...marks], {
+/** Up to so many roles are named; of more, hovering and selecting say whose they are. */
+const NAMED = 12;
+const LOOKS = [["starting", "starting"], ["held", "has its place"], ["failed", "failed"], ["draining", "draining"]];
+
+function legend(gangs, choice, view) {
+  const roles = [...gangs].filter(([key]) => choice.gang === null || key === choice.gang)
+    .flatMap(([key, gang]) => gang.roles.map((role) => ({ key, name: `${gang.name} ${role.name}`, ink: role.ink % 8, letter: role.letter, look: "" })));
+  const planned = (choice.plan?.floor?.roles ?? []).map((role) => ({ key: role.workload, name: `${role.workload.split("/")[1]} ${role.role}, planned`, ink: role.ink % 8, letter: role.letter, look: "" }));
+  const runs = view.top.all.flatMap((node) => node.runs);
+  const looks = LOOKS.filter(([look]) => runs.some((run) => look === "draining" ? run.draining : run.state === look));
+  const items = [
+    ...planned, ...(roles.length > NAMED ? [] : roles),
+    ...[...looks, ["free", "free"], ["other", "other pods"], ["closed", "closed node"]].map(([look, name]) => ({ key: look, name, ink: 0, letter: "", look })),
+  ];
+  reconcile(byId("legend"), items, {
     key: (item) => `${item.key} ${item.name}`,
-    signature: (item) => JSON.stringify([item, choice.gang]),
-    make: (item) => item.look !== undefined
-      ? h("li", { class: "dim" }, item.look ? h("span", { class: `swatch ${item.look}` }) : null, item.name)
-      : h("li", {}, h("span", { class: `swatch letter i${item.ink}${item.planned ? " planned" : ""}`, "aria-hidden": "true" }, item.letter), item.name),
+    signature: (item) => JSON.stringify(item),
+    make: (item) => h("li", { class: item.look ? "dim" : null },
+      h("span", { class: item.look ? `swatch run ${item.look}` : `swatch letter i${item.ink}`, "aria-hidden": "true" }, item.letter), item.name),
   });
-  void store;
 }
 
 function empty(state) {

@@ -76,7 +76,7 @@ function bars(lane, y, scale, left, now, units) {
   const steps = [["waiting", lane.created], ["held", lane.placed], ["starting", lane.bound], ["ready", lane.ready], ["draining", lane.draining]].filter(([, time]) => time);
   const parts = steps.map(([state, time], place) => {
     const from = scale.at(Date.parse(time)), to = scale.at(Date.parse(steps[place + 1]?.[1] ?? now));
-    return svg("rect", { class: `life ${state}`, x: from, y: y + 2, width: Math.max(1, to - from), height: LANE - 4, rx: 2 });
+    return svg("rect", { class: "life", "data-state": state, x: from, y: y + 2, width: Math.max(1, to - from), height: LANE - 4, rx: 2 });
   });
   return [svg("text", { x: 0, y: y + 11, class: "lane" }, name.length > most ? `${name.slice(0, most - 1)}…` : name), ...parts];
 }
@@ -93,5 +93,5 @@ function mark(event, x) {
   };
   const kind = warning ? "warning" : event.kind;
   const shape = warning ? `M${x} ${y - 5}l5.5 10h-11z` : shapes[event.kind] ?? `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z`;
-  return svg("path", { class: `mark ${kind}`, d: shape }, svg("title", {}, `${clock(event.time)} ${event.reason}: ${event.message}`));
+  return svg("path", { class: "mark", "data-kind": kind, d: shape }, svg("title", {}, `${clock(event.time)} ${event.reason}: ${event.message}`));
 }

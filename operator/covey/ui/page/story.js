@@ -66,28 +66,29 @@ export class StoryPart {
       this.picture.replaceChildren(axis(this.#story, width));
     }
     const events = [...this.#story.events].reverse(), rest = events.length - this.#most;
+    const units = this.#story.events.some((event) => event.unit > 0);
     this.list.start = events.length;
     reconcile(this.list, [...events.slice(0, this.#most).map((event, place) => ({ event, before: events[place + 1] })), ...(rest > 0 ? [{ rest }] : [])], {
       key: (item) => item.event ? [item.event.time, item.event.kind, item.event.reason, item.event.object, item.event.message].join(" ") : "rest",
       signature: (item) => JSON.stringify(item),
-      make: (item) => item.event ? entry(item.event, item.before) : h("li", { class: "rest" },
+      make: (item) => item.event ? entry(item.event, item.before, units) : h("li", { class: "rest" },
         h("button", { type: "button", class: "link", "data-focus": "rest", onclick: () => { this.#most += PAGE; this.#draw(); } }, `Show ${Math.min(PAGE, item.rest)} older`)),
     });
   }
 }
 
-/** Where it happened: `unit 0, prefill 1`. */
-const where = (event) => [event.unit === null ? "" : `unit ${event.unit}`, event.role ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
+/** Where it happened: `unit 0, prefill 1`; the unit only where there are several. */
+const where = (event, units) => [event.unit === null || !units ? "" : `unit ${event.unit}`, event.role ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
 
-function entry(event, before) {
+function entry(event, before, units) {
   const gap = before ? (Date.parse(event.time) - Date.parse(before.time)) / 1000 : 0;
   const times = event.count > 1 ? `, ${event.count} times${event.last ? `, last ${clock(event.last)}` : ""}` : "";
   return h(
     "li",
-    { class: `event ${event.kind}${event.type === "Warning" ? " warning" : ""}` },
+    { class: "event", "data-kind": event.type === "Warning" ? "warning" : event.kind },
     h("span", { class: "when" }, h("time", { datetime: event.time }, clock(event.time)), gap >= 1 ? h("span", { class: "dim" }, ` +${span(gap)}`) : null),
     h("span", { class: "what" },
       h("span", { class: "word" }, spaced(event.reason || event.kind)), event.type === "Warning" ? h("span", { class: "hidden" }, "Warning: ") : null,
-      h("span", { class: "dim" }, `${where(event)}${times} `), event.message),
+      h("span", { class: "dim" }, `${where(event, units)}${times} `), event.message),
   );
 }
