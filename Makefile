@@ -43,7 +43,7 @@ test-install: $(READY) binaries wheels ## The chart, the manifests and the image
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
-test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/backends.md)
+test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
 	@$(BIN)/python dev/localcluster/binaries.py controlplane kubernetes-1.36 kubernetes-1.35 kubernetes-1.30 volcano-1.14 > /dev/null
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/matrix $(ARGS)
 

@@ -23,7 +23,12 @@ from typing import Final
 from trimming import files, put_records_right, strip_symbols, superfluous
 
 #: What the image runs: the modules that a start imports are compiled in Python's own library, too.
-PROCESSES: Final = ("covey.cli.main", "covey.cli.commands.processes", "covey.operator.main", "covey.scheduler.main")
+PROCESSES: Final = (
+    "covey.cli.main",
+    "covey.cli.commands.processes",
+    "covey.operator.process.main",
+    "covey.scheduler.main",
+)
 #: Prints the files of all modules that the named ones import.
 _IMPORTED: Final = """
 import importlib, sys

@@ -10,7 +10,7 @@ from typing import Any, Final
 from prometheus_client.metrics import MetricWrapperBase
 
 from covey.observability import metrics
-from covey.operator.gauges import WorkloadGauges
+from covey.operator.tell.gauges import WorkloadGauges
 
 #: Suffixes of the series of a histogram.
 _PARTS: Final = ("_bucket", "_sum", "_count")

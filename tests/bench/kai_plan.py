@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from bench.kai_shape import FLOOR, Floor, Placement, Spot, deployment_resource
-from covey.cli.planning.facts import read_facts
-from covey.cli.planning.request import read_manifests, with_manifests, workloads_of
-from covey.cli.planning.run import plan_all
+from covey.planning.facts import read_facts
+from covey.planning.request import read_manifests, with_manifests, workloads_of
+from covey.planning.run import plan_all
 
 
 def plan_alone(deployments: int) -> dict[str, Any]:

@@ -309,5 +309,5 @@ def test_the_table_of_rights_in_the_docs_is_the_charts(offline: Helm) -> None:
             named = f" {', '.join(rule['resourceNames'])}" if "resourceNames" in rule else ""
             verbs = ", ".join(rule["verbs"])
             rows.add(f"| {binding['subjects'][0]['name']} | {where} | {', '.join(resources)}{named} | {verbs} |")
-    text = (ROOT / "docs" / "installation.md").read_text().splitlines()
+    text = (ROOT / "docs" / "operations" / "installation.md").read_text().splitlines()
     assert {line for line in text if line.startswith(("| covey-operator |", "| covey-scheduler |"))} == rows

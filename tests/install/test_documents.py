@@ -28,7 +28,7 @@ PANELS = {panel["title"]: panel for panel in dashboard()["panels"]}
 
 
 def test_the_table_of_metrics() -> None:
-    rows = list(_ROW.finditer((ROOT / "docs/metrics.md").read_text()))
+    rows = list(_ROW.finditer((ROOT / "docs/reference/metrics.md").read_text()))
     described = {row["name"]: (row["type"], set(re.findall(r"\w+", row["labels"]))) for row in rows}
     assert described == {family.name: (family.type, set(family.labels)) for family in families().values()}
     assert len(rows) == len(described), "one is described twice"

@@ -1,4 +1,4 @@
-"""``docs/scenarios.md``: every scenario of the others has a row, and every test that is named there exists."""
+"""``docs/reference/scenarios.md``: every scenario of the others has a row, and every test that is named there exists."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from install.test_rules import ROOT
 
-DOCUMENT = (ROOT / "docs/scenarios.md").read_text()
+DOCUMENT = (ROOT / "docs/reference/scenarios.md").read_text()
 _NAMED = re.compile(r"`(?P<file>[\w/]+\.py)::(?P<name>\w+)(?:\[(?P<case>[^\]]+)\])?`")
 _ROW = re.compile(r"^\| (?P<what>[^|]+) \|(?P<rest>.*)\|$", re.MULTILINE)
 _TITLES = {"scenario", "---"}

@@ -18,7 +18,7 @@ from matrix.scenarios import SCENARIOS
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _TABLE = _ROOT / "build" / "matrix.md"
-_DOCUMENT = _ROOT / "docs" / "backends.md"
+_DOCUMENT = _ROOT / "docs" / "reference" / "backends.md"
 _CELLS = pytest.StashKey[dict[Cell, Outcome]]()
 _NAME = "cell"
 

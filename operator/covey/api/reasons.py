@@ -1,6 +1,6 @@
 """What every reason and every condition means, and what a person can do about it.
 
-One table for all who explain: ``covey explain``, ``docs/status.md``, and the condition ``Stalled``, which holds where only a
+One table for all who explain: ``covey explain``, ``docs/reference/status.md``, and the condition ``Stalled``, which holds where only a
 person can help. A test collects the reasons that the code can give and compares.
 """
 
@@ -121,11 +121,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
     names.REASON_ADMITTED: Explanation("Every unit has its places."),
     "HierarchyByGates": Explanation(
         "Covey's own gates hold the gang, since the backend's groups know no hierarchy.",
-        "Nothing; what this does not guarantee is said in docs/backends.md.",
+        "Nothing; what this does not guarantee is said in docs/reference/backends.md.",
     ),
     "GroupsIgnored": Explanation(
         "kube-scheduler does not heed the groups: it binds pods without them, or says nothing of them.",
-        "Turn on the feature gates that docs/backends.md names on kube-scheduler, too.",
+        "Turn on the feature gates that docs/reference/backends.md names on kube-scheduler, too.",
     ),
     "GroupTerminating": Explanation(
         "A group that somebody has deleted stays until its pods are gone; no pod is touched for it.",

@@ -117,7 +117,7 @@ class DisaggregatedInferenceStatus(Model):
     """The metadata.generation that the status was computed from; -1 before the operator has seen the object."""
     conditions: Conditions = ()
     """Ready, Admitted, Scheduled, Available, MinimumMet, Progressing, Degraded, BackendSupported; TopologySatisfied where a
-    level is preferred; Stalled, Paused, Escalating and others (docs/status.md) only while they hold."""
+    level is preferred; Stalled, Paused, Escalating and others (docs/reference/status.md) only while they hold."""
     units: Count | None = None
     """Units that exist."""
     ready_units: Count | None = None

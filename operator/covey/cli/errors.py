@@ -2,57 +2,24 @@
 
 click.ClickException
 └── CommandError       exit 1: the cluster does not answer, something needed is not installed
-└── InputError     exit 2: what was given is wrong: file, document, field, what is wrong, what to do
+    └── BadInput       exit 2: an InputError of ``covey.manifests``, on its way to the terminal
 """
+
+# ruff: noqa: N818 - named for what happened
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import IO, Any, Final
 
 import click
+
+from covey.manifests.errors import InputError
 
 OK: Final = 0
 FAILED: Final = 1
 BAD_INPUT: Final = 2
 INFEASIBLE: Final = 3
 UNKNOWN: Final = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where something stands: a file (``-`` for standard input), a document in it (from 1), a field path in that."""
-
-    file: str
-    document: int | None = None
-    field: str = ""
-
-    def at(self, field: str) -> Place:
-        """The same document, at a field below this one."""
-        joint = "." if self.field and field and not field.startswith("[") else ""
-        return Place(self.file, self.document, f"{self.field}{joint}{field}")
-
-    def __str__(self) -> str:
-        parts = ["standard input" if self.file == "-" else self.file]
-        if self.document is not None:
-            parts.append(f"document {self.document}")
-        if self.field:
-            parts.append(self.field)
-        return ", ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: where, what, and what to do."""
-
-    place: Place | str
-    what: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        text = f"{self.place}: {self.what}"
-        return f"{text}; {self.remedy}" if self.remedy else text
 
 
 class CommandError(click.ClickException):
@@ -66,16 +33,10 @@ class CommandError(click.ClickException):
             click.echo(f"error: {line}", file=file, err=file is None)
 
 
-class InputError(CommandError):
-    """Bad input: ``place`` says where, ``what`` what is wrong, ``remedy`` what to do."""
+class BadInput(CommandError):
+    """What was given is wrong: file, document, field, what is wrong, what to do."""
 
     exit_code = BAD_INPUT
 
-    def __init__(self, place: Place | str, what: str, remedy: str = "", *more: Problem) -> None:
-        super().__init__("\n".join(map(str, (Problem(place, what, remedy), *more))))
-
-    @classmethod
-    def of(cls, problems: Sequence[Problem]) -> InputError:
-        """Several things at once, a line for each: nobody likes to find them one by one."""
-        first, *more = problems
-        return cls(first.place, first.what, first.remedy, *more)
+    def __init__(self, error: InputError) -> None:
+        super().__init__(str(error))

@@ -16,6 +16,7 @@ import click
 from covey import __version__
 from covey.cli.errors import FAILED
 from covey.cli.misuse import one_form
+from covey.cli.terminal import guarded_terminals
 
 #: Command → module, the command's object in it, one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
@@ -73,6 +74,11 @@ def covey() -> None:
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
+    with guarded_terminals():
+        _run()
+
+
+def _run() -> None:
     try:
         covey.main(prog_name=_program())
     except Exception as error:

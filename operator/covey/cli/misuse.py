@@ -1,4 +1,4 @@
-"""Mistakes on the command line itself, in the one form that all errors have."""
+"""Mistakes on the command line itself and in what it names, in the one form that all errors have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import click
 
-from covey.cli.errors import InputError
+from covey.cli.errors import BadInput
+from covey.manifests.errors import InputError
 
 
 @contextmanager
@@ -15,14 +16,17 @@ def one_form() -> Iterator[None]:
     """Say in one sentence what click would say in three lines.
 
     Raises:
-        InputError: in place of every click.UsageError; a command group without a command still prints its help.
+        BadInput: in place of every InputError and every click.UsageError; a command group without a command still
+            prints its help.
     """
     try:
         yield
     except click.exceptions.NoArgsIsHelpError:
         raise
     except click.UsageError as error:
-        raise _in_words(error) from None
+        raise BadInput(_in_words(error)) from None
+    except InputError as error:
+        raise BadInput(error) from None
 
 
 def _in_words(error: click.UsageError) -> InputError:

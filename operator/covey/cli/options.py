@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
-from covey.cli.errors import InputError
-from covey.cli.sources import split
+from covey.cli.paths import split
+from covey.manifests.errors import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

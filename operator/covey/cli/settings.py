@@ -19,11 +19,11 @@ from pydantic.alias_generators import to_camel
 
 from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 from covey.api.inference import Backend
-from covey.cli.documents import read_plain
-from covey.cli.errors import InputError, Place, Problem
+from covey.manifests.documents import read_plain
+from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
-from covey.operator.notice import AUTOSCALERS
-from covey.operator.settings import Settings as OperatorSettings
+from covey.operator.process.settings import Settings as OperatorSettings
+from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
@@ -242,7 +242,7 @@ def effective(model: type[C], config: str | None, environment: Mapping[str, str]
     try:
         return model.model_validate(values)
     except ValidationError as errors:
-        from covey.cli.strict import in_words  # noqa: PLC0415 - brings the models of all kinds, 4 MB
+        from covey.manifests.strict import in_words  # noqa: PLC0415 - brings the models of all kinds, 4 MB
 
         known = ", ".join(sorted(field.alias or name for name, field in model.model_fields.items()))
         raise InputError.of(

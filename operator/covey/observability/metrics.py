@@ -1,9 +1,9 @@
 """All metrics of Covey, in one table, on a registry of its own.
 
 Labels take few values by construction: verbs, results, reasons, resources; never the name of an object. The one
-exception, the gauges of each DisaggregatedInference, is bounded where they are made (``operator/gauges.py``). Names
+exception, the gauges of each DisaggregatedInference, is bounded where they are made (``operator/tell/gauges.py``). Names
 follow the Prometheus practices; where controller-runtime has a metric of the same meaning, its words are kept, so that
-dashboards know them. ``docs/metrics.md`` explains each; a test compares it with this table.
+dashboards know them. ``docs/reference/metrics.md`` explains each; a test compares it with this table.
 """
 
 import platform

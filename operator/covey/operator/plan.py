@@ -18,34 +18,35 @@ from covey.backends import Backend, Identity, Release
 from covey.backends.starts import can_reserve
 from covey.compile import Layout, Scale, Slot, Tree
 from covey.kube.resources import SERVICES
-from covey.operator import inplace, podstate
-from covey.operator.actions import Actions, DeleteObject, DeletePod, Note, Object
-from covey.operator.draining import drain, find_serving
-from covey.operator.drift import has_drifted, stamped
-from covey.operator.ending import find_ending
-from covey.operator.evacuating import find_evacuation
-from covey.operator.failing import Failing, find_failing
-from covey.operator.failures import Failure
-from covey.operator.fate import NO_FATE
-from covey.operator.giving_up import GivenUp
-from covey.operator.history import HISTORY, expired, to_mark, to_store
-from covey.operator.judge import Verdict, revision_before
-from covey.operator.labels import find_relabelled
-from covey.operator.leading import unit_leaders
-from covey.operator.leaving import Leaving, find_leaving
-from covey.operator.loss import find_loss
-from covey.operator.observe import Observed, number
-from covey.operator.pairing import with_pairs
-from covey.operator.release import let_go, progress_of, taken_back
-from covey.operator.remake import find_remake, identity_of
-from covey.operator.remark import Remark
-from covey.operator.replace import ReplicaPlan, ReplicaPlanner
-from covey.operator.rolling import Rolling, refused, revision_left, roll
-from covey.operator.scale import States, replica_states, running_revisions
-from covey.operator.scaler import find_scalers, scaler_actions
-from covey.operator.sets import find_released
-from covey.operator.starting import Starting, find_starting
-from covey.operator.stranded import find_stranded, lost_notes
+from covey.operator.failures.failing import Failing, find_failing
+from covey.operator.failures.logbook import Failure
+from covey.operator.judge.verdict import Verdict, revision_before
+from covey.operator.loss.giving_up import GivenUp
+from covey.operator.loss.stranded import find_stranded, lost_notes
+from covey.operator.loss.units import find_loss
+from covey.operator.replicas.fate import NO_FATE
+from covey.operator.replicas.replace import ReplicaPlan, ReplicaPlanner
+from covey.operator.replicas.scale import States, replica_states, running_revisions
+from covey.operator.rolling import inplace
+from covey.operator.rolling.evacuating import find_evacuation
+from covey.operator.rolling.layout import Rolling, refused, revision_left, roll
+from covey.operator.rolling.leaving import Leaving, find_leaving
+from covey.operator.rolling.pairing import with_pairs
+from covey.operator.rolling.sets import find_released
+from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.leading import unit_leaders
+from covey.operator.scaling.scaler import find_scalers, scaler_actions
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed, number
+from covey.operator.starting.order import Starting, find_starting
+from covey.operator.starting.release import let_go, progress_of, taken_back
+from covey.operator.terms.actions import Actions, DeleteObject, DeletePod, Note, Object
+from covey.operator.terms.remark import Remark
+from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.upkeep.ending import find_ending
+from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
+from covey.operator.upkeep.labels import find_relabelled
+from covey.operator.upkeep.remake import find_remake, identity_of
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}

@@ -20,25 +20,25 @@ from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retry
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
-from covey.operator import status
-from covey.operator.actions import Actions, Note
-from covey.operator.caches import Caches
-from covey.operator.execute import Executor
-from covey.operator.gauges import WorkloadGauges
-from covey.operator.judge import Verdict, judge, read_case
-from covey.operator.limits import DEFAULT, Limits
-from covey.operator.lives import Lives
-from covey.operator.objects import Inference
-from covey.operator.observe import Observed
-from covey.operator.pace import Pace, is_news, is_passing
+from covey.operator.execute.executor import Executor
+from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.observe.caches import Caches
+from covey.operator.observe.templates import TemplateCheck
+from covey.operator.observe.vanished import find_remaining, missing_pods
+from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
-from covey.operator.problem import REASON_REFUSED, Blocked, Problem, retry_delay
-from covey.operator.recorded import had_served
-from covey.operator.templates import TemplateCheck
-from covey.operator.transitions import find_transitions
-from covey.operator.units import describe_units
-from covey.operator.vanished import find_remaining, missing_pods
-from covey.operator.watched import Key
+from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.recorded import differ, had_served
+from covey.operator.tell import status
+from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.tell.lives import Lives
+from covey.operator.tell.pace import Pace, is_news, is_passing
+from covey.operator.tell.transitions import find_transitions
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.actions import Actions, Note
+from covey.operator.terms.limits import DEFAULT, Limits
+from covey.operator.terms.objects import Inference
+from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, retry_delay
 
 _log = get_logger(__name__)
 
@@ -224,7 +224,7 @@ class Reconciler:
     ) -> bool:
         """Bring the stored status up to date; False when that has to wait a little."""
         metadata = stored.metadata
-        if not status.differ(before, after):
+        if not differ(before, after):
             self._pace.settled(metadata.uid)
             return True
         delay = self._pace.delay(metadata.uid, passing=passing, news=is_news(before, after))

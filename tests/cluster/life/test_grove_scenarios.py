@@ -1,4 +1,4 @@
-"""Grove's acceptance suite replayed: gangs (GS), order of starts (SO), topology (TAS); ``docs/scenarios.md`` maps all of it.
+"""Grove's acceptance suite replayed: gangs (GS), order of starts (SO), topology (TAS); ``docs/reference/scenarios.md`` maps all of it.
 
 Grove counts pods that run and that are pending. Here a node holds one pod, so that room is counted in nodes as there; at
 every bind its whole unit must have its minimum besides. A replica of several pods is whole or not there at all, so what Grove

@@ -1,4 +1,4 @@
-"""``docs/status.md`` says what the table of reasons says."""
+"""``docs/reference/status.md`` says what the table of reasons says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from covey.api import reasons
 from localcluster.programs import ROOT
 
-DOCUMENT = (ROOT / "docs" / "status.md").read_text()
+DOCUMENT = (ROOT / "docs" / "reference" / "status.md").read_text()
 _ROW = re.compile(r"^\| `(?P<word>\w+)` \|(?P<cells>.*) \|$", re.MULTILINE)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, pod, role, roles_of, write
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"
 
 

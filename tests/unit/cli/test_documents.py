@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from covey.api import core
-from covey.cli.documents import read_documents
-from covey.cli.errors import InputError
+from covey.manifests.documents import read_documents
+from covey.manifests.errors import InputError
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
 

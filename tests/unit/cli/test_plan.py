@@ -13,12 +13,12 @@ import pytest
 from cli_inputs import EXAMPLES, admitted, cluster, covey, inference, node, plan, pod, role, roles_of, workload, write
 from covey.admission import round as rounds
 from covey.api import core
-from covey.cli.planning.facts import read_facts
-from covey.cli.planning.request import read_manifests, workloads_of
-from covey.cli.planning.run import plan_all
 from covey.placement.planner import plan_minimum
+from covey.planning.facts import read_facts
+from covey.planning.request import read_manifests, workloads_of
+from covey.planning.run import plan_all
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cli_inputs import EXAMPLES, admitted, cluster, covey, plan, pod_spec, workl
 
 RACK = "cloud.provider.com/topology-rack"
 BLOCK = "cloud.provider.com/topology-block"
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 Json = dict[str, Any]
 
 

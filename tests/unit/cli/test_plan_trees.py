@@ -22,7 +22,7 @@ from cli_inputs import (
     write,
 )
 
-SCHEMA = json.loads((EXAMPLES.parent / "docs/plan.schema.json").read_text())
+SCHEMA = json.loads((EXAMPLES.parent / "docs/reference/plan.schema.json").read_text())
 RACK = "cloud.provider.com/topology-rack"
 
 

@@ -6,9 +6,9 @@ import pytest
 import yaml
 
 from cli_inputs import covey
-from covey.cli.errors import InputError
 from covey.cli.settings import OperatorConfig, SchedulerConfig, effective
-from covey.operator.settings import Settings as OperatorSettings
+from covey.manifests.errors import InputError
+from covey.operator.process.settings import Settings as OperatorSettings
 from covey.scheduler.settings import EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
@@ -62,7 +62,7 @@ def test_bad_settings_are_named_as_they_were_given(
     config.write_text(file)
     with pytest.raises(InputError) as caught:
         effective(SchedulerConfig, str(config), environment, flags).settings()
-    assert words in caught.value.message
+    assert words in str(caught.value)
 
 
 def test_tls_takes_its_files() -> None:

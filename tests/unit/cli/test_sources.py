@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from cli_inputs import EXAMPLES, cluster, covey, inference, node, plan, role, write
-from covey.cli.errors import InputError
-from covey.cli.sources import files_of
+from covey.manifests.errors import InputError
+from covey.manifests.sources import files_of
 
 NODES = EXAMPLES / "offline/nodes.json"
 

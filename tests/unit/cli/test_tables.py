@@ -13,7 +13,7 @@ from rich.console import Console
 from cli_inputs import EXAMPLES, covey, inference, node, role, write
 from covey.cli.render.live import print_branches
 from covey.cli.render.table import columns, show
-from covey.cli.watching.branch import Branch, State
+from covey.watching.branch import Branch, State
 
 OFFLINE = ("--nodes", EXAMPLES / "offline/nodes.json", "--pods", EXAMPLES / "offline/pods.json")
 LONG = "a-node-with-a-name-that-no-narrow-terminal-has-room-for.region-1.compute.internal"

@@ -10,11 +10,11 @@ from rich.console import Console
 from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.cli.documents import convert
 from covey.cli.render.live import print_advice, print_branch
-from covey.cli.watching.advice import Advice, advise
-from covey.cli.watching.branch import Branch, State, grow, troubled
 from covey.compile import compile_inference
+from covey.manifests.documents import convert
+from covey.watching.advice import Advice, advise
+from covey.watching.branch import Branch, State, grow, troubled
 
 UID = "uid-of-llm"
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.cli.documents import Document
-from covey.cli.errors import InputError, Place
-from covey.cli.inference import read_inference
 from covey.convert import ConversionError, Converted, Levels, convert
+from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, Place
+from covey.manifests.inference import read_inference
 from foreign_workloads import EVERY, Object
 
 UNKNOWN = "fieldOfANewerRelease"

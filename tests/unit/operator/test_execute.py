@@ -19,10 +19,10 @@ from covey.compile import Owner, Slot
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unreachable
 from covey.kube.resources import Resource
-from covey.operator.execute import Executor
-from covey.operator.observe import Grave
-from covey.operator.problem import Blocked
-from covey.operator.vanished import find_remaining
+from covey.operator.execute.executor import Executor
+from covey.operator.observe.vanished import find_remaining
+from covey.operator.snapshot.observed import Grave
+from covey.operator.terms.problem import Blocked
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

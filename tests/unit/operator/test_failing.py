@@ -16,10 +16,11 @@ from covey.api.avoided import read
 from covey.api.roles import Backoff
 from covey.api.times import rfc3339
 from covey.compile.past import delay
-from covey.operator import failures, podstate
-from covey.operator.failures import ANNOTATION
+from covey.operator.failures import logbook
+from covey.operator.failures.logbook import ANNOTATION
 from covey.operator.plan import Plan
-from covey.operator.scale import current
+from covey.operator.replicas.scale import current
+from covey.operator.snapshot import podstate
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -421,10 +422,10 @@ def test_the_log_is_bounded_and_survives_nonsense() -> None:
     refuse(world)
     world.settle()
     (root,) = [each for each in world.objects.values() if each.metadata.annotation(ANNOTATION)]
-    assert len(failures.read(root).failures) == 128
+    assert len(logbook.read(root).failures) == 128
     for text in ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"units": 3}', '{"units": {"0": 1}}'):
         broken = msgspec.structs.replace(root.metadata, annotations={ANNOTATION: text})
-        assert failures.read(msgspec.structs.replace(root, metadata=broken)) == failures.Log()
+        assert logbook.read(msgspec.structs.replace(root, metadata=broken)) == logbook.Log()
     assert json.loads(root.metadata.annotation(ANNOTATION) or "")["log"]
 
 

@@ -7,9 +7,9 @@ from typing import Any
 from prometheus_client import CollectorRegistry, generate_latest
 
 from covey.api import reasons
-from covey.operator.gauges import WorkloadGauges
-from covey.operator.phase import Phase
-from covey.operator.units import Unit
+from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.tell.units import Unit
+from covey.operator.terms.phase import Phase
 from scrapes import Scrape
 
 UNITS = (Unit(0, Phase.READY, "", ""), Unit(1, Phase.ADMITTED, "", ""), Unit(2, Phase.PENDING, "", ""))

@@ -8,9 +8,9 @@ import pytest
 from covey.api import core
 from covey.compile import Owner, Slot
 from covey.kube.client import Client
-from covey.operator.caches import Caches
-from covey.operator.objects import Inference
-from covey.operator.observe import Observed
+from covey.operator.observe.caches import Caches
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.objects import Inference
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -14,12 +14,12 @@ from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator import status
-from covey.operator.accepted import FORMAT, Record, read_leniently, read_record
-from covey.operator.judge import judge, read_case
-from covey.operator.observe import StoredRevision
-from covey.operator.problem import Problem
-from covey.operator.units import describe_units
+from covey.operator.judge.verdict import judge, read_case
+from covey.operator.snapshot.accepted import FORMAT, Record, read_leniently, read_record
+from covey.operator.snapshot.observed import StoredRevision
+from covey.operator.tell import status
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.problem import Problem
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 

@@ -10,9 +10,9 @@ import pytest
 from covey.api import core
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.observability import metrics
-from covey.operator import status
-from covey.operator.lives import Lives
-from covey.operator.units import describe_units
+from covey.operator.tell import status
+from covey.operator.tell.lives import Lives
+from covey.operator.tell.units import describe_units
 from scrapes import Scrape
 from unit.compile.inferences import inference, role
 from unit.operator.world import World

@@ -13,8 +13,8 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator import podstate
 from covey.operator.plan import Plan
+from covey.operator.snapshot import podstate
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

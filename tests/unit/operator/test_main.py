@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from covey.kube.connection import Connection
-from covey.operator import main
-from covey.operator.settings import Settings
+from covey.operator.process import main
+from covey.operator.process.settings import Settings
 
 
 class Parts:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from covey.api import core
 from covey.backends import Cluster, Identity
 from covey.backends.kubernetes import Hierarchical
-from covey.operator import podstate
+from covey.operator.snapshot import podstate
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -8,8 +8,8 @@ import pytest
 
 from covey.api import core
 from covey.kube.client import Client
-from covey.operator.caches import Caches
-from covey.operator.objects import Inference
+from covey.operator.observe.caches import Caches
+from covey.operator.terms.objects import Inference
 
 KEY = ("ml", "llama")
 WRITTEN: dict[str, Any] = {

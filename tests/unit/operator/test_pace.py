@@ -2,10 +2,10 @@
 
 import pytest
 
-from covey.operator.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
-from covey.operator.phase import Phase
-from covey.operator.problem import Problem
-from covey.operator.units import Unit
+from covey.operator.tell.pace import COUNTS, CROWD, PATIENCE, SETTLE, Pace, is_news, is_passing
+from covey.operator.tell.units import Unit
+from covey.operator.terms.phase import Phase
+from covey.operator.terms.problem import Problem
 
 
 class Clock:

@@ -15,8 +15,8 @@ from covey.backends.extender import Extender
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import Resource
-from covey.operator import probing
-from covey.operator.probing import Probing
+from covey.operator.observe import probing
+from covey.operator.observe.probing import Probing
 
 GANGS = Resource("example.com", "v1", "gangs", "Gang")
 BODY = {"metadata": {"name": "covey-probe"}, "spec": {"parts": [{"size": 1}]}}

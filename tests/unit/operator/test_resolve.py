@@ -12,8 +12,8 @@ from covey.api.inference import Backend as BackendName
 from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.observe import Observed
-from covey.operator.resolve import resolve_backend
+from covey.operator.judge.resolve import resolve_backend
+from covey.operator.snapshot.observed import Observed
 from unit.compile.inferences import inference, role
 from unit.operator.test_judge import conditions
 from unit.operator.world import World

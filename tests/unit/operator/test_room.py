@@ -14,9 +14,9 @@ from covey.api.inference import DisaggregatedInference, UnitTopology
 from covey.backends import ReplicaProgress
 from covey.backends.kubernetes import Flat
 from covey.compile import Slot
-from covey.operator import room as rooms
-from covey.operator.room import ClusterRoom, View
-from covey.operator.watched import Key
+from covey.operator.observe import room as rooms
+from covey.operator.observe.room import ClusterRoom, View
+from covey.operator.observe.watched import Key
 from unit.compile.inferences import inference, role, template
 from unit.placement.builders import make_node
 

@@ -10,12 +10,13 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator import status
 from covey.operator.plan import plan
-from covey.operator.problem import Problem
-from covey.operator.remark import Remark
-from covey.operator.transitions import find_transitions
-from covey.operator.units import describe_units
+from covey.operator.snapshot.recorded import differ
+from covey.operator.tell import status
+from covey.operator.tell.transitions import find_transitions
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.problem import Problem
+from covey.operator.terms.remark import Remark
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -164,8 +165,8 @@ def test_a_foreign_value_in_the_status_breaks_nothing(world: World, foreign: lis
     before = {**plain, "units": 3, "unitStatuses": foreign}
     after = compute(world, before)
     assert after == plain
-    assert status.differ(before, after)
-    assert status.differ({**plain, "units": "many"}, plain)
+    assert differ(before, after)
+    assert differ({**plain, "units": "many"}, plain)
     # What another release says of a unit that has served is believed.
     for name in world.pods:
         world.fail(name)
@@ -354,11 +355,11 @@ def test_times_change_only_with_the_status(world: World) -> None:
 
 def test_written_only_when_it_differs(world: World) -> None:
     one = compute(world)
-    assert not status.differ(one, compute(world, one, LATER))
+    assert not differ(one, compute(world, one, LATER))
     stored = {**one, "conditions": list(reversed(one["conditions"]))}
-    assert not status.differ(stored, one)
+    assert not differ(stored, one)
     decide(world)
-    assert status.differ(one, compute(world, one, LATER))
+    assert differ(one, compute(world, one, LATER))
 
 
 def test_no_message_is_empty(world: World) -> None:

@@ -11,7 +11,7 @@ import pytest
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
-from covey.operator.problem import Problem
+from covey.operator.terms.problem import Problem
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from covey.api import core, times
-from covey.operator.observe import Observed
-from covey.operator.stranded import find_stranded
+from covey.operator.loss.stranded import find_stranded
+from covey.operator.snapshot.observed import Observed
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

@@ -7,7 +7,7 @@ import pytest
 from covey.compile import compile_inference
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Forbidden, Invalid
-from covey.operator.templates import TemplateCheck
+from covey.operator.observe.templates import TemplateCheck
 from unit.compile.inferences import inference, role, template
 
 MAY_PASS = Forbidden(403, "Forbidden", "no PriorityClass with name high was found")

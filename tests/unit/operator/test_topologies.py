@@ -6,7 +6,7 @@ from typing import Any, cast
 from covey.api import core
 from covey.kube.client import Client
 from covey.kube.errors import Unreachable
-from covey.operator.topologies import Topologies
+from covey.operator.observe.topologies import Topologies
 from unit.kube.virtual_time import now, run
 
 ONE = core.ClusterTopology(metadata=core.Meta(name="one"))

@@ -8,7 +8,7 @@ from covey.api import core
 from covey.api.inference import Backend
 from covey.kube.client import Client
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
-from covey.operator.caches import Caches
+from covey.operator.observe.caches import Caches
 
 
 def made(*backends: Backend) -> Caches:

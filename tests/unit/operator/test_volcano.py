@@ -12,9 +12,9 @@ from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
 from covey.backends import Cluster, HyperNodes
 from covey.backends.volcano import Volcano
-from covey.operator.actions import Actions
-from covey.operator.phase import Phase
-from covey.operator.units import describe_units
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.actions import Actions
+from covey.operator.terms.phase import Phase
 from unit.backends.volcano.objects import DISCOVERED, workers
 from unit.compile.inferences import inference
 from unit.operator.world import Step, World

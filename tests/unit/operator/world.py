@@ -22,9 +22,15 @@ from covey.backends import Cluster, Owned
 from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
-from covey.operator import exchange, podstate
-from covey.operator.accepted import read_record
-from covey.operator.actions import (
+from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.plan import Plan, plan
+from covey.operator.snapshot import exchange, podstate
+from covey.operator.snapshot.accepted import read_record
+from covey.operator.snapshot.notice import Notice
+from covey.operator.snapshot.observed import Grave, Observed, StoredRevision, place_pods
+from covey.operator.tell.status import compute
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.actions import (
     Actions,
     Annotate,
     CreatePod,
@@ -37,14 +43,8 @@ from covey.operator.actions import (
     Serve,
     Ungate,
 )
-from covey.operator.judge import Verdict, judge, read_case
-from covey.operator.notice import Notice
-from covey.operator.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
-from covey.operator.observe import Grave, Observed, StoredRevision, place_pods
-from covey.operator.plan import Plan, plan
-from covey.operator.problem import Problem
-from covey.operator.status import compute
-from covey.operator.units import describe_units
+from covey.operator.terms.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
+from covey.operator.terms.problem import Problem
 
 Step = Callable[[], None]
 

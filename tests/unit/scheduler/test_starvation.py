@@ -11,11 +11,11 @@ import pytest
 
 from covey.admission.status import statuses
 from covey.api import core
-from covey.cli.watching.branch import reserved
 from covey.scheduler.guard import Guard
 from covey.scheduler.kept import KeptDomains
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.wire import ENCODER, FilterArgs
+from covey.watching.branch import reserved
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 

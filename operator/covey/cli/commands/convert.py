@@ -7,12 +7,12 @@ from typing import Any
 import click
 
 from covey.cli import options
-from covey.cli.conversion import SOURCES, converted, known_levels
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.documents import read_documents
-from covey.cli.errors import InputError, Place
-from covey.cli.inference import read_inference
-from covey.cli.planning.facts import read_facts
+from covey.manifests.conversion import SOURCES, converted, known_levels
+from covey.manifests.documents import read_documents
+from covey.manifests.errors import InputError, Place
+from covey.manifests.inference import read_inference
+from covey.planning.facts import read_facts
 
 Object = dict[str, Any]
 

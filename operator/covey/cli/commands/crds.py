@@ -10,7 +10,8 @@ import yaml
 from covey.api.crds import render, write
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, full_name
-from covey.cli.errors import CommandError, InputError
+from covey.cli.errors import CommandError
+from covey.manifests.errors import InputError
 
 
 @click.command()

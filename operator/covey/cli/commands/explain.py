@@ -7,7 +7,7 @@ import msgspec
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.watching.look import look
+from covey.cli.look import look
 
 
 @click.command()

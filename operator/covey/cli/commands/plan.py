@@ -12,14 +12,15 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.cli.errors import INFEASIBLE, OK, UNKNOWN, InputError
-from covey.cli.planning.additions import add_nodes, told
-from covey.cli.planning.facts import Facts, read_facts
-from covey.cli.planning.request import Manifests, read_manifests, with_manifests, workloads_of
-from covey.cli.planning.run import Planned, plan_all
+from covey.cli.errors import INFEASIBLE, OK, UNKNOWN
+from covey.manifests.errors import InputError
+from covey.planning.additions import add_nodes, told
+from covey.planning.facts import Facts, read_facts
+from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
+from covey.planning.run import Planned, plan_all
 
 if TYPE_CHECKING:
-    from covey.cli.picture.floor import Floor
+    from covey.picture.floor import Floor
 
 _FORMS = ("table", "wide", "tree", "picture", "json", "yaml", "name", "svg")
 
@@ -81,7 +82,8 @@ def plan(
 def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
     import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
 
-    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - the same
+    from covey.cli.live import connect  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
 
     async def read() -> tuple[Facts, str]:
         async with connect(kubeconfig, context) as client:
@@ -146,7 +148,7 @@ def _print(planned: Planned, form: str, *, no_headers: bool, no_color: bool) -> 
 
 
 def _floor(planned: Planned) -> Floor:
-    from covey.cli.planning.drawing import floor_of  # noqa: PLC0415 - only for pictures
+    from covey.planning.drawing import floor_of  # noqa: PLC0415 - only for pictures
 
     return floor_of(planned)
 

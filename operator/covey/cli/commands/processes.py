@@ -66,7 +66,7 @@ def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)
     settings = found.settings()
-    from covey.operator.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
+    from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
     _announce("operator", found)
     _end(lambda: run(settings))

@@ -10,7 +10,7 @@ import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError
-from covey.cli.watching.rollout import Stored, former, history_of, read_state, roles_of
+from covey.cli.rolled import Stored, former, history_of, read_state, roles_of
 
 #: Seconds between two looks of ``--watch``.
 _PACE: Final = 1.0

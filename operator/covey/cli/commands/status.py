@@ -6,11 +6,12 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.cli.errors import CommandError, InputError
-from covey.cli.picture.floor import Floor
-from covey.cli.watching.look import View, look
-from covey.cli.watching.places import floor_now
+from covey.cli.errors import CommandError
+from covey.cli.look import View, look
 from covey.kube.resources import DISAGGREGATED_INFERENCES
+from covey.manifests.errors import InputError
+from covey.picture.floor import Floor
+from covey.watching.places import floor_now
 
 
 @click.command()

@@ -9,12 +9,12 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
-from covey.cli.errors import InputError
-from covey.cli.planning.facts import Facts, read_facts
-from covey.cli.planning.grounds import survey
-from covey.cli.planning.topologies import default_topology
-from covey.cli.watching.usage import measure
+from covey.manifests.errors import InputError
 from covey.placement.cluster.inventory import Inventory
+from covey.planning.facts import Facts, read_facts
+from covey.planning.grounds import survey
+from covey.planning.topologies import default_topology
+from covey.watching.usage import measure
 
 
 @click.command()
@@ -79,7 +79,8 @@ def top(
 def _from_cluster(kubeconfig: str | None, context: str | None) -> Facts:
     import asyncio  # noqa: PLC0415 - slow to import, and only where a cluster is asked
 
-    from covey.cli.live import connect, read_cluster  # noqa: PLC0415 - the same
+    from covey.cli.live import connect  # noqa: PLC0415 - the same
+    from covey.planning.cluster import read_cluster  # noqa: PLC0415 - the same
 
     async def read() -> Facts:
         async with connect(kubeconfig, context) as client:

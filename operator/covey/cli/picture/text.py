@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.text import Text
 
 from covey.cli.console import page_width
-from covey.cli.picture.floor import Box, Floor, NodeBox, Run
-from covey.cli.picture.names import short_names
 from covey.cli.picture.palette import bright
+from covey.picture.floor import Box, Floor, NodeBox, Run
+from covey.picture.names import short_names
 
 _BARS = "·▁▂▃▄▅▆▇█"
 _OTHER, _FREE, _CLOSED, _MARK = "▒", "□", "╳", "■"  # noqa: RUF001 - drawn, not read

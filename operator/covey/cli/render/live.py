@@ -11,8 +11,8 @@ from rich.tree import Tree
 
 from covey.cli.render.table import columns, show
 from covey.cli.render.words import BAD, DIM, GOOD
-from covey.cli.watching.advice import Advice
-from covey.cli.watching.branch import Branch, State, troubled
+from covey.watching.advice import Advice
+from covey.watching.branch import Branch, State, troubled
 
 _MARKS = {
     State.READY: ("✓", GOOD),

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from covey.cli.planning.report import Report, WorkloadReport
 from covey.cli.render import words
+from covey.planning.report import Report, WorkloadReport
 
 _GAP: Final = 3
 #: Columns whose words may wrap, and the width that they keep for it.

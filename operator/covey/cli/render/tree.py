@@ -7,8 +7,8 @@ from rich.text import Text
 from rich.tree import Tree
 
 from covey.cli.picture.palette import bright
-from covey.cli.planning.report import InstanceReport, Report, RoleReport, UnitReport, WorkloadReport
 from covey.cli.render import words
+from covey.planning.report import InstanceReport, Report, RoleReport, UnitReport, WorkloadReport
 
 #: Nodes named for one replica; the rest is counted.
 _NODES = 8

@@ -6,11 +6,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from covey.cli.picture.floor import device_word
 from covey.cli.picture.palette import bright
 from covey.cli.render.table import columns, least_width, show
 from covey.cli.render.words import DIM
-from covey.cli.watching.usage import Usage, UsageReport
+from covey.picture.floor import device_word
+from covey.watching.usage import Usage, UsageReport
 
 _BAR = 24
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from covey.cli.picture.names import path_order
-from covey.cli.planning.report import AddedReport, DomainReport, InstanceReport, TopologyReport, WorkloadReport
+from covey.picture.names import path_order
 from covey.placement.model import Path
+from covey.planning.report import AddedReport, DomainReport, InstanceReport, TopologyReport, WorkloadReport
 
 GOOD: Final = "green"
 BAD: Final = "red"

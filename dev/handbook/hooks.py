@@ -1,0 +1,111 @@
+"""What MkDocs calls while it builds the site: pages from the code, links out of ``docs/``, and the navigation's patterns.
+
+Whatever is wrong is a warning, with which ``mkdocs build --strict`` fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from fnmatch import fnmatch
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+from handbook import examples, fields, programs
+from handbook.pages import DOCS, ROOT, without_directives
+
+_LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
+#: `<!-- generated: NAME ARGUMENT … -->` stands where the text of that generator goes.
+_GENERATED: Final = re.compile(r"^<!-- generated: (?P<name>\w+) *(?P<arguments>.*?) *-->$", re.MULTILINE)
+_GENERATORS: Final = {
+    "fields": fields.reference,
+    "programs": programs.reference,
+    "examples": examples.table,
+}
+#: Pages whose sources lie beside the documentation.
+_BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
+_LINK: Final = re.compile(r"(?P<head>\]\()(?P<target>(?:\.\./)*[\w./-]+)(?P<anchor>#[\w.-]+)?\)")
+_PICTURE: Final = re.compile(
+    r"^ *!\[[^\]]*\]\((?P<target>[^)]*assets/generated/[^)]*)\)(?:\{[^}]*\})? *$", re.MULTILINE
+)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that have no source in ``docs/``, and put pages in place of the navigation's patterns."""
+    for source, path in _BESIDE.items():
+        if (ROOT / source).exists():
+            files.append(File.generated(config, path, content=(ROOT / source).read_text(encoding="utf-8")))
+    for path, content in examples.pages().items():
+        files.append(File.generated(config, path, content=content))
+    paths = [file.src_uri for file in files.documentation_pages()]
+    config.nav = _expanded(config.nav, paths)
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - MkDocs calls by name
+    """Take out what is not for readers, put in what is generated, and turn links to sources into links to pages."""
+    here = page.file.src_uri
+    text = without_directives(markdown, here)
+    text = _GENERATED.sub(_generate, text)
+    text = _PICTURE.sub(lambda found: _picture(found, here), text)
+    return _LINK.sub(lambda found: _link(found, here), text)
+
+
+def _generate(found: re.Match[str]) -> str:
+    return _GENERATORS[found["name"]](*found["arguments"].split())
+
+
+def _picture(found: re.Match[str], here: str) -> str:
+    """A generated picture, or nothing where it has not been made."""
+    target = _resolve(here, found["target"].partition("#")[0])
+    if (ROOT / target).exists():
+        return found[0]
+    _LOG.info("%s: no picture %s; `make docs-pictures` makes it", here, target)
+    return ""
+
+
+def _link(found: re.Match[str], here: str) -> str:
+    """A link to an example or to a page beside ``docs/`` as a link to its page; others as they are."""
+    target = _resolve(here, found["target"])
+    page = _BESIDE.get(target) or examples.page_of(target)
+    if page is None:
+        return found[0]
+    up = "../" * here.count("/")
+    return f"{found['head']}{up}{page}{found['anchor'] or ''})"
+
+
+def _resolve(here: str, target: str) -> str:
+    """The path below the project's root that a link of a page leads to."""
+    base = ROOT if here in _BESIDE.values() else DOCS / PurePosixPath(here).parent
+    try:
+        return (base / target).resolve().relative_to(ROOT).as_posix()
+    except ValueError:
+        return target
+
+
+def _expanded(nav: Any, paths: list[str]) -> Any:
+    """The navigation with the pages that its patterns stand for: those that no line names, by name."""
+    named = {entry for entry in _leaves(nav) if "*" not in entry}
+
+    def expand(entries: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for entry in entries:
+            if isinstance(entry, dict):
+                found += [{title: expand(below)} for title, below in entry.items()]
+            elif "*" in entry:
+                found += [path for path in sorted(paths) if fnmatch(path, entry) and path not in named]
+            else:
+                found.append(entry)
+        return found
+
+    return expand(nav)
+
+
+def _leaves(nav: Any) -> list[str]:
+    if isinstance(nav, str):
+        return [nav]
+    return [leaf for entry in (nav.values() if isinstance(nav, dict) else nav) for leaf in _leaves(entry)]

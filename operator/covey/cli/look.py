@@ -1,0 +1,100 @@
+"""Reading what ``covey explain`` and ``covey status`` tell about."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+
+from covey.api.inference import DisaggregatedInference
+from covey.cli.errors import CommandError
+from covey.cli.live import connect
+from covey.kube.client import Client
+from covey.kube.errors import NotFound
+from covey.kube.resources import DISAGGREGATED_INFERENCES
+from covey.manifests.errors import InputError
+from covey.planning.cluster import list_if_served, read_cluster
+from covey.planning.facts import Facts
+from covey.watching.advice import Advice, advise
+from covey.watching.branch import Branch, grow
+from covey.watching.whereabouts import whereabouts
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Some resources of a cluster, and the cluster at that moment."""
+
+    inferences: tuple[DisaggregatedInference, ...]
+    facts: Facts
+
+    def trees(self) -> list[Branch]:
+        """The live tree of each resource."""
+        found = []
+        for inference in self.inferences:
+            where = inference.metadata.namespace
+            groups = [group for group in self.facts.groups if group.metadata.namespace == where]
+            pods = [pod for pod in self.facts.pods if pod.metadata.namespace == where]
+            found.append(grow(inference, groups, pods, whereabouts(inference.spec.topology.name, self.facts)))
+        return found
+
+    def advice(self) -> tuple[Advice, ...]:
+        """What the reasons of all resources mean."""
+        return tuple(
+            dict.fromkeys(
+                each
+                for inference in self.inferences
+                for each in advise(
+                    inference,
+                    [pod for pod in self.facts.pods if pod.metadata.namespace == inference.metadata.namespace],
+                )
+            )
+        )
+
+
+def look(
+    name: str | None, namespace: str | None, context: str | None, kubeconfig: str | None, *, everywhere: bool = False
+) -> View:
+    """Read one resource, or all of a namespace, or all there are.
+
+    Raises:
+        CommandError: there is none of that name, or the cluster does not answer.
+        InputError: the name is empty.
+    """
+    if name is not None:
+        name = name.rpartition("/")[2]  # kubectl prints and takes KIND/NAME
+        if not name:
+            raise InputError("NAME", "is empty", "give the name of a DisaggregatedInference")
+    return asyncio.run(_look(name, namespace, context, kubeconfig, everywhere=everywhere))
+
+
+async def _look(
+    name: str | None, namespace: str | None, context: str | None, kubeconfig: str | None, *, everywhere: bool
+) -> View:
+    async with connect(kubeconfig, context) as client:
+        where = namespace or client.namespace
+        bodies = (
+            [await _one(client, name, where)] if name is not None else await _all(client, None if everywhere else where)
+        )
+        facts = await read_cluster(client)
+    return View(tuple(map(_understood, bodies)), facts)
+
+
+async def _one(client: Client, name: str, namespace: str) -> dict[str, object]:
+    try:
+        return await client.get(DISAGGREGATED_INFERENCES, name, namespace)
+    except NotFound:
+        raise CommandError(f"there is no DisaggregatedInference {namespace}/{name}; is -n the right one?") from None
+
+
+async def _all(client: Client, namespace: str | None) -> list[dict[str, object]]:
+    return await list_if_served(client, DISAGGREGATED_INFERENCES, dict, namespace)
+
+
+def _understood(body: dict[str, object]) -> DisaggregatedInference:
+    try:
+        return DisaggregatedInference.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        what = f"a resource is not understood by this release: {first['loc']}: {first['msg']}"
+        raise CommandError(f"{what}; use a covey as new as the operator") from None

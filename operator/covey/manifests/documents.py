@@ -1,0 +1,282 @@
+"""Reading manifests as kubectl does: YAML or JSON, several documents, Lists, standard input.
+
+Every document keeps its place, so that whatever is wrong with it later can be said with file, document and field.
+Duplicate keys are refused, as kubectl's strict validation does; timestamps stay strings, as the API server has them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import yaml
+
+from covey.manifests.errors import InputError, Place
+from covey.manifests.sources import STDIN, files_of
+
+T = TypeVar("T")
+
+_Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(_Base):  # type: ignore[misc,valid-type]  # the C parser where PyYAML was built with it
+    """PyYAML's safe loader, less implicit timestamps, silent duplicate keys, and numbers that JSON does not have."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
+        first: [(tag, pattern) for tag, pattern in pairs if tag != "tag:yaml.org,2002:timestamp"]
+        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if len(keys) != len(set(keys)):
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.constructor.ConstructorError(None, None, f'key "{twice}" is set twice', node.start_mark)
+        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
+
+    def construct_yaml_float(self, node: yaml.ScalarNode) -> float:
+        found: float = super().construct_yaml_float(node)
+        if not math.isfinite(found):
+            raise yaml.constructor.ConstructorError(None, None, f"{node.value} is not a number", node.start_mark)
+        return found
+
+
+_Loader.add_constructor("tag:yaml.org,2002:float", _Loader.construct_yaml_float)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object of a file (an item of a List counts as one), and where it stands."""
+
+    place: Place
+    body: dict[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """``kind``."""
+        return str(self.body.get("kind", ""))
+
+    @property
+    def group(self) -> str:
+        """The API group; empty for the core group."""
+        return str(self.body.get("apiVersion", "")).rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """``metadata.name``, empty when there is none."""
+        metadata = self.body.get("metadata")
+        return str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+
+    def read(self, kind: type[T]) -> T:
+        """Decode into a projection of :mod:`covey.api.core`.
+
+        Raises:
+            InputError: a field has the wrong type, or a needed one is missing.
+        """
+        try:
+            return convert(self.body, kind)
+        except msgspec.ValidationError as error:
+            field, what = wrong_field(error)
+            raise InputError(self.place.at(field), what, "write it as the API server would") from None
+
+
+def convert(body: Any, kind: type[T]) -> T:
+    """Decode plain data; an explicit null means absent, as to the API server.
+
+    Raises:
+        msgspec.ValidationError: a field has the wrong type, or a needed one is missing.
+    """
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError:
+        return msgspec.convert(_without_nulls(body), kind)
+
+
+def wrong_field(error: msgspec.ValidationError) -> tuple[str, str]:
+    """The field path, and what is wrong with it, in words for people: msgspec speaks of its own types."""
+    problem, _, where = str(error).partition(" - at `")
+    problem = problem.replace(" | null", "")
+    for ours, theirs in (
+        ("a list", "`array`"),
+        ("an object", "`object`"),
+        ("a string", "`str`"),
+        ("a number", "`int`"),
+    ):
+        problem = problem.replace(theirs, ours)
+    problem = problem.replace("Object missing", "is missing")
+    return where.rstrip("`").removeprefix("$").removeprefix("."), problem[:1].lower() + problem[1:]
+
+
+def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursive: bool = False) -> Iterator[Document]:
+    """All objects of some files and directories, in order; the items of Lists one by one.
+
+    Raises:
+        InputError: a file cannot be read, is neither YAML nor JSON, holds something that is no object, or (unless
+            ``may_be_empty``) a path holds nothing.
+    """
+    for path in paths:
+        found = False
+        for file in files_of(path, recursive=recursive):
+            for number, content in enumerate(_parse(file, _text(file)), 1):
+                if content is None:
+                    continue  # an empty document, as `---` at the end of a file makes it
+                found = True
+                yield from _objects(Place(file, number), content)
+        if not found and not may_be_empty:
+            raise InputError(Place(path), "holds no document", "give a file with at least one Kubernetes object")
+
+
+def read_plain(file: str) -> dict[str, Any]:
+    """A YAML or JSON file that holds one mapping; an empty one is an empty mapping.
+
+    Raises:
+        InputError: it cannot be read, or holds something else.
+    """
+    contents = [content for content in _parse(file, _text(file)) if content is not None]
+    if len(contents) > 1 or not all(isinstance(content, dict) for content in contents):
+        raise InputError(Place(file), "is not one mapping of settings", "write one `key: value` a line")
+    return contents[0] if contents else {}
+
+
+def _text(file: str) -> str:
+    if file == STDIN:
+        data = sys.stdin.buffer.read()
+    else:
+        try:
+            data = Path(file).read_bytes()
+        except IsADirectoryError:
+            raise InputError(Place(file), "is a directory", "name one file in it") from None
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise InputError(Place(file), f"cannot be read: {reason}", "check the path") from None
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(Place(file), f"is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
+
+
+def _parse(file: str, text: str) -> Iterator[Any]:
+    start = _end_of_blank(text, 0)
+    values = _json_values(file, text, start) if text[start : start + 1] in ("{", "[") else None
+    yield from _yaml(file, text) if values is None else values
+
+
+def _json_values(file: str, text: str, position: int) -> list[Any] | None:
+    """The JSON values from a position on, mostly one, some programs print several; None if the text is not that."""
+    values: list[Any] = []
+    while position < len(text):
+        try:
+            value, end = _JSON.raw_decode(text, position)
+        except _TwiceError as error:
+            place = Place(file, len(values) + 1)
+            raise InputError(place, f'key "{error}" is set twice', "remove one of them") from None
+        except _NotFiniteError as error:
+            place = Place(file, len(values) + 1)
+            raise InputError(place, f"is not valid JSON: {error} is not a number", "correct the file") from None
+        except (ValueError, RecursionError):
+            return None
+        values.append(value)
+        position = _end_of_blank(text, end)
+    return values
+
+
+class _TwiceError(ValueError):
+    """A JSON object has a key twice, of which parsers would keep the last."""
+
+
+class _NotFiniteError(ValueError):
+    """A number that is none, or has no end: JSON knows neither."""
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not math.isfinite(found):
+        raise _NotFiniteError(text)
+    return found
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise _TwiceError(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+_JSON: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_number, parse_constant=_number)
+_BLANK: Final = re.compile(r"\s*")
+
+
+def _end_of_blank(text: str, position: int) -> int:
+    blank = _BLANK.match(text, position)
+    return blank.end() if blank else position
+
+
+def _yaml(file: str, text: str) -> Iterator[Any]:
+    number = 1  # of the document that is being read
+    try:
+        for content in yaml.load_all(text, Loader=_Loader):
+            msgspec.json.encode(content)  # plain data has a JSON form; YAML that refers to itself has none
+            yield content
+            number += 1
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = error.problem or error.context or "malformed"
+        raise InputError(Place(file, number), f"is not valid YAML{where}: {problem}", "correct that line") from None
+    except (yaml.YAMLError, RecursionError, OverflowError, ValueError, TypeError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InputError(Place(file, number), f"is not valid YAML: {problem}", "correct the file") from None
+
+
+def _objects(place: Place, content: Any) -> Iterator[Document]:
+    if isinstance(content, list):
+        for index, item in enumerate(content):
+            yield from _objects(place.at(f"[{index}]"), item)
+        return
+    if not isinstance(content, dict):
+        is_a = {str: "a string", int: "a number", float: "a number", bool: "a boolean"}.get(type(content), "a value")
+        raise InputError(place, f"is {is_a}, not an object", "give Kubernetes objects with apiVersion and kind")
+    version, kind = content.get("apiVersion"), content.get("kind")
+    for name, value in (("apiVersion", version), ("kind", kind)):
+        if not isinstance(value, str) or not value:
+            what = "is missing" if value is None else "is not a string"
+            raise InputError(place.at(name), what, f"every Kubernetes object has {name}")
+    if str(kind).endswith("List") and "items" in content:
+        yield from _items(place, content)
+        return
+    metadata = content.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise InputError(place.at("metadata"), "is not an object", "write it as a mapping with a name")
+    yield Document(place, content)
+
+
+def _items(place: Place, content: dict[str, Any]) -> Iterator[Document]:
+    items = content["items"]
+    if items is None:
+        return
+    if not isinstance(items, list):
+        raise InputError(place.at("items"), "is not a list", "a List has its objects in items")
+    version = str(content["apiVersion"])
+    kind = str(content["kind"]).removesuffix("List")
+    for index, item in enumerate(items):
+        if kind and isinstance(item, dict):  # the items of a NodeList may leave their type out
+            item.setdefault("apiVersion", version)
+            item.setdefault("kind", kind)
+        yield from _objects(place.at(f"items[{index}]"), item)
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    if isinstance(value, list):
+        return [_without_nulls(inner) for inner in value]
+    return value

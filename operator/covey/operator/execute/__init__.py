@@ -1,0 +1,1 @@
+"""Does what a plan says, and decides nothing."""

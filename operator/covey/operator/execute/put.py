@@ -1,0 +1,176 @@
+"""Writes what is no pod: groups, Services and ControllerRevisions. Nothing is adopted that is not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from covey.api import constants as names
+from covey.backends import Owned
+from covey.backends.seam import FieldManager
+from covey.compile import Owner, type_of
+from covey.kube import resources
+from covey.kube.client import Client, Ignored
+from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
+from covey.observability.logging import get_logger
+from covey.operator.snapshot.observed import Observed, is_ours
+from covey.operator.terms.actions import Annotate, DeleteObject, Mark, Object
+from covey.operator.terms.objects import (
+    ANNOTATION_FAILED,
+    BY_TYPE,
+    CONTROLLER_REVISIONS,
+    ControllerRevision,
+    RoleScaler,
+)
+from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked, Problem
+from covey.operator.upkeep.drift import has_drifted
+
+_log = get_logger(__name__)
+
+S = TypeVar("S", Owned, ControllerRevision, RoleScaler)
+
+#: Seconds until the cache has what it was found not to have.
+_BEHIND: Final = 0.1
+Stored = Owned | ControllerRevision | RoleScaler
+
+
+class ObjectWriter:
+    """Writes objects of one resource.
+
+    Args:
+        client: to the API server.
+        owner: the resource.
+        observed: the snapshot that the plan was made from.
+        stored: told of every object that was created, by type.
+    """
+
+    def __init__(self, client: Client, owner: Owner, observed: Observed, stored: Callable[[str, Stored], None]) -> None:
+        self._client = client
+        self._owner = owner
+        self._stored = stored
+        self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
+        self._revisions = {stored.name: stored.uid for stored in observed.revisions}
+
+    def uid_of(self, anchor: tuple[str, str]) -> str:
+        """The UID of an object that is there, by type and name."""
+        return self._objects[anchor].metadata.uid
+
+    async def store(self, body: Object) -> None:
+        """The ControllerRevision in force. One of this name may be there, of a spec that has come back.
+
+        Its data cannot be changed, nor be sent again: the API server compares them byte by byte.
+        """
+        kind, name = type_of(body), body["metadata"]["name"]
+        uid = self._revisions.get(name)
+        if uid is None:
+            try:
+                created = await self._client.create(BY_TYPE[kind], body, type=ControllerRevision)
+            except AlreadyExists:
+                uid = (await self.claim(kind, name, ControllerRevision)).metadata.uid
+            else:
+                self._stored(kind, created)
+                return
+        patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
+        await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
+
+    async def mark(self, action: Mark) -> None:
+        """Mark a ControllerRevision, or take its mark away."""
+        annotations = {ANNOTATION_FAILED: "true" if action.failed else None}
+        patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
+        try:
+            await self._client.merge_patch(
+                CONTROLLER_REVISIONS, action.name, self._owner.namespace, patch, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("revision has gone", revision=action.name)
+
+    async def annotate(self, action: Annotate) -> None:
+        """Annotate this incarnation of an object; a pod is one, too."""
+        kind = resources.PODS if action.type == resources.PODS.type else BY_TYPE[action.type]
+        # A UID in a patch is a precondition.
+        patch = {"metadata": {"uid": action.uid, "annotations": dict(action.annotations)}}
+        try:
+            await self._client.merge_patch(
+                kind, action.name, self._owner.namespace, patch, manager=names.MANAGER_OPERATOR_NOTES, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("object has gone", kind=action.type, object=action.name)
+
+    async def put(self, body: Object) -> None:
+        """Make an object what it should be: created where there is none, which costs half of what applying does."""
+        kind, name = type_of(body), body["metadata"]["name"]
+        found = self._objects.get((kind, name))
+        if found is None:
+            try:
+                created = await self._client.create(BY_TYPE[kind], body, type=Owned)
+            except AlreadyExists:
+                found = await self.claim(kind, name, Owned)
+            else:
+                self._objects[kind, name] = created
+                self._stored(kind, created)
+                return
+            self._objects[kind, name] = found
+            if not has_drifted(body, found):
+                # The cache is behind: an earlier pass, or process, has created it.
+                self._stored(kind, found)
+                return
+        try:
+            await self._take_over(kind, found)
+        except Invalid:
+            # It has changed since it was seen.
+            await self._take_over(kind, await self.claim(kind, name, Owned))
+        applied = await self._client.apply(BY_TYPE[kind], body, manager=names.MANAGER_OPERATOR, type=Owned)
+        self._objects[kind, name] = applied
+
+    async def _take_over(self, kind: str, found: Owned) -> None:
+        """Let the fields that were written by creating an object count as applied.
+
+        To the API server they are two managers of one name. A field that both own stays when applying gives it up.
+        """
+        managers = found.metadata.managed_fields
+        created, applied = FieldManager(names.MANAGER_OPERATOR, "Update"), FieldManager(names.MANAGER_OPERATOR, "Apply")
+        if created not in managers or applied in managers:
+            return
+        at = f"/metadata/managedFields/{managers.index(created)}"
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": found.metadata.uid},
+            {"op": "test", "path": f"{at}/manager", "value": created.manager},
+            {"op": "test", "path": f"{at}/operation", "value": created.operation},
+            {"op": "replace", "path": f"{at}/operation", "value": applied.operation},
+        ]
+        name = found.metadata.name
+        try:
+            await self._client.json_patch(BY_TYPE[kind], name, self._owner.namespace, operations, type=Ignored)
+        except NotFound:
+            raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
+
+    async def claim(self, kind: str, name: str, projection: type[S]) -> S:
+        """The object that has a name already. Nothing is adopted: it must be ours.
+
+        Raises:
+            Blocked: it is somebody else's.
+            Retryable: it has gone meanwhile.
+        """
+        resource = BY_TYPE[kind]
+        try:
+            found = await self._client.get(resource, name, self._owner.namespace, type=projection)
+        except NotFound:
+            raise Retryable(_BEHIND, f"{resource.kind} {name} is on its way out") from None
+        if is_ours(found.metadata, self._owner):
+            return found
+        owner = found.metadata.controller
+        if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
+            waits = f"waits until {resource.kind} {name} of the former resource of this name is deleted"
+            raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
+        remedy = "is not Covey's: delete it, or give this resource another name"
+        if owner is not None and owner.kind == "DisaggregatedInference":
+            remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
+        raise Blocked(Problem(REASON_NAME_TAKEN, f"{resource.kind} {name} exists and {remedy}", retry=True))
+
+    async def delete(self, action: DeleteObject) -> None:
+        """Delete one incarnation."""
+        try:
+            await self._client.delete(BY_TYPE[action.type], action.name, self._owner.namespace, uid=action.uid)
+        except (NotFound, Conflict):
+            return
+        _log.info("object deleted", kind=action.type, object=action.name)

@@ -1,0 +1,276 @@
+"""Which replicas have failed, and what the restart policy of their role makes of it.
+
+Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``), the
+leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
+noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is known
+again by the restarts that its pods have seen: successors have seen one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.avoided import Avoided
+from covey.api.inference import DisaggregatedInference
+from covey.api.roles import RestartPolicy, Role
+from covey.compile import Slot, Tree
+from covey.compile.environment import STANDARD_LEVELS
+from covey.compile.membership import Levels
+from covey.compile.past import NO_PAST, Past
+from covey.compile.revision import RoleRevision
+from covey.kube.resources import PODS
+from covey.operator.failures import avoiding, restarted
+from covey.operator.failures.causes import Cause, overdue
+from covey.operator.failures.faults import ANNOTATION_SINCE, Fault, ended_last, started
+from covey.operator.failures.logbook import Failure
+from covey.operator.failures.news import Exhausted, remark_failures, tell_failures
+from covey.operator.failures.tally import Tally
+from covey.operator.failures.unit_restarts import UnitRestarts
+from covey.operator.replicas.fate import NO_FATE, Fate
+from covey.operator.replicas.replace import Place, ReplicaPlan, is_broken
+from covey.operator.snapshot import exchange, podstate
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import Annotate, CreatePod, Note
+from covey.operator.terms.remark import Remark
+
+#: Unit, role and number.
+Replica = tuple[int, str, int]
+_WHOLE: Final = Fate(whole=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """What becomes of each replica; one that is not named has nothing against it."""
+
+    fates: Mapping[Replica, Fate] = field(default_factory=dict)
+    annotate: tuple[Annotate, ...] = ()
+    notes: tuple[Note, ...] = ()
+    remarks: tuple[Remark, ...] = ()
+    #: Seconds after which time alone changes something.
+    again: float | None = None
+    #: Failures that are seen for the first time, for the metrics.
+    seen: tuple[Failure, ...] = ()
+    avoided: tuple[Avoided, ...] = ()
+    #: The backend keeps places for pods that wait for their start.
+    reserves: bool = True
+
+    def applied(
+        self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
+    ) -> tuple[tuple[ReplicaPlan, ...], Mapping[Slot, float]]:
+        """Plans whose new pods wait for their time and keep off what is avoided.
+
+        And the places where there are to be none until then, with the seconds.
+        """
+        roles, now = {role.name: role for role in inference.spec.roles}, observed.now
+        plans = tuple(replicas)
+        waits = {item.slot: _starts_at(item, roles) - now for plan in plans for item in plan.create}
+        late = {slot: seconds for slot, seconds in waits.items() if seconds > 0}
+        shunned = () if self.reserves else tuple(each.node for each in self.avoided if each.node)
+        if not late and not shunned:
+            return plans, late
+
+        def told(item: CreatePod) -> CreatePod:
+            return replace(item, told=replace(item.told, waits=item.slot in late, shunned=shunned))
+
+        plans = tuple(replace(plan, create=tuple(map(told, plan.create))) for plan in plans)
+        return plans, {} if self.reserves else late
+
+
+def policy_of(role: Role, size: int) -> RestartPolicy:
+    """The restart policy of a replica: the default goes by the size that runs, not by one that is held."""
+    if role.restart is not None and role.restart.policy is not None:
+        return role.restart.policy
+    return RestartPolicy.RECREATE_REPLICA if size > 1 else RestartPolicy.NONE
+
+
+def find_failing(
+    inference: DisaggregatedInference,
+    tree: Tree,
+    observed: Observed,
+    levels: Levels | None,
+    *,
+    reserves: bool,
+    also: Sequence[Avoided] = (),
+) -> Failing:
+    """Judge every replica that there shall be.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        tree: what is wanted.
+        observed: the snapshot.
+        levels: of the topology, from broad to narrow, where they are known.
+        reserves: the backend keeps places for pods that wait for their start; else what failed stays until its time.
+        also: what new pods keep off for other reasons.
+    """
+    judge = _Judge(inference, tree, observed, reserves=reserves)
+    for (unit, role, number), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
+        judge.look_at((unit, role, number), tuple(slots), tree.layout.units[unit][role][number])
+    judge.recreate_units(tree.slots)
+    return judge.found(levels, also)
+
+
+class _Judge:
+    def __init__(self, inference: DisaggregatedInference, tree: Tree, observed: Observed, *, reserves: bool) -> None:
+        self._name = inference.metadata.name
+        self._roles = {role.name: role for role in inference.spec.roles}
+        self._observed = observed
+        self._reserves = reserves
+        self._tally = Tally(tree, observed)
+        self._units = UnitRestarts(self._tally, observed)
+        self._fates: dict[Replica, Fate] = {}
+        self._marks: list[Annotate] = []
+        self._exhausted: list[Exhausted] = []
+        self._again: list[float] = []
+
+    def look_at(self, replica: Replica, slots: Sequence[Slot], revision: RoleRevision) -> None:
+        """Judge one replica."""
+        role = self._roles.get(replica[1])
+        if role is None:
+            return
+        policy = policy_of(role, revision.size)
+        whole = policy in {RestartPolicy.RECREATE_REPLICA, RestartPolicy.RECREATE_UNIT}
+        if self._is_quiet(slots, role, policy):
+            if whole:
+                self._fates[replica] = _WHOLE
+            return
+        places = [Place.of(slot, self._observed) for slot in slots]
+        since = started(places)
+        whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
+        faults = tuple(self._faults(places, role, policy, since))
+        fate = self._undisturbed(places, revision, role, whole=whole)
+        if whole and faults:
+            fate = self._fail(places, revision, role, faults, since, fate, alone=False)
+        for fault in () if whole else faults:
+            mine = [each for each in places if each.slot == fault.slot]
+            fate = self._fail(mine, revision, role, (fault,), since, fate, alone=True)
+        if not faults and since is None:
+            self._start(places, role, policy, revision.size)
+        lost = whole and is_broken(self._name, places)
+        if policy is RestartPolicy.RECREATE_UNIT and not fate.kept and (fate.broken or lost):
+            self._units.fail(replica[0], places, fate)
+        if fate != NO_FATE:
+            self._fates[replica] = fate
+
+    def recreate_units(self, slots: Sequence[Slot]) -> None:
+        """Once all replicas have been looked at."""
+        if self._tally.wholes:
+            self._marks += self._units.fates(slots, self._roles, self._fates)
+
+    def _is_quiet(self, slots: Sequence[Slot], role: Role, policy: RestartPolicy) -> bool:
+        """Nothing of it has failed or is missing, and nothing is to be noted: most replicas, most of the time."""
+        pods = self._observed.pods
+        alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
+        if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
+            return False
+        if any(each.status.container_statuses for each in alone):
+            return False
+        if podstate.started(alone[0]) is not None:
+            return True
+        notes = policy is not RestartPolicy.NONE or role.start_deadline_seconds or podstate.past(alone[0]).failures
+        return not (notes and any(map(podstate.is_bound, alone)))
+
+    def _undisturbed(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, whole: bool) -> Fate:
+        """The fate of a replica that does not fail now: what was noted of it may have been told to nobody."""
+        if whole:
+            return Fate(whole=True, least=self._tally.pending(places, revision, role, alone=False))
+        told = {each.slot: self._tally.pending([each], revision, role, alone=True) for each in places}
+        return Fate(pasts={slot: past for slot, past in told.items() if past != NO_PAST})
+
+    def _faults(
+        self, places: Sequence[Place], role: Role, policy: RestartPolicy, since: float | None
+    ) -> Iterator[Fault]:
+        deadline = role.start_deadline_seconds if since is None else None
+        # While images are exchanged the kubelet restarts containers on purpose, and their peers may crash for it.
+        restarts = not any(place.now is not None and exchange.is_open(place.now) for place in places)
+        for place in places:
+            if place.now is None:
+                fault = ended_last(place)
+                if fault is not None:
+                    yield fault
+            elif policy is not RestartPolicy.NONE and since is not None and restarts and restarted.restarted(place.now):
+                yield Fault(place.slot, place.now, Cause.RESTARTED)
+            elif deadline is not None:
+                left = overdue(place.now, deadline, self._observed.now)
+                if left is not None and left <= 0:
+                    yield Fault(place.slot, place.now, Cause.DEADLINE)
+                elif left is not None:
+                    self._again.append(left)
+
+    def _fail(
+        self,
+        places: Sequence[Place],
+        revision: RoleRevision,
+        role: Role,
+        faults: Sequence[Fault],
+        since: float | None,
+        before: Fate,
+        *,
+        alone: bool,
+    ) -> Fate:
+        """What a failure makes of a replica, or of one pod of it (``alone``)."""
+        known = len(self._tally.new)
+        past = self._tally.count(places, revision, role, faults, since, alone=alone)
+        most = role.restart.max_restarts if role.restart is not None else None
+        wait = past.starts_at(role.backoff) - self._observed.now
+        if most is not None and past.failures > most:
+            slot, is_new = faults[0].slot, len(self._tally.new) > known
+            self._exhausted.append(Exhausted(slot.unit, slot.role, slot.replica, past.failures, most, is_new))
+        elif wait > 0 and not self._reserves:
+            self._again.append(wait)
+        else:
+            failed = {fault.pod.metadata.uid for fault in faults if not podstate.is_dead(fault.pod)}
+            pasts = dict.fromkeys((place.slot for place in places), past)
+            return replace(before, broken=not alone, failed={*before.failed, *failed}, pasts={**before.pasts, **pasts})
+        self._marks += _kept(faults, past)
+        return replace(before, kept={*before.kept, *(place.slot for place in places)})
+
+    def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
+        """Note that a replica is Ready for the first time, and which restarts it has behind it by then."""
+        pods = [place.now for place in places if place.now is not None and podstate.is_ready(place.now)]
+        wanted = policy is not RestartPolicy.NONE or role.start_deadline_seconds
+        if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
+            return
+        behind = [
+            _annotate(pod, {names.ANNOTATION_RESTART_BASELINE: restarted.written(restarted.counts(pod))})
+            for pod in pods
+            if restarted.restarted(pod)
+        ]
+        # In a pass of their own: the mark says that they are written.
+        self._marks += behind or [_annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})]
+
+    def found(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
+        """Everything that comes out of it."""
+        now, new = self._observed.now, tuple(self._tally.new)
+        avoided = (*avoiding.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
+        self._again += [each.until - now for each in avoided]
+        return Failing(
+            self._fates,
+            (*self._tally.written(avoided, self._roles), *self._marks),
+            tuple(tell_failures(new, self._exhausted)),
+            tuple(remark_failures(self._exhausted, avoided)),
+            min((each for each in self._again if each > 0), default=None),
+            new,
+            avoided,
+            self._reserves,
+        )
+
+
+def _starts_at(item: CreatePod, roles: Mapping[str, Role]) -> float:
+    """When a new pod may start, in seconds since the epoch."""
+    role = roles.get(item.slot.role)
+    return item.told.past.starts_at(role.backoff) if role is not None else 0.0
+
+
+def _kept(faults: Iterable[Fault], past: Past) -> Iterator[Annotate]:
+    for fault in faults:
+        if fault.pod.metadata.annotation(ANNOTATION_SINCE) is None:
+            yield _annotate(fault.pod, {ANNOTATION_SINCE: times.rfc3339(past.failed_at)})
+
+
+def _annotate(pod: core.Pod, annotations: Mapping[str, str | None]) -> Annotate:
+    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, annotations)

@@ -1,0 +1,73 @@
+"""What the pods of one replica say of its failures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.compile import Slot
+from covey.operator.failures.causes import Cause, ended
+from covey.operator.replicas.replace import Place
+from covey.operator.snapshot import podstate
+
+#: On a failed pod that is not replaced yet: since when.
+ANNOTATION_SINCE: Final = "covey.dev/failing-since"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A pod that has failed."""
+
+    slot: Slot
+    pod: core.Pod
+    why: Cause
+
+
+def ended_last(place: Place) -> Fault | None:
+    """The pod that filled an empty place last has ended by itself."""
+    last = max(place.others, key=age, default=None)
+    if place.now is not None or last is None or last.metadata.uid in place.retired:
+        return None
+    why = ended(last)
+    return Fault(place.slot, last, why) if why is not None else None
+
+
+def started(places: Sequence[Place]) -> float | None:
+    """Since when the replica has been one that was Ready once; its leader knows, dead or alive."""
+    leader = places[0]
+    pods = [each for each in (leader.now, *leader.others) if each is not None]
+    if pods:
+        return podstate.started(max(pods, key=age))
+    if leader.grave is not None:
+        return leader.grave.started
+    # Whoever knew is gone without a trace. What still serves was Ready.
+    return 0.0 if any(place.now is not None and podstate.is_ready(place.now) for place in places) else None
+
+
+def pods_of(places: Iterable[Place]) -> list[core.Pod]:
+    """All pods that there are in these places."""
+    return [pod for place in places for pod in (place.now, *place.others) if pod is not None]
+
+
+def failing_since(faults: Iterable[Fault]) -> float | None:
+    """Since when a failure is known that nobody could act upon; None for one that is seen for the first time."""
+    marks = (times.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
+    return min((at for at in marks if at is not None), default=None)
+
+
+def age(pod: core.Pod) -> tuple[str, str]:
+    """Orders pods by their creation, the youngest last."""
+    return pod.metadata.creation_timestamp, pod.metadata.uid
+
+
+def created(pod: core.Pod) -> float:
+    """In seconds since the epoch."""
+    return times.seconds(pod.metadata.creation_timestamp) or 0.0
+
+
+def revision_of(pod: core.Pod) -> str:
+    """What it was made from."""
+    return pod.metadata.label(names.LABEL_REVISION) or ""

@@ -1,0 +1,87 @@
+"""Units that are given up as a whole, because a replica of a role with ``RecreateUnit`` has failed or lost a pod.
+
+Every pod carries how often its unit had been recreated when it was made, the unit's log how often it was; what is older
+goes. So a unit that was half recreated is finished.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from covey.api import core
+from covey.api.roles import RestartPolicy, Role
+from covey.compile import Slot
+from covey.compile.past import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
+from covey.kube.resources import PODS
+from covey.operator.failures.faults import pods_of
+from covey.operator.failures.tally import Tally
+from covey.operator.replicas.fate import Fate
+from covey.operator.replicas.replace import Place
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import Annotate
+
+
+class UnitRestarts:
+    """Which units are recreated, and what becomes of their replicas.
+
+    Args:
+        tally: the failures of the resource.
+        observed: the snapshot.
+    """
+
+    def __init__(self, tally: Tally, observed: Observed) -> None:
+        self._tally = tally
+        self._observed = observed
+
+    def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
+        """A replica takes its unit with it."""
+        graves = [place.grave for place in places if place.grave is not None]
+        told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in graves))
+        seen, known = max(told, default=0), self._tally.wholes.get(unit, NO_PAST)
+        row = max(fate.pasts.values(), key=lambda past: past.failures, default=NO_PAST)
+        # A failure of older pods has been counted; one that the log has not seen was lost with its object.
+        if known.unit <= seen:
+            at = float(int(row.failed_at or self._observed.now))
+            self._tally.wholes[unit] = Past(0, row.failures, at, seen + 1)
+
+    def fates(
+        self, slots: Sequence[Slot], roles: dict[str, Role], fates: dict[tuple[int, str, int], Fate]
+    ) -> Iterator[Annotate]:
+        """Give up what is older than the last recreation of its unit; what stays of it is marked.
+
+        Args:
+            slots: all places, replica by replica.
+            roles: by name.
+            fates: of the replicas, which are changed.
+        """
+        for replica, found in groupby(slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
+            whole, role = self._tally.wholes.get(replica[0]), roles.get(replica[1])
+            if whole is None or role is None:
+                continue
+            places = [Place.of(slot, self._observed) for slot in found]
+            old = [each.now for each in places if each.now is not None and podstate.past(each.now).unit < whole.unit]
+            fate = fates.get(replica, Fate())
+            if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):
+                fate = _given_up(fate, places, old, whole)
+            else:
+                yield from (_marked(pod, whole) for pod in old)
+            fates[replica] = replace(fate, least=fate.least.joined(Past(unit=whole.unit)))
+
+
+def _given_up(fate: Fate, places: Sequence[Place], old: Sequence[core.Pod], whole: Past) -> Fate:
+    past = Past(max(map(podstate.restarts, old)) + 1, whole.failures, whole.failed_at, whole.unit)
+    return replace(
+        fate,
+        whole=True,
+        broken=True,
+        kept=(),
+        failed={*fate.failed, *(pod.metadata.uid for pod in old)},
+        pasts={place.slot: past.joined(fate.pasts.get(place.slot)) for place in places},
+    )
+
+
+def _marked(pod: core.Pod, whole: Past) -> Annotate:
+    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, {ANNOTATION_UNIT_RESTARTS: str(whole.unit)})

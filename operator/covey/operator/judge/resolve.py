@@ -1,0 +1,59 @@
+"""Which backend a resource has, in which dialect: chosen once, recorded, and never another while anything of it is there."""
+
+from __future__ import annotations
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.backends import Backend, Cluster, choose, find, newest
+from covey.compile.membership import Levels
+from covey.operator.snapshot.accepted import Resolved
+from covey.operator.terms.problem import Problem
+
+
+def resolve_backend(
+    spec: DisaggregatedInferenceSpec, recorded: Resolved | None, cluster: Cluster, *, is_there: bool
+) -> tuple[Backend | None, Problem | None]:
+    """The backend, None where there is none to work with, and what stands in its way.
+
+    Args:
+        spec: what is wanted.
+        recorded: what was chosen before.
+        cluster: what the cluster has; what it lacks may come later, which is noticed.
+        is_there: there are pods or groups of the resource.
+    """
+    name = recorded.backend if recorded is not None else spec.effective_backend
+    former = find(recorded.backend, recorded.dialect) if recorded is not None else None
+    # 1. The operator was started without it: nobody has asked the cluster about it.
+    if name not in cluster.enabled:
+        remedy = "add it to its --backends (value backends of the chart)"
+        return former or newest(name), Problem(
+            names.REASON_UNSUPPORTED, f"the operator runs without backend {name}: {remedy}"
+        )
+    # 2. What was chosen before, and still can be had.
+    why = former.absent(cluster) if former is not None else None
+    if former is not None and why is None:
+        return former, None
+    # 3. It cannot be had any more: what runs is left alone.
+    if recorded is not None and is_there:
+        lost = why or f"this release of Covey has no backend {_described(recorded)}"
+        remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
+        return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
+    # 4. Nothing runs: the newest that the cluster can do.
+    chosen = choose(name, cluster)
+    if chosen is None:
+        latest = newest(name)
+        why = latest.absent(cluster) if latest is not None else f"this release of Covey has no backend {name}"
+        return latest, Problem(names.REASON_UNSUPPORTED, why or "")
+    return chosen, None
+
+
+def find_refused(
+    backend: Backend, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster
+) -> Problem | None:
+    """What a backend cannot carry of a spec."""
+    refused = backend.refusals(spec, levels, cluster)
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
+
+
+def _described(recorded: Resolved) -> str:
+    return f"{recorded.backend} {recorded.dialect}".strip()

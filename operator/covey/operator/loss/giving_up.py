@@ -1,0 +1,213 @@
+"""What of a unit that lost its minimum is given up, so that it can be placed anew: pure.
+
+A successor that finds no room in the domain of its unit waits, and what runs is kept. Given up is
+
+* a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only where
+  the unit serves nobody: some role of the gang has no Ready replica;
+* the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
+
+Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
+the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some from
+before its loss: so one that was taken down is not taken down again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.operator.loss.minimum import Shortage
+from covey.operator.replicas.scale import States, current
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.recorded import RecordedUnit, recorded_units
+from covey.operator.terms.actions import DeletePod, Note
+from covey.operator.terms.remark import Remark
+
+#: Seconds between the announcement and what was announced, at least; not for ``terminationDelaySeconds``.
+NOTICE: Final = 10.0
+#: Seconds until what was announced a moment ago, or done, is looked at again.
+SOON: Final = 0.5
+
+REASON_ROLE_MOVES: Final = "RoleMoves"
+REASON_UNIT_MOVES: Final = "UnitMoves"
+REASON_TERMINATION: Final = "TerminationDelay"
+
+
+class Step(StrEnum):
+    """What is given up of a unit."""
+
+    ROLE = "Role"
+    UNIT = "Unit"
+    TERMINATION = "Termination"
+
+
+_REASONS: Final = {
+    Step.ROLE: REASON_ROLE_MOVES,
+    Step.UNIT: REASON_UNIT_MOVES,
+    Step.TERMINATION: REASON_TERMINATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Escalation:
+    """A step that is announced, and when it is taken (seconds since the epoch)."""
+
+    step: Step
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """What goes, what is announced, and what has been done.
+
+    ``shortages`` and ``announced`` are by unit. ``anew``: units that were taken down and are queued like new ones: they have never served.
+    ``again``: seconds after which time alone changes something.
+    """
+
+    delete: tuple[DeletePod, ...] = ()
+    announced: Mapping[int, Escalation] = field(default_factory=dict)
+    anew: frozenset[int] = frozenset()
+    remarks: tuple[Remark, ...] = ()
+    notes: tuple[Note, ...] = ()
+    again: float | None = None
+    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+
+
+def give_up(
+    spec: DisaggregatedInferenceSpec,
+    shortages: Mapping[int, Shortage],
+    movable: Mapping[int, str],
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> GivenUp:
+    """Decide for every unit that is below its minimum.
+
+    Args:
+        spec: what is kept up.
+        shortages: the units below their minimum.
+        movable: by unit, what the scheduler could place if it were given up: ``Role`` (its roles that have too few) or
+            ``Unit``.
+        states: how far each replica has come.
+        observed: the snapshot.
+        before: the status so far: what was announced.
+    """
+    recorded = recorded_units(before)
+    announced: dict[int, Escalation] = {}
+    anew: set[int] = set()
+    delete: list[DeletePod] = []
+    notes: list[Note] = []
+    for unit, shortage in shortages.items():
+        known = recorded.get(unit, RecordedUnit(None, served=False))
+        serves = _serves(spec, states, unit)
+        found = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        if found is None:
+            continue
+        if known.step != found.step or observed.now < found.at:
+            announced[unit] = found
+            if known.step != found.step:
+                notes.append(_announcement(shortage, found))
+            continue
+        pods = tuple(_pods(shortage, found.step, observed))
+        delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
+        if pods:
+            announced[unit] = found
+            notes.append(_deed(shortage, found, len(pods)))
+        elif found.step is not Step.ROLE:
+            anew.add(unit)
+    again = min((max(each.at - observed.now, SOON) for each in announced.values()), default=None)
+    remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
+    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages)
+
+
+def _escalation(
+    spec: DisaggregatedInferenceSpec,
+    shortage: Shortage,
+    movable: str,
+    known: RecordedUnit,
+    now: float,
+    *,
+    serves: bool,
+) -> Escalation | None:
+    """The step that is due first; a unit that has never served has lost nothing."""
+    if not shortage.served:
+        return None
+    steps: list[Escalation] = []
+    delay = spec.gang.termination_delay_seconds
+    if delay is not None:
+        steps.append(Escalation(Step.TERMINATION, shortage.since + delay))
+    if not serves and movable in {Step.ROLE, Step.UNIT}:
+        step = Step(movable)
+        at = known.at if known.step == step and known.at is not None else None
+        steps.append(Escalation(step, at or float(int(max(shortage.since + spec.hold_seconds, now + NOTICE)))))
+    return min(steps, key=lambda each: each.at, default=None)
+
+
+def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool:
+    """Every role of the gang has a Ready replica: below its minimum as it is, the unit may still answer."""
+    roles = states.get(unit, {})
+    gang = [role.name for role in spec.roles if role.min_replicas]
+    return all(any(state.is_ready for state in roles.get(name, {}).values()) for name in gang)
+
+
+def _pods(shortage: Shortage, step: Step, observed: Observed) -> Iterator[core.Pod]:
+    """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
+    found = [
+        pod
+        for slot, pods in observed.pods.items()
+        if slot.unit == shortage.unit and (step is not Step.ROLE or slot.role in shortage.roles)
+        if (pod := current(pods)) is not None and podstate.is_admitted(pod)
+        if pod.metadata.uid not in observed.condemned
+    ]
+    if any(_is_older(pod, shortage.since) for pod in found):
+        yield from found
+
+
+def _is_older(pod: core.Pod, since: float) -> bool:
+    return (times.seconds(pod.metadata.creation_timestamp) or 0.0) < since
+
+
+def _announcement(shortage: Shortage, found: Escalation) -> Note:
+    return Note("Escalating", _sentence(shortage, found), "Escalate", warning=True)
+
+
+def _deed(shortage: Shortage, found: Escalation, pods: int) -> Note:
+    what = _what(shortage, found.step)
+    message = f"{what} is given up to be placed anew, {pods} pods: it was below its minimum ({shortage.text})"
+    return Note("GivenUp", message, "Escalate", warning=True)
+
+
+def _remark(shortage: Shortage, found: Escalation) -> Remark:
+    return Remark(names.ESCALATING, _REASONS[found.step], _sentence(shortage, found))
+
+
+def _what(shortage: Shortage, step: Step) -> str:
+    if step is Step.ROLE:
+        return f"{' and '.join(shortage.roles)} of unit {shortage.unit}"
+    return f"unit {shortage.unit}"
+
+
+def _sentence(shortage: Shortage, found: Escalation) -> str:
+    since, at = times.rfc3339(shortage.since), times.rfc3339(found.at)
+    cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
+    if found.step is Step.TERMINATION:
+        return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
+    what = _what(shortage, found.step)
+    return f"{cause}; there is no room beside what it has left, but for all of it elsewhere: at {at} {what} is given up"
+
+
+def written(given_up: GivenUp, unit: int) -> dict[str, Any]:
+    """What ``unitStatuses`` remembers of a unit."""
+    shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
+    if shortage is None or unit in given_up.anew:
+        return {}
+    told: dict[str, Any] = {"belowMinimumSince": times.rfc3339(shortage.since)} if shortage.served else {}
+    if found is not None:
+        told["escalation"] = {"step": found.step.value, "at": times.rfc3339(found.at)}
+    return told

@@ -1,0 +1,47 @@
+"""Pods on nodes that will not come back: they are deleted at once, for nobody there will ever end them.
+
+A node is lost when somebody says so (the taint ``node.kubernetes.io/out-of-service``) or when it was deleted. One that is
+only not ready or unreachable may come back: there the pods' own ``tolerationSeconds`` count, by which Kubernetes deletes
+them. Whoever is being deleted counts as lost, however long the API server keeps it, so its replica is made anew at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from covey.api import core, times
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.notice import is_out_of_service
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import DeletePod, Note
+
+
+def find_stranded(observed: Observed) -> tuple[DeletePod, ...]:
+    """The pods of a resource on lost nodes that nobody has deleted yet."""
+    return tuple(
+        DeletePod(pod, "its node is lost")
+        for pod in observed.every_pod()
+        if podstate.is_bound(pod) and not podstate.is_dead(pod) and pod.metadata.uid not in observed.condemned
+        if _is_lost(pod, observed)
+    )
+
+
+def _is_lost(pod: core.Pod, observed: Observed) -> bool:
+    name = pod.spec.node_name or ""
+    node = observed.nodes.get(name)
+    if node is not None:
+        return is_out_of_service(node)
+    deleted = observed.gone.get(name)
+    # A younger pod is on a node of the same name that came after.
+    return deleted is not None and (times.seconds(pod.metadata.creation_timestamp) or deleted) < deleted
+
+
+def lost_notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
+    """What to announce: one note for all nodes."""
+    nodes = sorted({item.pod.spec.node_name or "" for item in stranded})
+    if nodes:
+        named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")
+        what = "node" if len(nodes) == 1 else "nodes"
+        yield Note(
+            "NodeLost", f"{what} {named} lost: the replicas with pods there are made anew", "Replace", warning=True
+        )

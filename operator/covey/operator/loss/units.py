@@ -1,0 +1,42 @@
+"""What was lost, and what comes of it: one look at all units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from covey.api.inference import DisaggregatedInference
+from covey.backends import Backend
+from covey.compile import Layout, Scale
+from covey.operator.loss.giving_up import GivenUp, give_up
+from covey.operator.loss.minimum import find_shortages
+from covey.operator.replicas.scale import States
+from covey.operator.snapshot.observed import Observed
+
+
+def find_loss(
+    inference: DisaggregatedInference,
+    backend: Backend,
+    scale: Scale,
+    layout: Layout,
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> GivenUp:
+    """Units below their minimum, and what of them is given up.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        backend: whose word says what could be placed elsewhere.
+        scale: what is wanted.
+        layout: the units that there shall be.
+        states: how far each replica has come.
+        observed: the snapshot.
+        before: the status so far.
+    """
+    shortages = find_shortages(scale, layout, states, observed, before)
+    movable: dict[int, str] = {}
+    for unit in shortages:
+        report = backend.read_back(inference.metadata.name, unit, observed.objects)
+        movable[unit] = report.movable if report is not None else ""
+    return give_up(inference.spec, shortages, movable, states, observed, before)

@@ -1,0 +1,336 @@
+"""Live copies of everything that a reconcile reads, and which resource an event concerns.
+
+Every object carries the name of its resource in a label, so an event finds its key at once, and one index finds all
+objects of a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import Backend
+from covey.backends import Cluster, Owned
+from covey.compile import Owner
+from covey.kube import resources
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector, expose
+from covey.kube.resources import Resource
+from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.domains import Domains
+from covey.operator.observe.ledger import Ledger
+from covey.operator.observe.newborn import Newborns
+from covey.operator.observe.nodes import Nodes
+from covey.operator.observe.probing import Probing
+from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.topologies import Topologies
+from covey.operator.observe.watched import Key, Watched, owner_key, shows
+from covey.operator.snapshot.accepted import Record, read_record
+from covey.operator.snapshot.notice import AUTOSCALERS
+from covey.operator.snapshot.observed import (
+    Observed,
+    is_ours,
+    place_pods,
+    read_revisions,
+)
+from covey.operator.snapshot.recorded import differ
+from covey.operator.terms.objects import (
+    COMMON_KINDS,
+    CONTROLLER_REVISIONS,
+    ControllerRevision,
+    Inference,
+    RoleScaler,
+    group_kinds,
+)
+
+#: Seconds that bursts of events are gathered before the resource is looked at.
+_GATHER = 0.03
+#: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
+_SILENCE = 240.0
+#: The index of pods by their node.
+_NODE = "node"
+
+
+class Caches:
+    """All kinds that the operator watches.
+
+    Args:
+        client: to the API server.
+        namespaces: where to look; empty means everywhere.
+        enqueue: called with the key of a resource that has to be looked at.
+        enqueue_after: likewise, so many seconds later.
+        backends: those whose kinds are watched.
+        autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        enqueue: Callable[[Key], None],
+        enqueue_after: Callable[[Key, float], None],
+        *,
+        backends: Collection[Backend] = tuple(Backend),
+        autoscalers: Collection[str] = AUTOSCALERS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        ours = names.LABEL_INFERENCE
+        self._enqueue = enqueue
+        self._enqueue_after = enqueue_after
+        self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
+        self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
+        for reflector in self.pods.reflectors:
+            reflector.add_index(_NODE, _node_of)
+        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers)
+        self._kinds = group_kinds(backends)
+        self.objects = {
+            resource.type: Watched(client, resource, Owned, namespaces, labels=ours)
+            for resource in (*self._kinds, *COMMON_KINDS)
+        }
+        self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
+        self.scalers = Watched(client, resources.ROLE_SCALERS, RoleScaler, namespaces, labels=ours)
+        self.topologies = Topologies(client, self._look_at_all)
+        self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
+        self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
+        self.room = ClusterRoom(client, self.topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
+        self.ledger = Ledger(partial(shows, self.pods), clock)
+        self._statuses: dict[str, Mapping[str, Any]] = {}
+        self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
+        self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
+        self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
+        self._records: dict[str, Record | None] = {}
+        self._subscribe()
+
+    async def run(self) -> None:
+        """Keep everything current until cancelled."""
+        expose(self._reflectors())
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors():
+                group.create_task(reflector.run())
+            group.create_task(self.topologies.run())
+            group.create_task(self.probing.run())
+            group.create_task(self.room.run())
+
+    async def synced(self) -> None:
+        """Wait until everything has been listed once that the cluster serves."""
+        for event in self._known():
+            await event.wait()
+
+    @property
+    def is_synced(self) -> bool:
+        """Everything has been listed once that the cluster serves."""
+        return all(event.is_set() for event in self._known())
+
+    @property
+    def unserved(self) -> frozenset[Resource]:
+        """Kinds that the API server does not know."""
+        return frozenset(
+            watched.resource
+            for watched in self.objects.values()
+            if not all(reflector.served for reflector in watched.reflectors)
+        )
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the cluster has, as far as this process has been told."""
+        found = self.probing.cluster(self.unserved)
+        return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
+
+    def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
+        """Every watch has been heard of lately."""
+        watches = (*self._reflectors(), *self.room.reflectors)
+        return all(clock() - reflector.last_contact < _SILENCE for reflector in watches)
+
+    def observe(self, owner: Owner, now: float) -> Observed:
+        """The snapshot of one resource, at a time in seconds since the epoch."""
+        key = (owner.namespace, owner.name)
+        pods = [
+            self.ledger.latest(key, pod)
+            for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))
+            if is_ours(pod.metadata, owner)
+        ]
+        for newborns in self._every_newborns():
+            if (patience := newborns.patience(key)) is not None:
+                # Should the watch never show them, nothing else would bring this resource back.
+                self._enqueue_after(key, patience)
+        placed, strays = place_pods(pods)
+        objects = {
+            (kind, owned.metadata.name): owned
+            for kind, watched in self.objects.items()
+            for owned in chain(self._new_objects[kind].of(key), watched.of(key))
+            if is_ours(owned.metadata, owner)
+        }
+        stored = chain(self.revisions.of(key), self._new_revisions.of(key))
+        revisions = read_revisions((item for item in stored if is_ours(item.metadata, owner)), self._read)
+        ledger, names_of_nodes = self.ledger, {pod.spec.node_name for pod in pods if pod.spec.node_name}
+        notices = self.nodes.notices(names_of_nodes)
+        return Observed(
+            placed,
+            strays,
+            objects,
+            revisions,
+            ledger.graves(key),
+            ledger.retired(key),
+            ledger.condemned(key),
+            now,
+            nodes=self.nodes.of(names_of_nodes),
+            notices=notices,
+            candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
+            gone=self.nodes.gone(names_of_nodes),
+            scalers={
+                scaler.metadata.name: scaler
+                for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
+                if is_ours(scaler.metadata, owner)
+            },
+        )
+
+    def _read(self, item: ControllerRevision) -> Record | None:
+        """What a ControllerRevision says, read once: its data never change."""
+        uid = item.metadata.uid
+        if uid not in self._records:
+            self._records[uid] = read_record(item.data)
+        return self._records[uid]
+
+    def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | RoleScaler) -> None:
+        """This process has just created something else than a pod: it counts as seen, unless the watch was faster."""
+        if isinstance(item, ControllerRevision):
+            if not shows(self.revisions, item):
+                self._new_revisions.add(key, item)
+        elif isinstance(item, RoleScaler):
+            if not shows(self.scalers, item):
+                self._new_scalers.add(key, item)
+        elif not shows(self.objects[kind], item):
+            self._new_objects[kind].add(key, item)
+
+    def tell(self, uid: str, status: Mapping[str, Any]) -> None:
+        """This status is about to be written: the watch will show it, and it is no reason to look again."""
+        self._statuses[uid] = status
+
+    def look_again(self, key: Key, delay: float) -> None:
+        """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
+        self._enqueue_after(key, delay)
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone."""
+        self.room.forget(key)
+        self.ledger.forget(key)
+        for newborns in self._every_newborns():
+            newborns.forget(key)
+
+    def on_node(self, name: str) -> set[Key]:
+        """The resources that have pods on a node."""
+        pods = chain.from_iterable(reflector.by_index(_NODE, name) for reflector in self.pods.reflectors)
+        return {key for pod in pods for key in owner_key(pod)}
+
+    def _look_at_node(self, name: str) -> None:
+        for key in self.on_node(name):
+            self._enqueue_soon(key)
+
+    def _look_at_all(self) -> None:
+        for inference in self.inferences.every():
+            self._enqueue_soon(inference.metadata.key)
+
+    def _every_newborns(self) -> Iterable[Newborns[Any]]:
+        return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
+
+    def _reflectors(self) -> list[Reflector[Any]]:
+        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.scalers]
+        found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
+        found.append(self.nodes.reflector)
+        return found if self.domains is None else [*found, self.domains.reflector]
+
+    def _known(self) -> list[asyncio.Event]:
+        """Set when it is known what there is. A backend's kinds may be missing in a cluster, and those of this release."""
+        groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
+        groups.update(self.scalers.reflectors)
+        if self.domains is not None:
+            groups.add(self.domains.reflector)
+        listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
+        return [*listed, self.probing.asked]
+
+    def _subscribe(self) -> None:
+        self.inferences.subscribe(self._on_inference)
+        self.pods.subscribe(self._on_pod)
+        for kind, watched in self.objects.items():
+            for reflector in watched.reflectors:
+                reflector.on_served(self.probing.stale)
+                reflector.on_served(self._look_at_all)
+            on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
+            watched.subscribe(partial(on_owned, self._new_objects[kind]))
+        self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
+        for each in self.scalers.reflectors:
+            each.on_served(self._look_at_all)
+        self.scalers.subscribe(partial(self._on_owned, self._new_scalers))
+
+    def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
+        if kind == DELETED:
+            self._statuses.pop(item.metadata.uid, None)
+            # What is known of it must not be taken for its namesake's.
+            self.forget(item.metadata.key)
+        if kind == DELETED or before is None or _is_asked_anew(item.metadata, before.metadata):
+            self._enqueue(item.metadata.key)
+        elif item.status != before.status and differ(item.status, self._statuses.get(item.metadata.uid, {})):
+            # What somebody else wrote into the status has to be put right; our own write is no news.
+            self._enqueue_soon(item.metadata.key)
+
+    def _on_pod(self, kind: EventType, pod: core.Pod, before: core.Pod | None) -> None:
+        for key in owner_key(pod):
+            self.ledger.newborns.shown(key, pod.metadata.uid)
+        now = owner_key(pod) if kind != DELETED else ()
+        # The label may only have been edited away: the resource that had the pod has to know.
+        for key in owner_key(before) if before else ():
+            if key not in now:
+                self.ledger.ended(key, before or pod, ours=self._is_ours(key, before or pod))
+            self._enqueue_soon(key)
+        for key in now:
+            self.ledger.shown(key, pod)
+            self._enqueue_soon(key)
+
+    def _is_ours(self, key: Key, pod: core.Pod) -> bool:
+        owner, controller = self.inferences.get(key), pod.metadata.controller
+        return owner is not None and controller is not None and controller.uid == owner.metadata.uid
+
+    def _enqueue_soon(self, key: Key) -> None:
+        self._enqueue_after(key, _GATHER)
+
+    def _on_budget(self, newborns: Newborns[Any], kind: EventType, item: Owned, before: Owned | None) -> None:
+        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
+        if kind == DELETED or before is None or not _is_same(item, before):
+            self._on_owned(newborns, kind, item, before)
+
+    def _on_owned(
+        self,
+        newborns: Newborns[Any],
+        kind: EventType,
+        item: Owned | ControllerRevision | RoleScaler,
+        before: Owned | ControllerRevision | RoleScaler | None,
+    ) -> None:
+        if kind == DELETED:
+            self._records.pop(item.metadata.uid, None)
+        for key in {*owner_key(item), *(owner_key(before) if before else ())}:
+            newborns.shown(key, item.metadata.uid)
+            self._enqueue_soon(key)
+
+
+def _is_same(now: Owned, before: Owned) -> bool:
+    """Only the status is another, and what the API server notes beside."""
+    return now.spec == before.spec and all(
+        getattr(now.metadata, field) == getattr(before.metadata, field)
+        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
+    )
+
+
+def _node_of(pod: core.Pod) -> tuple[str, ...]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
+    return now.generation != before.generation or now.deletion_timestamp != before.deletion_timestamp

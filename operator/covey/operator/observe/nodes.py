@@ -1,0 +1,94 @@
+"""The nodes of the cluster, and which of them are to be empty.
+
+All are watched once, for whoever asks. Heartbeats change a node all the time; resources are told only when what matters
+to their pods there has changed, so that a node that flaps costs one look for each resource on it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from itertools import islice
+from typing import Final
+
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import NODES
+from covey.kube.watch import DELETED, EventType
+from covey.operator.snapshot.notice import AUTOSCALERS, Notice, is_out_of_service, notice_of
+
+#: Candidates that a resource is told of: they stand on its groups.
+_MANY: Final = 64
+#: Seconds for which it is remembered that a node was deleted: by then Kubernetes has removed its pods.
+_REMEMBERED: Final = 600.0
+
+
+class Nodes:
+    """A live copy of all nodes.
+
+    Args:
+        client: to the API server.
+        on_change: called with the name of a node when it is to be empty, or no longer, or lost.
+        autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        on_change: Callable[[str], None],
+        *,
+        autoscalers: Collection[str] = AUTOSCALERS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.reflector: Reflector[core.Node] = Reflector(client, NODES, core.Node, on_event=self._on_event)
+        self._on_change = on_change
+        self._autoscalers = frozenset(autoscalers)
+        self._clock = clock
+        self._notices: dict[str, Notice] = {}
+        #: Nodes that were seen to be deleted, and when.
+        self._gone: dict[str, float] = {}
+
+    def gone(self, names: Iterable[str]) -> dict[str, float]:
+        """Those of these nodes that were seen to be deleted, and when (seconds since the epoch)."""
+        return {name: self._gone[name] for name in names if name in self._gone} if self._gone else {}
+
+    def of(self, names: Iterable[str]) -> dict[str, core.Node]:
+        """Those of these nodes that are known."""
+        store = self.reflector.store
+        return {name: store["", name] for name in names if ("", name) in store}
+
+    def notices(self, names: Iterable[str]) -> dict[str, Notice]:
+        """Those of these nodes that are to be empty, and why."""
+        return {name: self._notices[name] for name in names if name in self._notices} if self._notices else {}
+
+    def candidates(self) -> tuple[str, ...]:
+        """Nodes that an autoscaler may delete soon; a few of them where there are many."""
+        found = (name for name, notice in sorted(self._notices.items()) if notice.candidate)
+        return tuple(islice(found, _MANY))
+
+    def _on_event(self, kind: EventType, node: core.Node, before: core.Node | None) -> None:
+        name = node.metadata.name
+        if kind == DELETED:
+            self._notices.pop(name, None)
+            seen = self._clock()
+            self._gone = {other: at for other, at in self._gone.items() if seen < at + _REMEMBERED} | {name: seen}
+            self._on_change(name)
+            return
+        self._gone.pop(name, None)
+        if before is not None and node.spec == before.spec:
+            return
+        was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers)
+        if now is not None:
+            self._notices[name] = now = self._dated(now, was)
+        if now != was or is_out_of_service(node) != (before is not None and is_out_of_service(before)):
+            self._on_change(name)
+
+    def _dated(self, notice: Notice, before: Notice | None) -> Notice:
+        """A candidate whose taint has no time is one since this process has seen it so."""
+        if not notice.candidate or notice.since is not None:
+            return notice
+        same = before is not None and before.candidate == notice.candidate
+        return replace(notice, since=before.since if same and before is not None else self._clock())

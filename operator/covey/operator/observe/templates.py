@@ -1,0 +1,139 @@
+"""Asks the API server what it thinks of the pods, before anything is created.
+
+The CRD stores templates unread. A strict dry run of a leader and a worker of each role gives the API server's own
+answer: unknown fields, invalid values, admission policies. It is asked once for a revision; a refusal is remembered,
+one that may pass without a change of the template for a while, which doubles. A revision that has been stored was
+accepted, and is not asked about again.
+
+Many resources may have one template. Whoever asks while the same is being asked in his namespace gets the same answer,
+and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.compile import Slot, Tree
+from covey.compile.identity import hostname
+from covey.kube import resources
+from covey.kube.client import Client, Ignored
+from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid
+from covey.operator.terms.problem import Problem, of_pod_refusal, retry_delay
+
+#: Seconds that an accepted template counts as accepted for other resources, too.
+_SHARED: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Sample:
+    """A pod to ask about. ``content`` is equal for pods that differ only in whose they are."""
+
+    role: str
+    body: dict[str, Any]
+    content: tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What was said of a revision; it holds until so many seconds on the clock, and was asked for so often before."""
+
+    revision: str
+    problem: Problem | None
+    until: float
+    attempt: int
+
+
+class TemplateCheck:
+    """Remembers the last verdict on each resource, by UID.
+
+    Args:
+        client: to the API server.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._clock = clock
+        self._verdicts: dict[str, _Verdict] = {}
+        #: Answers by content, and until when each is shared.
+        self._answers: dict[tuple[object, ...], tuple[float, asyncio.Task[Problem | None]]] = {}
+
+    async def find_problem(self, tree: Tree) -> Problem | None:
+        """What the API server has against the pods of a tree; None when it would take them.
+
+        Raises:
+            KubeError: when it could not be asked.
+        """
+        known = self._verdicts.get(tree.owner.uid)
+        if known is not None and known.revision != tree.revision.hash:
+            known = None
+        if known is not None and self._clock() < known.until:
+            return known.problem
+        samples = tuple(_samples(tree))
+        answers = await asyncio.gather(*map(self._answer, samples))
+        problem = next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
+        attempt = known.attempt + 1 if known is not None else 0
+        passes = problem is not None and problem.retry
+        until = self._clock() + retry_delay(attempt) if passes else float("inf")
+        self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
+        return problem
+
+    def forget(self, uid: str) -> None:
+        """The resource is gone."""
+        self._verdicts.pop(uid, None)
+
+    async def _answer(self, sample: _Sample) -> Problem | None:
+        """What is said of a content, asked once for all who want to know it now."""
+        now = self._clock()
+        until, asking = self._answers.get(sample.content, (now, None))
+        if asking is None or until <= now:
+            self._answers = {content: known for content, known in self._answers.items() if known[0] > now}
+            asking = asyncio.create_task(self._ask(sample.body))
+            self._answers[sample.content] = (now + _SHARED, asking)
+            asking.add_done_callback(partial(self._answered, sample.content))
+        # Whoever gives up waiting does not end it for the others.
+        return await asyncio.shield(asking)
+
+    def _answered(self, content: tuple[object, ...], asked: asyncio.Task[Problem | None]) -> None:
+        """Only an acceptance is shared with whoever comes later."""
+        accepted = not asked.cancelled() and asked.exception() is None and asked.result() is None
+        if not accepted and self._answers.get(content, (0.0, None))[1] is asked:
+            del self._answers[content]
+
+    async def _ask(self, body: dict[str, Any]) -> Problem | None:
+        try:
+            await self._client.create(resources.PODS, body, dry_run=True, strict=True, type=Ignored)
+        except (BadRequest, Invalid, Forbidden) as error:
+            found = of_pod_refusal(error)
+            if found is None or found.reason == names.REASON_QUOTA_EXCEEDED:
+                # Quota is counted when pods are really created.
+                return None
+            return found
+        except ApiError as error:
+            if "failed calling webhook" in error.message:
+                return None
+            raise
+        return None
+
+
+def _samples(tree: Tree) -> Iterator[_Sample]:
+    for name, role in tree.revision.roles.items():
+        for index in range(min(role.size, 2)):
+            slot = Slot(0, name, 0, index)
+            body = tree.pods.named(slot, f"{tree.owner.name}-{hostname(slot)}-check")
+            spec = body["spec"]
+            # The hash stands for the role's template and for what it is made into.
+            content = (tree.owner.namespace, role.hash, index, spec["schedulerName"], spec.get("priorityClassName"))
+            yield _Sample(name, body, content)
+
+
+def _of_role(role: str, said: Problem) -> Problem:
+    then = "it is tried again" if said.retry else "correct its template"
+    message = f"the API server refuses the pods of role {role}: {said.message}; {then}"
+    return Problem(said.reason, message, retry=said.retry)

@@ -1,0 +1,57 @@
+"""Pods that are no longer seen, though nobody was seen to delete them.
+
+The operator finds its pods by a label. Where somebody takes the label away, a pod vanishes from sight and goes on
+running; to replace it would make a double, and to count it as lost would take its whole replica down. So the API
+server is asked, once for each such pod, and a pod that is still there gets its labels back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from covey.api import core
+from covey.compile import Owner, Slot
+from covey.kube import resources
+from covey.kube.client import Client
+from covey.kube.errors import ApiError, NotFound
+from covey.observability.logging import get_logger
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Grave, Observed, is_ours
+from covey.operator.terms.problem import is_denial
+
+_log = get_logger(__name__)
+
+
+def missing_pods(observed: Observed) -> Mapping[Slot, Grave]:
+    """Pods of places that nobody fills, of which it is not known whether they are gone."""
+    return {slot: grave for slot, grave in observed.graves.items() if not grave.confirmed and slot not in observed.pods}
+
+
+async def find_remaining(client: Client, owner: Owner, missing: Mapping[Slot, Grave]) -> dict[Slot, core.Pod]:
+    """The pods that are still there, with their labels given back; places without one have lost theirs.
+
+    Raises:
+        KubeError: when the API server could not be asked.
+    """
+    found = await asyncio.gather(*(_find(client, owner, grave) for grave in missing.values()))
+    return {slot: pod for slot, pod in zip(missing, found, strict=True) if pod is not None}
+
+
+async def _find(client: Client, owner: Owner, grave: Grave) -> core.Pod | None:
+    try:
+        found = await client.get(resources.PODS, grave.name, owner.namespace, type=core.Pod)
+        if found.metadata.uid != grave.uid or podstate.is_dead(found) or not is_ours(found.metadata, owner):
+            return None
+        patch = {"metadata": {"uid": grave.uid, "labels": dict(grave.labels)}}
+        given = await client.merge_patch(resources.PODS, grave.name, owner.namespace, patch, type=core.Pod)
+    except NotFound:
+        return None
+    except ApiError as error:
+        if not is_denial(error):
+            raise
+        # It has its place all the same; the plan tries once more, and its refusal is told.
+        _log.warning("labels not given back", pod=grave.name, error=str(error))
+        return found
+    _log.info("labels given back", pod=grave.name)
+    return given

@@ -1,0 +1,209 @@
+"""The operator process: caches always, reconciling only while it leads.
+
+A replica that waits for the lease keeps its caches warm, so that it takes over without a listing. A process that
+loses the lease exits at once, whatever it was doing: its successor is at work already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final
+
+import uvloop
+
+from covey import __version__
+from covey.kube.client import Client
+from covey.kube.connection import Connection, load
+from covey.kube.errors import LeaseLost
+from covey.kube.events import EventRecorder
+from covey.kube.lease import LeaseElector
+from covey.kube.queue import WorkQueue, run_workers
+from covey.observability.http import serve_health
+from covey.observability.logging import get_logger
+from covey.observability.metrics import REGISTRY
+from covey.operator.observe.caches import Caches
+from covey.operator.observe.watched import Key
+from covey.operator.process.settings import Settings
+from covey.operator.process.shell import Shell
+from covey.operator.reconcile import Reconciler
+from covey.operator.tell.gauges import WorkloadGauges
+
+_log = get_logger(__name__)
+
+COMPONENT: Final = "covey-operator"
+#: Seconds for reconciles under way, and for kopf, once the process shall end.
+_DRAIN: Final = 4.0
+#: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
+_ASIDE: Final = 4
+#: Watches have no bound: each is one connection, and who waits for one is deaf.
+_UNBOUNDED: Final = 0
+
+
+def run(settings: Settings) -> int:
+    """Run until SIGTERM or SIGINT; returns the exit status."""
+    return uvloop.run(OperatorProcess(settings).run())
+
+
+class OperatorProcess:
+    """One replica of the operator.
+
+    Args:
+        settings: its flags.
+        die: ends the process at once.
+    """
+
+    def __init__(self, settings: Settings, die: Callable[[int], object] = os._exit) -> None:
+        self._settings = settings
+        self._die = die
+        self._identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
+        self._stop = asyncio.Event()
+        self._caches: Caches | None = None
+        self._crashed = ""
+
+    async def run(self) -> int:
+        """Run until told to stop; returns the exit status."""
+        settings = self._settings
+        connection = load(settings.kubeconfig, settings.context)
+        self._take_signals()
+        async with (
+            _client(connection, _UNBOUNDED) as watching,
+            _client(connection, settings.connections) as working,
+            _client(connection, _ASIDE) as aside,
+        ):
+            await self._serve(connection, watching, working, aside)
+        _log.info("stopped")
+        return 1 if self._crashed else 0
+
+    async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
+        settings = self._settings
+        queue: WorkQueue[Key] = WorkQueue("inference")
+        self._caches = Caches(
+            watching,
+            settings.namespaces,
+            queue.add,
+            queue.add_after,
+            backends=settings.backends,
+            autoscalers=settings.autoscaler_taints,
+        )
+        recorder = EventRecorder(aside, COMPONENT, self._identity)
+        elector = None
+        if settings.leader_elect:
+            elector = LeaseElector(aside, COMPONENT, settings.leader_elect_namespace, self._identity)
+        endpoints = serve_health(
+            settings.metrics_bind_address, settings.health_probe_bind_address, self._healthz, self._readyz
+        )
+        async with endpoints as served:
+            _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
+            try:
+                async with self._background(self._caches.run(), recorder.run()):
+                    if await self._lead(elector):
+                        await self._work(working, connection, queue, recorder)
+            finally:
+                # Nobody who acts on the lease is at work any more.
+                if elector is not None:
+                    await elector.release()
+                await recorder.flush()
+
+    async def _lead(self, elector: LeaseElector | None) -> bool:
+        """Wait for the lease, and from then on for its loss; False when the process was told to stop first."""
+        if elector is None:
+            return True
+        if not await self._unless_stopped(elector.acquire()):
+            return False
+        self._spawn(self._hold(elector))
+        return True
+
+    async def _hold(self, elector: LeaseElector) -> None:
+        try:
+            await elector.hold()
+        except LeaseLost:
+            self._die(1)
+
+    async def _work(
+        self, client: Client, connection: Connection, queue: WorkQueue[Key], recorder: EventRecorder
+    ) -> None:
+        assert self._caches is not None
+        if not await self._unless_stopped(self._caches.synced()):
+            return
+        gauges = WorkloadGauges(self._settings.metrics_workload_limit)
+        REGISTRY.register(gauges)
+        reconciler = Reconciler(
+            client, self._caches, recorder, gauges, width=self._settings.connections, limits=self._settings.limits
+        )
+        shell = Shell(connection, self._settings.namespaces, self._caches.topologies, self._stop.set)
+        end = asyncio.Event()
+        kopf = self._spawn(shell.run(end))
+        kopf.add_done_callback(lambda _: self._stop.set())
+        # By then it has read the topologies.
+        if not await self._unless_stopped(shell.ready.wait()):
+            end.set()
+            await asyncio.wait({kopf}, timeout=_DRAIN)
+            return
+        self._take_signals()
+        workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
+        stopped = self._spawn(self._stop.wait())
+        await asyncio.wait({workers, kopf, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        _log.info("stopping")
+        queue.close()
+        end.set()
+        await asyncio.wait({workers, kopf}, timeout=_DRAIN)
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop.set)
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, object]) -> bool:
+        """Wait for something, or for the end of the process; False for the latter."""
+        task, stopped = self._spawn(waiting), self._spawn(self._stop.wait())
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        return not self._stop.is_set()
+
+    def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("a part of the process has failed", exc_info=error)
+            self._crashed = repr(error)
+            self._stop.set()
+
+    @contextlib.asynccontextmanager
+    async def _background(self, *works: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+        """Run these, and everything spawned meanwhile, no longer than the block."""
+        self._tasks: set[asyncio.Task[Any]] = set()
+        for work in works:
+            self._spawn(work)
+        try:
+            yield
+        finally:
+            running = list(self._tasks)
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+
+    def _healthz(self) -> tuple[bool, str]:
+        if self._crashed:
+            return False, self._crashed
+        if self._caches is not None and self._caches.is_synced and not self._caches.is_alive():
+            return False, "a watch has been silent for too long"
+        return True, "ok"
+
+    def _readyz(self) -> tuple[bool, str]:
+        if self._caches is None or not self._caches.is_synced:
+            return False, "the caches are not synced yet"
+        return True, "ok"
+
+
+def _client(connection: Connection, connections: int) -> Client:
+    return Client(connection, user_agent=f"{COMPONENT}/{__version__}", field_manager=COMPONENT, connections=connections)

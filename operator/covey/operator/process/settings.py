@@ -1,0 +1,45 @@
+"""What the operator is told when it starts; the command line fills it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from covey.api.constants import DEFAULT_NAMESPACE
+from covey.api.inference import Backend
+from covey.operator.snapshot.notice import AUTOSCALERS
+from covey.operator.terms.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Flags of ``covey operator``.
+
+    ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
+    and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
+    the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
+    most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
+    ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
+    After
+    ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespaces: tuple[str, ...] = ()
+    leader_elect: bool = True
+    leader_elect_namespace: str = DEFAULT_NAMESPACE
+    metrics_bind_address: str = ":8080"
+    health_probe_bind_address: str = ":8081"
+    identity: str = ""
+    workers: int = 8
+    connections: int = 64
+    metrics_workload_limit: int = 500
+    backends: tuple[Backend, ...] = (Backend.EXTENDER,)
+    autoscaler_taints: tuple[str, ...] = AUTOSCALERS
+    avoid_node_after: int = 3
+    avoid_node_seconds: float = 600.0
+
+    @property
+    def limits(self) -> Limits:
+        """When nodes are avoided."""
+        return Limits(self.avoid_node_after, self.avoid_node_seconds)

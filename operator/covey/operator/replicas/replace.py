@@ -1,0 +1,170 @@
+"""Pods of one replica: which are missing, which have to go, and who succeeds whom.
+
+A pod that is dead, released, or of a revision that no longer holds is *superseded*: it loses its address, is deleted,
+and the next pod of its place is named after it. Once a pod of a replica has been bound and is lost, a role with
+``RecreateReplica`` gives up the whole replica: the processes of its pods cannot go on without each other. A pod that
+was pinned but never bound is replaced alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile.identity import Slot, pod_name
+from covey.compile.past import Past
+from covey.compile.pods import Told
+from covey.compile.revision import RoleRevision
+from covey.operator.replicas.fate import Fate
+from covey.operator.replicas.scale import current
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Grave, Observed
+from covey.operator.terms.actions import CreatePod, DeletePod, Relabel
+
+Pods = Sequence[core.Pod]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaPlan:
+    """What to do for one replica. ``recreated`` says that it was given up as a whole."""
+
+    relabel: tuple[Relabel, ...] = ()
+    delete: tuple[DeletePod, ...] = ()
+    create: tuple[CreatePod, ...] = ()
+    recreated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One place of a replica: the pod that fills it now, the earlier ones, and the one that was buried last."""
+
+    slot: Slot
+    now: core.Pod | None
+    others: tuple[core.Pod, ...]
+    grave: Grave | None
+    #: UIDs of pods that nobody lost.
+    retired: Collection[str] = ()
+
+    @classmethod
+    def of(cls, slot: Slot, observed: Observed) -> Place:
+        """The place as observed."""
+        pods = observed.pods.get(slot, ())
+        now = current(pods)
+        others = tuple(pod for pod in pods if pod is not now)
+        return cls(slot, now, others, observed.graves.get(slot), observed.retired)
+
+    def lost_bound(self, inference: str) -> bool:
+        """Nobody fills it, and the pod that did last was bound."""
+        if self.now is not None:
+            return False
+        last = self.last(inference)
+        return last is not None and last.bound and not last.retired
+
+    @property
+    def is_blank(self) -> bool:
+        """No trace of a pod."""
+        return self.now is None and not self.others and self.grave is None
+
+    def last(self, inference: str) -> Grave | None:
+        """The pod after which the next one is named: the end of the chain of successors."""
+        pods = [*self.others, *([self.now] if self.now else [])]
+        if not pods:
+            return self.grave
+        taken = {pod.metadata.name for pod in pods}
+        ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
+        latest = max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid))
+        end = Grave.of(latest, retired=latest.metadata.uid in self.retired)
+        # The pod after the last that is seen may have come and gone.
+        follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
+        return self.grave if follows else end
+
+
+class ReplicaPlanner:
+    """Plans the pods of replicas of one resource.
+
+    Args:
+        inference: its name.
+        observed: the snapshot.
+    """
+
+    def __init__(self, inference: str, observed: Observed) -> None:
+        self._inference = inference
+        self._observed = observed
+
+    def plan(self, slots: Sequence[Slot], revision: RoleRevision, fate: Fate) -> ReplicaPlan:
+        """What to do for the pods of one replica.
+
+        Args:
+            slots: its places.
+            revision: what it is, or shall be, made from.
+            fate: what the role's restart policy says of it now.
+        """
+        places = [Place.of(slot, self._observed) for slot in slots if slot not in fate.kept]
+        failed = fate.broken or bool(fate.failed)
+        if not failed and all(_is_settled(place, revision) for place in places):
+            return ReplicaPlan()
+        broken = fate.broken or (fate.whole and is_broken(self._inference, places))
+        replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, fate, broken=broken))}
+        gone = [(pod, "superseded") for place in places for pod in place.others]
+        gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
+        return ReplicaPlan(
+            relabel=tuple(_unaddressed(pod for pod, _ in gone)),
+            delete=tuple(DeletePod(pod, why) for pod, why in gone if pod.metadata.deletion_timestamp is None),
+            create=tuple(
+                self._successor(place, revision, fate, broken=broken)
+                for place in places
+                if place.now is None or place.slot in replaced
+            ),
+            recreated=broken,
+        )
+
+    def _successor(self, place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> CreatePod:
+        last, told = place.last(self._inference), fate.pasts.get(place.slot)
+        if last is None:
+            return CreatePod(place.slot, told=Told(fate.least.joined(told)), replaces=told is not None)
+        if last.retired:
+            return CreatePod(place.slot, last.uid, Told(Past(unit=fate.least.unit)))
+        own = replace(last.past, restarts=last.restarts + (broken or last.bound))
+        if last.labels.get(names.LABEL_REVISION) != revision.hash:
+            own, told = replace(own, failures=0), None
+        room = {names.ANNOTATION_ROOM: last.node} if last.bound else {}
+        return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least), marks=room), replaces=True)
+
+
+def is_broken(inference: str, places: Sequence[Place]) -> bool:
+    """A pod of a replica that had been bound is lost.
+
+    A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when all its
+    pods are there.
+    """
+    bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
+    return any(place.lost_bound(inference) or (place.is_blank and bound) for place in places)
+
+
+def _is_settled(place: Place, revision: RoleRevision) -> bool:
+    """Filled, and nothing is left of former pods."""
+    return place.now is not None and not place.others and not _is_outdated(place.now, revision)
+
+
+def _is_outdated(pod: core.Pod, revision: RoleRevision) -> bool:
+    """It still waits, and is of another revision than its replica: nothing is lost by replacing it."""
+    return not podstate.is_admitted(pod) and pod.metadata.label(names.LABEL_REVISION) != revision.hash
+
+
+def _why_replaced(place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> str | None:
+    if place.now is None:
+        return None
+    if place.now.metadata.uid in fate.failed:
+        return "it has failed"
+    if broken and podstate.is_admitted(place.now):
+        return "its replica is recreated"
+    return "outdated while waiting" if _is_outdated(place.now, revision) else None
+
+
+def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
+    """Pods that must not be found under their address any more."""
+    for pod in pods:
+        if podstate.is_addressed(pod):
+            yield Relabel(pod, {names.LABEL_ADDRESS: None})

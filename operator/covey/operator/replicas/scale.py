@@ -1,0 +1,239 @@
+"""How far replicas have come, and which units stay when there are too many.
+
+Victims are chosen in this order, units like replicas (by their minimum, and the sum over their pods):
+
+1. not admitted, 2. not bound, 3. not Ready, 4. those that lack pods (what was begun goes on),
+5. the lowest sum of ``controller.kubernetes.io/pod-deletion-cost`` (KEP-2255),
+6. the smallest share of pods that are Ready, bound, admitted,
+7. those whose going frees most room (``freed``), 8. the highest number.
+
+Growth fills free numbers, lowest first. Which replicas a unit has, and of which revision, is said by ``rolling.layout``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile.identity import Slot
+from covey.compile.layout import Scale
+from covey.compile.revision import Revision, RoleRevision
+from covey.operator.replicas.freed import Rooms
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed, number
+
+#: What is lost with a replica or a unit; who has less goes first.
+Standing = tuple[float, ...]
+#: Of pods that there should be, those that are Ready, bound, admitted.
+_NO_SHARES: Standing = (0.0, 0.0, 0.0)
+_NO_PROGRESS: Standing = (0.0, 0.0, 0.0, 0.0)
+_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+_INT32: Final = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """How far one replica has come: pods that are live, admitted, bound and ready, of as many as its revision has.
+
+    ``cost`` is the sum of what people say its pods cost to delete.
+    """
+
+    revision: RoleRevision
+    live: int = 0
+    admitted: int = 0
+    bound: int = 0
+    ready: int = 0
+    cost: int = 0
+
+    @property
+    def size(self) -> int:
+        """Pods that it shall have."""
+        return self.revision.size
+
+    @property
+    def is_ready(self) -> bool:
+        """All its pods are Ready."""
+        return self.ready >= self.size
+
+    @property
+    def is_bound(self) -> bool:
+        """All its pods have nodes."""
+        return self.bound >= self.size
+
+    @property
+    def is_admitted(self) -> bool:
+        """All its pods have been let go."""
+        return self.admitted >= self.size
+
+    @property
+    def progress(self) -> Standing:
+        """How far the whole of it has come."""
+        return (self.is_admitted, self.is_bound, self.is_ready, self.live / self.size)
+
+    @property
+    def shares(self) -> Standing:
+        """How far parts of it have come."""
+        return (self.ready / self.size, self.bound / self.size, self.admitted / self.size)
+
+    @property
+    def standing(self) -> Standing:
+        """What is lost with it."""
+        return (*self.progress, self.cost, *self.shares)
+
+
+#: By unit, role and replica.
+States = Mapping[int, Mapping[str, Mapping[int, ReplicaState]]]
+
+
+#: The revisions that replicas run at, by unit, role and replica.
+Running = Mapping[tuple[int, str, int], RoleRevision]
+
+
+def running_revisions(observed: Observed, in_force: Revision) -> Running:
+    """What each replica is made from, as the labels of its pods say.
+
+    Pods that have, or are to get, a node are asked before those that wait, and the dead and the lost last: a replica
+    that was lost is made again as it was. A hash that no stored revision explains keeps the replica at the size that it
+    has; what is made anew in it is of the revision in force, of which alone the content is known.
+    """
+    known, sizes = known_revisions(observed), dict[tuple[int, str, int], int]()
+    told: dict[tuple[int, str, int], dict[int, set[str]]] = {}
+    for slot, rank, label in _labels(observed):
+        if slot.role in in_force.roles:
+            replica = (slot.unit, slot.role, slot.replica)
+            told.setdefault(replica, {}).setdefault(rank, set()).add(label)
+            if rank == _ADMITTED:
+                sizes[replica] = max(sizes.get(replica, 0), slot.index + 1)
+    found: dict[tuple[int, str, int], RoleRevision] = {}
+    for replica, by_rank in told.items():
+        wanted, labels = in_force.roles[replica[1]], by_rank[min(by_rank)]
+        explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), wanted)
+        if wanted.hash in labels or replica not in sizes or explained is not wanted:
+            found[replica] = wanted if wanted.hash in labels else explained
+        else:
+            found[replica] = wanted.of_size(sizes[replica])
+    return found
+
+
+_ADMITTED = 0
+
+
+def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
+    """What pods say of the revision of their replica, and how much it counts: the least rank counts."""
+    for slot, incarnations in observed.pods.items():
+        pod = current(incarnations)
+        if pod is not None:
+            rank = _ADMITTED if podstate.is_admitted(pod) else 1
+            yield slot, rank, pod.metadata.label(names.LABEL_REVISION) or ""
+        for each in incarnations:
+            if each is not pod and each.metadata.uid not in observed.retired:
+                yield slot, 2, each.metadata.label(names.LABEL_REVISION) or ""
+    for slot, grave in observed.graves.items():
+        if not grave.retired:
+            yield slot, 3, grave.labels.get(names.LABEL_REVISION, "")
+
+
+def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
+    """Stored revisions by role and hash."""
+    return {
+        (name, role.hash): role
+        for stored in observed.revisions
+        if stored.record is not None
+        for name, role in stored.record.revision.roles.items()
+    }
+
+
+def replica_states(pods: Mapping[Slot, tuple[core.Pod, ...]], in_force: Revision, running: Running) -> States:
+    """The state of every replica that has pods, dead ones included (with nothing to their credit)."""
+    counts: dict[int, dict[str, dict[int, list[int]]]] = {}
+    revisions: dict[tuple[int, str, int], RoleRevision] = {}
+    for slot, incarnations in pods.items():
+        if slot.role not in in_force.roles:
+            continue
+        replica = (slot.unit, slot.role, slot.replica)
+        revision = revisions[replica] = running.get(replica, in_force.roles[slot.role])
+        tally = counts.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, [0, 0, 0, 0, 0])
+        pod = current(incarnations)
+        if pod is None or slot.index >= revision.size:
+            continue
+        marks = (True, podstate.is_admitted(pod), podstate.is_bound(pod), podstate.is_ready(pod), _cost(pod))
+        for position, mark in enumerate(marks):
+            tally[position] += mark
+    return {
+        unit: {
+            role: {number: ReplicaState(revisions[unit, role, number], *tally) for number, tally in replicas.items()}
+            for role, replicas in roles.items()
+        }
+        for unit, roles in counts.items()
+    }
+
+
+def current(incarnations: Sequence[core.Pod]) -> core.Pod | None:
+    """The pod that fills a place now: neither dead nor released; of several the one furthest on, then the oldest."""
+    # A place has one, and is asked for a dozen times in every pass.
+    if len(incarnations) == 1:
+        return incarnations[0] if _fills(incarnations[0]) else None
+    return min(
+        filter(_fills, incarnations),
+        key=lambda pod: (
+            not podstate.is_addressed(pod),
+            not podstate.is_bound(pod),
+            pod.metadata.creation_timestamp,
+            pod.metadata.uid,
+        ),
+        default=None,
+    )
+
+
+def _fills(pod: core.Pod) -> bool:
+    return not podstate.is_dead(pod) and not podstate.is_released(pod)
+
+
+def _cost(pod: core.Pod) -> int:
+    """What it costs to delete a pod; 0 where nothing is said that Kubernetes would take (``int32``)."""
+    stated = pod.metadata.annotation(_COST)
+    if stated is None or not stated.removeprefix("-").isdecimal():
+        return 0
+    cost = int(stated)
+    return cost if -_INT32 <= cost < _INT32 else 0
+
+
+def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int, ...]:
+    """The units that there shall be, given those that there are."""
+    groups = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    existing = {unit for unit in {*states, *groups} if unit is not None}
+    rooms = Rooms(live_pods(observed)).of_units() if len(existing) > scale.units else {}
+    units = {unit: (*_unit_standing(scale, states.get(unit, {})), *rooms.get(unit, ())) for unit in existing}
+    return _keep(units, scale.units)
+
+
+def live_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+    """The pods that fill places now."""
+    return ((slot, pod) for slot, pods in observed.pods.items() if (pod := current(pods)) is not None)
+
+
+def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
+    """A unit is worth what the worst of its minimums is; of equal ones what its pods cost, then what goes beyond."""
+    worst: list[tuple[Standing, Standing]] = []
+    beyond = [_NO_SHARES]
+    for name, count in scale.roles.items():
+        best = sorted(((each.progress, each.shares) for each in roles.get(name, {}).values()), reverse=True)
+        worst += [*best, *[(_NO_PROGRESS, _NO_SHARES)] * count.minimum][: count.minimum]
+        beyond += [shares for _, shares in best[count.minimum :]]
+    progress, shares = min(worst, default=(_NO_PROGRESS, _NO_SHARES))
+    cost = sum(state.cost for replicas in roles.values() for state in replicas.values())
+    return (*progress, cost, *shares, *(sum(each) for each in zip(*beyond, strict=True)))
+
+
+def _keep(existing: Mapping[int, Standing], count: int) -> tuple[int, ...]:
+    """``count`` numbers: the best of the existing ones, then free ones from 0."""
+    kept = sorted(existing, key=lambda n: ([-share for share in existing[n]], n))[:count]
+    taken = set(kept)
+    candidate = 0
+    while len(taken) < count:
+        taken.add(candidate)
+        candidate += 1
+    return tuple(sorted(taken))

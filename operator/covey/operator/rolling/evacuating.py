@@ -1,0 +1,133 @@
+"""What there is to tell of replicas that leave their nodes: that they do, or why they cannot.
+
+``rollout`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.operator.rolling.layout import Rolling
+from covey.operator.rolling.leaving import Leaving
+from covey.operator.rolling.moving import Move
+from covey.operator.terms.remark import Remark
+from covey.rollout import RoleState, Stage, UnitState
+
+#: Reasons of the conditions ``Evacuating`` and ``EvacuationBlocked``.
+REASON_NODE_LEAVING: Final = "NodeLeaving"
+REASON_NO_ROOM: Final = "NoRoom"
+REASON_BUDGET: Final = "NoSurge"
+
+REASON_UNIT_MOVING: Final = "UnitMoving"
+
+
+def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> tuple[Remark, ...]:
+    """The conditions of a resource whose replicas have to leave their nodes.
+
+    Args:
+        spec: what is kept up.
+        leaving: the replicas, and why.
+        rolling: what becomes of them.
+    """
+    found = {
+        (unit, name): (state.roles[name], step.roles[name].keys())
+        for unit, (state, step) in rolling.steps.items()
+        for name in state.roles
+        if state.roles[name].leaving
+    }
+    if not found:
+        return ()
+    several = len(rolling.steps) > 1
+    stuck = [
+        (unit, name, _why(spec, rolling.steps[unit][0], name))
+        for (unit, name), (role, layout) in found.items()
+        if layout == role.alive.keys() and _is_stuck(rolling.steps[unit][0], role)
+    ]
+    remarks = []
+    moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
+    if moving:
+        remarks.append(Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several)))
+    if rolling.move is not None:
+        remarks.append(
+            Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
+        )
+    if stuck:
+        unit, name, (reason, help_) = stuck[0]
+        where = f"unit {unit}: " if several else ""
+        more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
+        what = _counted(name, len(found[unit, name][0].leaving))
+        message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
+        remarks.append(Remark(names.EVACUATION_BLOCKED, reason, message))
+    return tuple(remarks)
+
+
+def _moved(move: Move, other: UnitState) -> str:
+    if move.done:
+        return f"unit {move.to} serves in the place of unit {move.unit}, which goes"
+    found = any(each.stage > Stage.WAITING for role in other.roles.values() for each in role.alive.values())
+    how = "is built elsewhere" if found else "waits for room elsewhere"
+    return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
+
+
+def _is_stuck(unit: UnitState, role: RoleState) -> bool:
+    """Nothing that is under way will make it move: its successors have no room, or none may be made."""
+    if unit.starved and any(each.stage is Stage.WAITING for each in role.new.values()):
+        return True
+    return all(each.stage is Stage.SERVING for each in role.new.values()) and not _goes(role)
+
+
+def _goes(role: RoleState) -> bool:
+    return any(each.stage is Stage.GOING for each in role.replicas.values())
+
+
+def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[str, str]:
+    role = unit.roles[name]
+    least = f"{name} has {_serving(role)} of at least {role.minimum} replicas"
+    if not unit.starved:
+        return (
+            REASON_BUDGET,
+            f"{least}, and update.maxSurge allows no successor beside them: raise maxSurge or replicas",
+        )
+    level = spec.topology.required
+    where = f" in the {level} of its unit" if level else ""
+    helps = "uncordon the node, or add or free nodes"
+    if role.budget.unavailable is not None:
+        return (
+            REASON_NO_ROOM,
+            f"there is no room for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
+        )
+    return REASON_NO_ROOM, (
+        f"there is no room for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
+        "spec.disruption.allowBelowMinimum"
+    )
+
+
+def _serving(role: RoleState) -> int:
+    return sum(each.stage is Stage.SERVING for each in role.alive.values())
+
+
+def _moving(found: Mapping[tuple[int, str], RoleState], leaving: Leaving, *, several: bool) -> str:
+    parts = (
+        f"{f'unit {unit}: ' if several else ''}{_counted(name, len(role.leaving))} leaves {_causes(unit, name, leaving)}"
+        for (unit, name), role in list(found.items())[:8]
+    )
+    return "; ".join(parts)
+
+
+def _counted(name: str, count: int) -> str:
+    return f"1 replica of {name}" if count == 1 else f"{count} replicas of {name}"
+
+
+def _causes(unit: int, name: str, leaving: Leaving) -> str:
+    found = dict.fromkeys(_of(unit, name, leaving))
+    first, *rest = found
+    return f"{first} and {len(rest)} more nodes" if rest else first
+
+
+def _of(unit: int, name: str, leaving: Leaving) -> Iterator[str]:
+    for place, why in sorted(leaving.places.items()):
+        if place[:2] == (unit, name):
+            yield why

@@ -1,0 +1,87 @@
+"""A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
+
+Another unit is built elsewhere beside it, and takes its place when its minimum is Ready. One at a time: for so long the
+resource takes the room of one unit more. Everything follows from what is observed: when the node may be used again, or
+room is found beside what runs, the other unit is surplus and goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.meta import Mode
+from covey.compile import Scale
+from covey.operator.replicas.scale import ReplicaState, States, choose_units
+from covey.operator.snapshot.observed import Observed
+from covey.rollout import RoleState, Stage, UnitState
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A unit, the one that is to take its place, and whether that serves: then the first one goes."""
+
+    unit: int
+    to: int
+    done: bool = False
+
+    def counted(self, scale: Scale) -> Scale:
+        """The numbers with those of the other unit, which are the same."""
+        if not scale.shares:
+            return scale
+        shares = {**scale.shares, self.to: scale.unit(self.unit)}
+        if self.done:
+            shares.pop(self.unit)
+        return replace(scale, shares=shares)
+
+
+def find_move(
+    spec: DisaggregatedInferenceSpec,
+    scale: Scale,
+    units: Mapping[int, UnitState],
+    observed: Observed,
+    states: States,
+) -> Move | None:
+    """The unit that has to be moved as a whole now; None where there is none.
+
+    Args:
+        spec: what is kept up.
+        scale: how many units, and of what, there shall be.
+        units: those that were chosen, as they are.
+        observed: the snapshot.
+        states: how far each replica has come.
+    """
+    if not _is_confined(spec):
+        return None
+    unit = next((number for number, state in sorted(units.items()) if _is_stuck(state)), None)
+    if unit is None:
+        return None
+    more = choose_units(replace(scale, units=scale.units + 1), observed, states)
+    to = next(number for number in more if number not in units)
+    return Move(unit, to, _serves(scale, unit, states.get(to, {})))
+
+
+def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
+    """What runs says where a successor has to lie."""
+    return spec.topology.required is not None or any(rule.mode is Mode.REQUIRED for rule in spec.proximity)
+
+
+def _is_stuck(unit: UnitState) -> bool:
+    """At the minimum, without room for a successor. What waits for a rollout is moved by that."""
+    if not unit.starved or any(role.outdated for role in unit.roles.values()):
+        return False
+    return any(map(_is_held, unit.roles.values()))
+
+
+def _is_held(role: RoleState) -> bool:
+    serve = sum(each.stage is Stage.SERVING for each in role.alive.values())
+    waits = any(each.stage is Stage.WAITING for each in role.new.values())
+    return bool(role.leaving) and waits and not role.yields and serve <= role.minimum
+
+
+def _serves(scale: Scale, unit: int, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
+    return all(
+        sum(state.is_ready for state in roles.get(name, {}).values()) >= count.minimum
+        for name, count in scale.unit(unit).items()
+    )

@@ -1,0 +1,223 @@
+"""Roles whose number of replicas is set by an autoscaler: their RoleScalers, and what comes of what they ask for.
+
+A RoleScaler begins with what runs. From then on ``spec.replicas`` is somebody else's; Covey writes the rest of it, and
+never that. What it asks for holds within bounds (``Scaled``), and its condition says where it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api.inference import MOST_PODS, DisaggregatedInferenceSpec
+from covey.api.roles import Role
+from covey.api.times import rfc3339
+from covey.compile import Owner
+from covey.compile.identity import scaler_name
+from covey.kube.resources import ROLE_SCALERS
+from covey.operator.replicas.scale import States, current
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import DeleteObject, PutScaler
+from covey.operator.terms.objects import RoleScaler
+from covey.operator.terms.remark import Remark
+
+#: Reasons of the condition; those of HorizontalPodAutoscalers.
+REASON_TOO_FEW: Final = "TooFewReplicas"
+REASON_TOO_MANY: Final = "TooManyReplicas"
+REASON_WITHIN: Final = "DesiredWithinRange"
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """One role: what is asked for and what it comes to, over all units.
+
+    Args:
+        asked: what the RoleScaler says, or will say when it is new.
+        floor: ``minReplicas`` times units.
+        total: within ``floor``, ``scaling.min``, ``scaling.max`` and the pods that a resource may have.
+        why: why ``total`` is not what is asked for; empty where it is.
+    """
+
+    asked: int
+    floor: int
+    total: int
+    why: str = ""
+
+    @property
+    def reason(self) -> str:
+        """The same in one word."""
+        if not self.why:
+            return REASON_WITHIN
+        return REASON_TOO_FEW if self.total > self.asked else REASON_TOO_MANY
+
+    @property
+    def message(self) -> str:
+        """The same in a sentence."""
+        if not self.why:
+            return "the role has as many replicas as are asked for"
+        return f"{self.why}: it has {self.total} meanwhile"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalers:
+    """The roles with ``scaling.mode: External``, by name."""
+
+    roles: Mapping[str, Scaled] = field(default_factory=dict)
+
+    @property
+    def totals(self) -> Mapping[str, int]:
+        """Replicas of each of these roles, over all units."""
+        return {name: scaled.total for name, scaled in self.roles.items()}
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """The first role that has another number of replicas than is asked for."""
+        limited = ((name, scaled) for name, scaled in self.roles.items() if scaled.why)
+        return tuple(Remark(names.SCALING_LIMITED, each.reason, f"{name}: {each.message}") for name, each in limited)[
+            :1
+        ]
+
+
+def find_scalers(
+    spec: DisaggregatedInferenceSpec, inference: str, observed: Observed, states: States, before: Mapping[str, Any]
+) -> Scalers:
+    """What RoleScalers ask for, and what it comes to.
+
+    Args:
+        spec: what is kept up.
+        inference: name of the resource.
+        observed: the snapshot.
+        states: how far each replica has come.
+        before: the status so far: how many replicas were wanted is where a new RoleScaler begins.
+    """
+    found: dict[str, Scaled] = {}
+    room = MOST_PODS - sum(_least(role, spec.replicas) * role.size for role in spec.roles)
+    for role in spec.roles:
+        if not role.is_scaled:
+            continue
+        stored = observed.scalers.get(scaler_name(inference, role.name))
+        asked = stored.replicas if stored is not None else _seed(role, spec.replicas, states, before)
+        scaled = _bounded(role, spec.replicas, asked, room)
+        room -= max(0, scaled.total - _least(role, spec.replicas)) * role.size
+        found[role.name] = scaled
+    return Scalers(found)
+
+
+def _least(role: Role, units: int) -> int:
+    """Replicas of a role that there are at any rate."""
+    if not role.is_scaled:
+        return role.replicas * units
+    return max(role.min_replicas * units, (role.scaling and role.scaling.min) or 0) if units else 0
+
+
+def _seed(role: Role, units: int, states: States, before: Mapping[str, Any]) -> int:
+    """As many as were wanted while there were any; as many as the spec says of a resource that is new."""
+    running = sum(each.live > 0 for unit in states.values() for each in unit.get(role.name, {}).values())
+    if not running:
+        return role.replicas * max(units, 1)
+    told = next((row for row in _rows(before) if row.get("name") == role.name), {}).get("replicas")
+    wanted = told if isinstance(told, int) and told > 0 else running
+    return min(max(wanted, role.min_replicas * units), MOST_PODS)
+
+
+def _rows(before: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    listed = before.get("roles")
+    for row in listed if isinstance(listed, list) else ():
+        if isinstance(row, Mapping):
+            yield row
+
+
+def _bounded(role: Role, units: int, asked: int, room: int) -> Scaled:
+    """What is asked for, within bounds; ``room`` is how many pods more than the least there may be."""
+    floor, least, scaling = role.min_replicas * units, _least(role, units), role.scaling
+    if asked < least:
+        why = f"minReplicas of the role times {units} units" if least == floor else "scaling.min of the role"
+        return Scaled(asked, floor, least, f"{_replicas(asked)} fewer than the {least} of {why}")
+    if scaling is not None and scaling.max is not None and asked > max(least, scaling.max):
+        most = max(least, scaling.max)
+        return Scaled(asked, floor, most, f"{_replicas(asked)} more than the {most} of scaling.max of the role")
+    most = least + max(0, room) // role.size
+    if units and asked > most:
+        why = f"{_replicas(asked)} more than the {most} with which the resource has {MOST_PODS} pods"
+        return Scaled(asked, floor, most, why)
+    return Scaled(asked, floor, asked)
+
+
+def _replicas(count: int) -> str:
+    return "1 replica is" if count == 1 else f"{count} replicas are"
+
+
+def scaler_actions(
+    owner: Owner, scalers: Scalers, observed: Observed
+) -> tuple[tuple[PutScaler, ...], tuple[DeleteObject, ...]]:
+    """What has to be written of RoleScalers, and those that have no use any more.
+
+    Args:
+        owner: the resource.
+        scalers: the roles that have one.
+        observed: the snapshot.
+    """
+    wanted = {scaler_name(owner.name, role): role for role in scalers.roles}
+    puts = (_put(owner, name, role, scalers.roles[role], observed) for name, role in wanted.items())
+    gone = (
+        DeleteObject(ROLE_SCALERS.type, name, stored.metadata.uid)
+        for name, stored in observed.scalers.items()
+        if name not in wanted and stored.metadata.deletion_timestamp is None
+    )
+    return tuple(put for put in puts if put is not None), tuple(gone)
+
+
+def _put(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed) -> PutScaler | None:
+    stored = observed.scalers.get(name)
+    metadata = owner.metadata(name, {names.LABEL_ROLE: role})
+    api = {"apiVersion": names.INFERENCE_API, "kind": ROLE_SCALERS.kind}
+    spec = {"minReplicas": scaled.floor}
+    told = _status(owner.name, role, scaled, observed, stored)
+    if stored is None:
+        body = {**api, "metadata": metadata, "spec": {**spec, "replicas": scaled.asked}}
+        return PutScaler(name, body, None, {}, told)
+    if stored.metadata.deletion_timestamp is not None:
+        return None
+    patch: dict[str, Any] = {}
+    labels = stored.metadata.labels or {}
+    if not metadata["labels"].items() <= labels.items():
+        patch |= {"metadata": {"labels": metadata["labels"]}}
+    if stored.spec.get("minReplicas", 0) != scaled.floor:
+        patch |= {"spec": spec}
+    status = told if stored.status != told else {}
+    return PutScaler(name, {**api, "metadata": metadata}, stored, patch, status) if patch or status else None
+
+
+def _status(owner: str, role: str, scaled: Scaled, observed: Observed, stored: RoleScaler | None) -> dict[str, Any]:
+    condition: dict[str, Any] = {
+        "type": names.SCALING_LIMITED,
+        "status": "True" if scaled.why else "False",
+        "reason": scaled.reason,
+        "message": scaled.message,
+    }
+    before = next((each for each in _conditions(stored) if each.get("type") == names.SCALING_LIMITED), {})
+    generation = stored.metadata.generation if stored is not None else 1
+    since = before.get("lastTransitionTime") if before.get("status") == condition["status"] else None
+    condition |= {"observedGeneration": generation, "lastTransitionTime": since or rfc3339(observed.now)}
+    return {
+        "observedGeneration": generation,
+        "replicas": _leaders(role, observed),
+        "selector": f"{names.LABEL_INFERENCE}={owner},{names.LABEL_ROLE}={role},{names.LABEL_INDEX}=0",
+        "conditions": [condition],
+    }
+
+
+def _conditions(stored: RoleScaler | None) -> Iterator[Mapping[str, Any]]:
+    listed = stored.status.get("conditions") if stored is not None else None
+    for each in listed if isinstance(listed, list) else ():
+        if isinstance(each, Mapping):
+            yield each
+
+
+def _leaders(role: str, observed: Observed) -> int:
+    """Leaders that are not on their way out: what the selector finds."""
+    return sum(
+        slot.role == role and slot.index == 0 and current(pods) is not None for slot, pods in observed.pods.items()
+    )

@@ -1,0 +1,157 @@
+"""What is: one resource's own objects, as the caches have them, sorted by the place they fill.
+
+Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
+same name left behind is not seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from covey.api import core
+from covey.backends import Identity, Owned, Room
+from covey.compile.identity import Owner, Slot, slot_of
+from covey.compile.past import NO_PAST, Past
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.accepted import Record
+from covey.operator.snapshot.notice import Notice
+from covey.operator.terms.limits import DEFAULT, Limits
+from covey.operator.terms.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
+
+
+@dataclass(frozen=True, slots=True)
+class Grave:
+    """The pod of a place that was deleted last, as long as this process remembers.
+
+    It only chooses names and tells a lost pod from one that never was: a process without it still converges.
+    """
+
+    uid: str
+    name: str
+    bound: bool
+    restarts: int
+    #: The labels that it had when it was last seen.
+    labels: Mapping[str, str] = field(default_factory=dict)
+    #: It is known to be gone; otherwise it may only have lost the label by which it is found.
+    confirmed: bool = True
+    #: It was not lost: there was to be no pod in this place.
+    retired: bool = False
+    #: What it knew of those before it.
+    past: Past = NO_PAST
+    #: It was the leader of a replica that had been Ready: since when.
+    started: float | None = None
+    #: The node that it had.
+    node: str = ""
+
+    @classmethod
+    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
+        """What to remember of a pod."""
+        metadata = pod.metadata
+        bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
+        past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
+        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevision:
+    """A ControllerRevision. ``record`` is None when this release cannot read it.
+
+    ``failed``: its rollout was given up for the revision before it.
+    """
+
+    name: str
+    number: int
+    record: Record | None
+    uid: str = ""
+    failed: bool = False
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A snapshot, taken at ``now``.
+
+    ``pods`` has every incarnation of each place, ``strays`` those that fill none, ``objects`` the Workload, groups
+    and Services by type and name.
+    """
+
+    pods: Mapping[Slot, tuple[core.Pod, ...]] = field(default_factory=dict)
+    strays: tuple[core.Pod, ...] = ()
+    objects: Mapping[Identity, Owned] = field(default_factory=dict)
+    revisions: tuple[StoredRevision, ...] = ()
+    graves: Mapping[Slot, Grave] = field(default_factory=dict)
+    #: UIDs of pods that go because there was to be none in their place.
+    retired: frozenset[str] = frozenset()
+    #: UIDs of pods whose deletion this process has asked for.
+    condemned: frozenset[str] = frozenset()
+    #: When it was taken, in seconds since the epoch: the only clock that a plan has.
+    now: float = 0.0
+    #: The nodes that its pods have, as far as they are known, by name; and those of them that are to be empty.
+    nodes: Mapping[str, core.Node] = field(default_factory=dict)
+    notices: Mapping[str, Notice] = field(default_factory=dict)
+    #: Where one of them is a mere candidate: those of the whole cluster, which successors keep off.
+    candidates: tuple[str, ...] = ()
+    #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
+    gone: Mapping[str, float] = field(default_factory=dict)
+    #: RoleScalers by name.
+    scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
+    #: The free room of the cluster, where the resource's backend asks for it.
+    room: Room | None = None
+    #: When nodes are avoided.
+    limits: Limits = DEFAULT
+
+    def every_pod(self) -> Iterator[core.Pod]:
+        """All pods, strays included."""
+        for pods in self.pods.values():
+            yield from pods
+        yield from self.strays
+
+    def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
+        """The same with pods that were found otherwise, in places where none was seen."""
+        return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
+
+    @property
+    def in_force(self) -> StoredRevision | None:
+        """The newest ControllerRevision: of the spec that was accepted last."""
+        return max(self.revisions, key=lambda stored: stored.number, default=None)
+
+
+def is_ours(metadata: core.Meta, owner: Owner) -> bool:
+    """The controlling owner is this very resource."""
+    controller = metadata.controller
+    return controller is not None and controller.uid == owner.uid
+
+
+def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
+    """Pods by their place, and those without one.
+
+    The host name says which place a pod fills. Labels say the same and may have been edited.
+    """
+    placed: dict[Slot, list[core.Pod]] = {}
+    strays: list[core.Pod] = []
+    for pod in pods:
+        slot = slot_of(pod.spec.hostname)
+        (strays if slot is None else placed.setdefault(slot, [])).append(pod)
+    return {slot: tuple(found) for slot, found in placed.items()}, tuple(strays)
+
+
+def number(metadata: core.Meta, label: str) -> int | None:
+    """The number in a label."""
+    value = metadata.label(label)
+    return int(value) if value is not None and value.isdecimal() else None
+
+
+def read_revisions(
+    stored: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Record | None]
+) -> tuple[StoredRevision, ...]:
+    """The ControllerRevisions of a resource, those that cannot be read included."""
+    return tuple(
+        StoredRevision(
+            item.metadata.name,
+            item.revision,
+            read(item),
+            item.metadata.uid,
+            item.metadata.annotation(ANNOTATION_FAILED) is not None,
+        )
+        for item in stored
+    )

@@ -1,0 +1,111 @@
+"""How far a pod has come, from the only fields that tell the truth: the gate, the node, the phase, the deletion.
+
+The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bind is held.
+"""
+
+from __future__ import annotations
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.compile.past import Past
+from covey.operator.snapshot import exchange
+
+
+def is_dead(pod: core.Pod) -> bool:
+    """It has ended, or is about to: its place needs a successor."""
+    return pod.metadata.deletion_timestamp is not None or core.is_terminal(pod)
+
+
+def is_bound(pod: core.Pod) -> bool:
+    """It has a node. A pod that is dead may still be bound."""
+    return bool(pod.spec.node_name)
+
+
+def is_let_go(pod: core.Pod) -> bool:
+    """No gate of Covey's holds it."""
+    return is_bound(pod) or names.GATE_GANG not in core.gates(pod)
+
+
+def is_admitted(pod: core.Pod) -> bool:
+    """The scheduler has given it a node, bound or not.
+
+    Covey's scheduler says so by lifting the gate of its pods. Any other only binds.
+    """
+    return is_bound(pod) or (is_let_go(pod) and pod.metadata.label(names.LABEL_POD_GROUP) is not None)
+
+
+def is_released(pod: core.Pod) -> bool:
+    """Its pin must be undone, which only deletion can do."""
+    return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
+
+
+def is_ready(pod: core.Pod) -> bool:
+    """It serves, with the images that it was given last."""
+    return says_ready(pod) and exchange.is_restarted(pod)
+
+
+def says_ready(pod: core.Pod) -> bool:
+    """Its conditions say that it serves.
+
+    What somebody else says by a readiness gate the kubelet takes over a moment later only.
+    """
+    return all(each is not None and each.status == "True" for each in readiness(pod)) and not (
+        is_dead(pod) or is_draining(pod)
+    )
+
+
+def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
+    """The condition Ready and those of its readiness gates; None for one that nobody has set."""
+    asked = ("Ready", *(gate.condition_type for gate in pod.spec.readiness_gates or ()))
+    return tuple(core.condition(pod.status.conditions, each) for each in asked)
+
+
+def runs(pod: core.Pod) -> bool:
+    """Its containers are Ready, whatever its readiness gates say."""
+    found = core.condition(pod.status.conditions, "ContainersReady") or core.condition(pod.status.conditions, "Ready")
+    return found is not None and found.status == "True" and not is_dead(pod)
+
+
+def is_draining(pod: core.Pod) -> bool:
+    """It is marked: its replica is to go, and never comes back."""
+    return pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE) is not None
+
+
+def draining_since(pod: core.Pod) -> float | None:
+    """When it was marked, in seconds since the epoch; at the beginning of time where that cannot be read."""
+    return (
+        (times.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
+    )
+
+
+def is_gated_by_us(pod: core.Pod) -> bool:
+    """Whether it gets Ready is said by Covey, too."""
+    return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())
+
+
+def unschedulable(pod: core.Pod) -> str | None:
+    """Why its scheduler, which has looked at it, finds no node for it. None where it has not said so."""
+    said = core.condition(pod.status.conditions, "PodScheduled")
+    if is_bound(pod) or core.gates(pod) or said is None or (said.status, said.reason) != ("False", "Unschedulable"):
+        return None
+    return said.message
+
+
+def is_addressed(pod: core.Pod) -> bool:
+    """Its headless Service publishes it."""
+    return pod.metadata.label(names.LABEL_ADDRESS) is not None
+
+
+def restarts(pod: core.Pod) -> int:
+    """How often its replica had been recreated when it was made."""
+    return past(pod).restarts
+
+
+def started(pod: core.Pod) -> float | None:
+    """When its replica was first Ready, in seconds since the epoch; only leaders know."""
+    return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
+
+
+def past(pod: core.Pod) -> Past:
+    """What it knows of those before it."""
+    return Past.read(pod.metadata.annotations)

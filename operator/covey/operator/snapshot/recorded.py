@@ -1,0 +1,102 @@
+"""What a stored status says of units: of this release, of another one, or of somebody who has written into it.
+
+An entry that cannot be understood says nothing. It must never end a pass, which would not put it right either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from covey.api import times
+from covey.api.status import DisaggregatedInferenceStatus
+from covey.operator.terms.phase import Phase
+
+_PHASES: Final = {phase.value: phase for phase in Phase}
+_ORDER: Final = {phase: position for position, phase in enumerate(Phase)}
+_SERVES: Final = frozenset({Phase.PARTIAL, Phase.READY})
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedUnit:
+    """How far a unit had come; ``phase`` is None where it is none that this release knows.
+
+    ``below_since``: since when it was below its minimum, seconds since the epoch. ``step`` and ``at``: what was announced
+    to be given up of it, and when.
+    """
+
+    phase: Phase | None
+    served: bool
+    below_since: float | None = None
+    step: str = ""
+    at: float | None = None
+
+    @property
+    def is_available(self) -> bool:
+        """Its minimum was Ready."""
+        return self.phase in _SERVES
+
+
+def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
+    """The units that a status lists, by number."""
+    listed = status.get("unitStatuses")
+    found: dict[int, RecordedUnit] = {}
+    for item in listed if isinstance(listed, list) else ():
+        number = item.get("unit") if isinstance(item, Mapping) else None
+        if isinstance(number, int):
+            phase = _PHASES.get(str(item.get("phase", "")))
+            served = item.get("served") is True or phase in _SERVES
+            found[number] = RecordedUnit(phase, served, _time(item.get("belowMinimumSince")), *_escalation(item))
+    return found
+
+
+def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
+    said = item.get("escalation")
+    if not isinstance(said, Mapping):
+        return "", None
+    return str(said.get("step", "")), _time(said.get("at"))
+
+
+def _time(value: object) -> float | None:
+    return times.seconds(value) if isinstance(value, str) else None
+
+
+def leaves_out(status: Mapping[str, Any]) -> bool:
+    """There were more units than the status lists."""
+    units, listed = status.get("units"), status.get("unitStatuses")
+    return isinstance(units, int) and isinstance(listed, list) and units > len(listed)
+
+
+def had_served(unit: int, status: Mapping[str, Any]) -> bool:
+    """The status has seen the minimum of this unit Ready."""
+    units = recorded_units(status)
+    if unit in units:
+        return units[unit].served
+    known = [each for each in units.values() if each.phase is not None]
+    if not known or not leaves_out(status):
+        return False
+    # The list had no room for it: it was no worse than all that are there.
+    return max(known, key=lambda each: _ORDER[each.phase or Phase.PENDING]).served
+
+
+def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two statuses say different things, whatever defaults are written out."""
+    if one == other:
+        return False
+    try:
+        return _normal(one) != _normal(other)
+    except ValidationError:
+        # One of them is not of this release's making.
+        return True
+
+
+def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults written out; lists that are maps to the API server in one order."""
+    stored = DisaggregatedInferenceStatus.model_validate(status).as_object()
+    for field, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
+        stored[field] = sorted(stored.get(field, ()), key=itemgetter(key))
+    return stored

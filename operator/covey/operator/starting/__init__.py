@@ -1,0 +1,1 @@
+"""Who may start: pods that the operator lets go itself, and the order between roles."""

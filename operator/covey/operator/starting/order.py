@@ -1,0 +1,105 @@
+"""The order in which pods start: who is held by the start gate, for whom, and whose turn it is.
+
+A gang is placed as a whole, so whoever waits here has its node already and can miss nothing but time. What a pod waits
+for is judged in its own unit, by what is now: a successor of a pod that had started starts at once where the others run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.roles import Dependency, DependencyCondition, Role, Startup
+from covey.compile import Scale, Slot
+from covey.operator.replicas.scale import ReplicaState, States, current
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import Ungate
+
+_NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """Pods whose turn it is, and by unit who else waits for whom."""
+
+    ungate: tuple[Ungate, ...] = ()
+    waits: Mapping[int, str] | None = None
+    #: Seconds after which a pod has waited long enough since its replica failed.
+    again: float | None = None
+
+    def of(self, unit: int) -> str:
+        """Who waits for whom in a unit, as ``decode waits for prefill to be Ready``; empty when nobody does."""
+        return (self.waits or {}).get(unit, "")
+
+    @property
+    def everybody(self) -> str:
+        """Who waits for whom in the units where anybody does, each sentence once; empty when nobody does."""
+        return "; ".join(dict.fromkeys((self.waits or {}).values()))
+
+
+def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Observed) -> Starting:
+    """Judge every pod that has the start gate.
+
+    Args:
+        spec: what is kept up.
+        states: how far each replica has come.
+        observed: the snapshot.
+    """
+    roles, scale = {role.name: role for role in spec.roles}, Scale.of(spec)
+    ungate: list[Ungate] = []
+    waits: dict[int, dict[str, None]] = {}
+    later: list[float] = []
+    for slot, pod in _held(observed):
+        causes = tuple(_causes(roles.get(slot.role), slot, scale, states.get(slot.unit, _NOTHING), observed))
+        until = starts_at(pod, roles.get(slot.role))
+        if until > observed.now:
+            later.append(until - observed.now)
+            failed = f"{podstate.past(pod).failures} failures in a row"
+            causes = (*causes, f"{slot.role} starts at {times.rfc3339(until)} after {failed}")
+        if not causes:
+            ungate.append(Ungate(pod, names.GATE_START))
+        for cause in causes:
+            waits.setdefault(slot.unit, {})[cause] = None
+    told = {unit: "; ".join(sorted(causes)) for unit, causes in waits.items()}
+    return Starting(tuple(ungate), told, min(later, default=None))
+
+
+def starts_at(pod: core.Pod, role: Role | None) -> float:
+    """When a pod may start after failures of its replica, in seconds since the epoch."""
+    return podstate.past(pod).starts_at(role.backoff) if role is not None else 0.0
+
+
+def _held(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
+    for slot, pods in observed.pods.items():
+        pod = current(pods)
+        if pod is not None and names.GATE_START in core.gates(pod):
+            yield slot, pod
+
+
+def _causes(
+    role: Role | None, slot: Slot, scale: Scale, unit: Mapping[str, Mapping[int, ReplicaState]], observed: Observed
+) -> Iterator[str]:
+    if role is None:
+        return
+    for dependency in role.depends_on:
+        if not _holds(dependency, scale, unit.get(dependency.role, {})):
+            yield f"{role.name} waits for {dependency.role} to be {dependency.condition}"
+    if role.startup is Startup.LEADER_READY and slot.index > 0:
+        leader = current(observed.pods.get(replace(slot, index=0), ()))
+        if leader is None or not podstate.is_ready(leader):
+            yield f"the workers of {role.name} wait for their leader to be Ready"
+
+
+def _holds(dependency: Dependency, scale: Scale, replicas: Mapping[int, ReplicaState]) -> bool:
+    """The minimum of the other role has come so far; a role that is not wanted at all keeps nobody."""
+    count = scale.roles.get(dependency.role)
+    if count is None:
+        return True
+    scheduled = dependency.condition is DependencyCondition.SCHEDULED
+    far_enough = sum(state.is_bound if scheduled else state.is_ready for state in replicas.values())
+    return far_enough >= count.minimum

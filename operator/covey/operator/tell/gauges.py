@@ -1,0 +1,164 @@
+"""Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
+
+They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
+series for each role and a dozen beside them; beyond the limit the resources known longest keep theirs, the rest is counted,
+and moves up when others go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from covey.api import constants as names
+from covey.api.reasons import BAD, GOOD, REASONS
+from covey.operator.tell.units import Unit
+
+Key = tuple[str, str]
+
+#: What the label ``condition`` can be: every condition that there is.
+CONDITIONS: Final = (*GOOD, *BAD)
+#: The reason of one that is not Ready for a reason that is not Covey's own: a word of the backend's scheduler.
+OTHER: Final = "Other"
+_TRUTH: Final = {"True": 1.0, "False": 0.0}
+
+_WORKLOAD: Final = ("namespace", "name")
+#: Metric, field of the status of a role, meaning.
+_ROLES: Final = (
+    ("covey_workload_replicas_desired", "replicas", "Replicas that are wanted."),
+    ("covey_workload_replicas_minimum", "minReplicas", "Replicas without which its units must not start."),
+    ("covey_workload_replicas_admitted", "admitted", "Replicas whose pods all have a node reserved."),
+    ("covey_workload_replicas_scheduled", "scheduled", "Replicas whose pods are all bound."),
+    ("covey_workload_replicas_ready", "ready", "Replicas whose pods are all Ready."),
+    ("covey_workload_replica_restarts", "restarts", "How often its present replicas were recreated after a failure."),
+)
+_UNITS: Final = (
+    ("covey_workload_units_desired", "Units that are wanted."),
+    ("covey_workload_units_admitted", "Units whose minimum has its nodes."),
+    ("covey_workload_units_ready", "Units whose minimum is Ready."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One resource: a tuple in the order of ``_ROLES`` for each role, one in that of ``_UNITS``, its conditions.
+
+    ``reason`` is why it is not Ready; empty where it is.
+    """
+
+    roles: Mapping[str, Sequence[float]]
+    units: Sequence[float]
+    conditions: Mapping[str, float]
+    reason: str = ""
+
+
+class WorkloadGauges(Collector):
+    """What a scrape shows of each resource.
+
+    Args:
+        limit: of how many resources.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rows: dict[Key, _Row] = {}
+        #: Resources by condition that is True, and by the reason for which they are not Ready.
+        self._true: Counter[str] = Counter()
+        self._reasons: Counter[str] = Counter()
+
+    def put(self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int) -> None:
+        """A resource has this status.
+
+        Args:
+            key: its namespace and name.
+            status: as it is written.
+            units: those that are laid out; the status does not list them all.
+            wanted: units that there shall be.
+        """
+        conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
+        admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
+        row = _Row(
+            {each["name"]: tuple(each[field] for _, field, _ in _ROLES) for each in status.get("roles", ())},
+            (wanted, admitted, ready),
+            {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
+            _reason(status["conditions"]),
+        )
+        self._count(self._rows.get(key), -1)
+        self._rows[key] = row
+        self._count(row, 1)
+
+    def drop(self, key: Key) -> None:
+        """The resource is gone."""
+        self._count(self._rows.pop(key, None), -1)
+
+    def describe(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics without their values; the registry asks before there are any."""
+        yield from _Families().every()
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The metrics now. Runs in a thread while resources come and go: it works on a copy."""
+        families, rows = _Families(), list(self._rows.items())
+        for key, row in islice(rows, self._limit):
+            families.add(key, row)
+        families.dropped.add_metric((), max(0, len(rows) - self._limit))
+        for kind in CONDITIONS:
+            families.true.add_metric((kind,), self._true[kind])
+        for reason in (*REASONS, OTHER):
+            families.unready.add_metric((reason,), self._reasons[reason])
+        yield from families.every()
+
+    def _count(self, row: _Row | None, step: int) -> None:
+        for kind, value in row.conditions.items() if row else ():
+            self._true[kind] += step * (value == 1.0)
+        if row is not None and row.reason:
+            self._reasons[row.reason] += step
+
+
+def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
+    """Why a resource is not Ready; a word that is not Covey's is none of the label's values."""
+    ready = next((each for each in conditions if each["type"] == names.READY), None)
+    if ready is None or ready["status"] == "True":
+        return ""
+    return ready["reason"] if ready["reason"] in REASONS else OTHER
+
+
+class _Families:
+    """The metrics of one scrape."""
+
+    def __init__(self) -> None:
+        self.roles = [GaugeMetricFamily(name, text, labels=(*_WORKLOAD, "role")) for name, _, text in _ROLES]
+        self.units = [GaugeMetricFamily(name, text, labels=_WORKLOAD) for name, text in _UNITS]
+        self.conditions = GaugeMetricFamily(
+            "covey_workload_condition",
+            "A condition of the resource: 1 for True, 0 for False, -1 for Unknown.",
+            labels=(*_WORKLOAD, "condition"),
+        )
+        self.true = GaugeMetricFamily("covey_workloads", "Resources whose condition is True.", labels=("condition",))
+        self.unready = GaugeMetricFamily(
+            "covey_workloads_unready", "Resources that are not Ready, by reason.", labels=("reason",)
+        )
+        self.dropped = GaugeMetricFamily(
+            "covey_workload_series_dropped",
+            "Resources without gauges of their own, because there are more than --metrics-workload-limit.",
+            labels=(),
+        )
+
+    def add(self, key: Key, row: _Row) -> None:
+        for role, values in row.roles.items():
+            for family, value in zip(self.roles, values, strict=True):
+                family.add_metric((*key, role), value)
+        for family, value in zip(self.units, row.units, strict=True):
+            family.add_metric(key, value)
+        for kind, value in row.conditions.items():
+            self.conditions.add_metric((*key, kind), value)
+
+    def every(self) -> Iterator[GaugeMetricFamily]:
+        yield from self.roles
+        yield from self.units
+        yield from (self.conditions, self.true, self.unready, self.dropped)

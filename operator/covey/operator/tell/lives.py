@@ -1,0 +1,125 @@
+"""bound → ready and created → ready of every gang, as histograms: each observed once, whoever leads. And losses.
+
+A gang (one unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts
+or a replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.
+
+Exactly once. A unit is observed by the operator whose status says so for the first time (``unitStatuses``: phase and
+``served``), once the status is written. A restarted operator begins with what the status says, so it observes no gang
+again, and does observe one that became ready while no operator ran. The status lists the worst 64 units: one that it
+leaves out counts as observed, so that nothing is counted twice. Counters die with their process, as all counters do.
+
+Times are the API's, in whole seconds: of the root's creation, and of the pods' conditions PodScheduled and Ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInference
+from covey.observability import metrics
+from covey.observability.lives import reached, since_true
+from covey.operator.replicas.scale import current
+from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.recorded import leaves_out, recorded_units
+from covey.operator.tell.units import Unit
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is known of a root group: whether its minimum has been Ready, and whether it is."""
+
+    served: bool = False
+    available: bool = False
+    #: UID of the root; empty for what only a status tells of.
+    root: str = ""
+
+
+class Lives:
+    """The units of the resources that this operator has looked at.
+
+    Args:
+        clock: seconds since the epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lives: dict[str, dict[int, _Life]] = {}
+
+    def written(
+        self,
+        owner: str,
+        inference: DisaggregatedInference,
+        observed: Observed,
+        units: Iterable[Unit],
+        before: Mapping[str, Any],
+    ) -> None:
+        """The status of a resource has been written: observe what is new in it.
+
+        Args:
+            owner: UID of the resource.
+            inference: the resource.
+            observed: the snapshot that the status was computed from.
+            units: how far each unit has come.
+            before: the status until now; it counts for what this process sees for the first time.
+        """
+        known = self._lives.get(owner)
+        lives: dict[int, _Life] = {}
+        for unit in units:
+            report = unit.report
+            life = _recorded(unit.number, before) if known is None else known.get(unit.number, _Life())
+            if report is None:
+                if life.available and unit.is_available:
+                    lives[unit.number] = life
+                continue
+            if life.root not in {"", report.uid} and not (life.available and unit.is_available):
+                # Another unit of this number. One that has never ceased to serve has only lost its root for a moment.
+                life = _Life()
+            lives[unit.number] = life
+            if unit.is_available and not life.served:
+                self._observe(inference, observed, unit, report.created)
+            elif life.available and not unit.is_available:
+                metrics.GANG_DEGRADATIONS.inc()
+            life.root = report.uid
+            life.available = unit.is_available
+            life.served |= unit.is_available
+        self._lives[owner] = lives
+
+    def forget(self, owner: str) -> None:
+        """The resource is gone."""
+        self._lives.pop(owner, None)
+
+    def _observe(self, inference: DisaggregatedInference, observed: Observed, unit: Unit, created: str) -> None:
+        ready = _minimum(inference, observed, unit, "Ready") or self._clock()
+        bound = _minimum(inference, observed, unit, "PodScheduled")
+        if bound is not None:
+            metrics.GANG_BOUND_TO_READY.observe(max(0.0, ready - bound))
+        begun = times.seconds(created)
+        if begun is not None:
+            metrics.GANG_CREATED_TO_READY.observe(max(0.0, ready - begun))
+
+
+def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
+    """What a status that another process has written tells of a unit."""
+    found = recorded_units(status).get(unit)
+    if found is None:
+        return _Life(served=leaves_out(status))
+    return _Life(served=found.served, available=found.is_available)
+
+
+def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
+    """When a condition of the unit's pods had become True in the minimum of every role."""
+    pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
+    for slot, incarnations in observed.pods.items():
+        pod = current(incarnations)
+        if slot.unit == unit.number and slot.role in pods and pod is not None:
+            pods[slot.role].setdefault(slot.replica, []).append(pod)
+    return reached(
+        (role.min_replicas, _whole(pods[role.name].values(), role.size, condition)) for role in inference.spec.roles
+    )
+
+
+def _whole(replicas: Iterable[list[core.Pod]], size: int, condition: str) -> list[list[float | None]]:
+    return [[since_true(pod, condition) for pod in pods] for pods in replicas if len(pods) >= size]

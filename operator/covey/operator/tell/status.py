@@ -1,0 +1,173 @@
+"""The status of a resource, computed whole from what is; nobody else writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from covey.api import constants as names
+from covey.compile import Scale, Slot
+from covey.operator.judge.verdict import Verdict
+from covey.operator.loss.giving_up import written as remembered
+from covey.operator.plan import Plan
+from covey.operator.replicas.scale import current
+from covey.operator.rolling.layout import written
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed, number
+from covey.operator.snapshot.recorded import had_served
+from covey.operator.tell.conditions import Situation, find_conditions, with_times
+from covey.operator.tell.units import Unit
+from covey.operator.terms.phase import Phase
+from covey.operator.terms.problem import Problem
+
+#: Units that the status lists.
+_LISTED = 64
+_ORDER = {phase: position for position, phase in enumerate(Phase)}
+
+Status = dict[str, Any]
+
+
+def compute(
+    verdict: Verdict,
+    observed: Observed,
+    plan: Plan,
+    units: Sequence[Unit],
+    before: Mapping[str, Any],
+    now: str,
+    *,
+    failure: Problem | None = None,
+) -> Status:
+    """The whole status.
+
+    Args:
+        verdict: what is kept up of the resource.
+        observed: the snapshot.
+        plan: what was planned for it.
+        units: how far each unit has come.
+        before: the status so far; times of unchanged conditions are taken from it.
+        now: RFC 3339.
+        failure: what the plan was stopped by.
+    """
+    inference = verdict.inference
+    served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
+    served -= plan.loss.anew
+    found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
+    roles = _roles(verdict, observed, plan)
+    return {
+        "observedGeneration": inference.metadata.generation,
+        "conditions": with_times(found, before, inference.metadata.generation, now),
+        "units": _existing(verdict, observed),
+        "readyUnits": sum(unit.is_available for unit in units),
+        "roles": roles,
+        **_rollout(plan),
+        "unitStatuses": _listed(units, served, plan),
+        "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
+        "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
+    }
+
+
+def _rollout(plan: Plan) -> Status:
+    progress = plan.rolling.progress if plan.rolling is not None else None
+    return {"rollout": written(progress, plan.former)} if progress is not None else {}
+
+
+def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
+    """The status of a resource that cannot be read: it says so, and nothing else."""
+    told = {"reason": problem.reason, "message": problem.message}
+    states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
+    found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
+    return {
+        "observedGeneration": generation,
+        "conditions": with_times(found, before, generation, now),
+        "summary": {"reason": problem.message},
+    }
+
+
+def _existing(verdict: Verdict, observed: Observed) -> int:
+    """Units that have a root, also those that are on their way out."""
+    backend, name = verdict.backend, verdict.inference.metadata.name
+    if backend is None:
+        return 0
+    numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
+    # Not every backend has a group for each unit.
+    numbers |= {slot.unit for slot in observed.pods}
+    return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
+
+
+def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
+    # What is wanted, also while something keeps it from being created.
+    scale, marks = plan.layout.scale or Scale.of(verdict.inference.spec), _marks(observed)
+    rows: list[Status] = []
+    for name, count in scale.roles.items():
+        states = [
+            (state, marks.get((unit, name, replica), (frozenset(), 0)))
+            for unit, replicas in plan.layout.units.items()
+            if plan.rolling is None or unit != plan.rolling.arriving
+            for replica, state in plan.states.get(unit, {}).get(name, {}).items()
+            if replica in replicas[name]
+        ]
+        rows.append(
+            {
+                "name": name,
+                "replicas": scale.total(name),
+                "minReplicas": count.minimum * scale.units,
+                "admitted": sum(state.is_admitted for state, _ in states),
+                "scheduled": sum(state.is_bound for state, _ in states),
+                "ready": sum(state.is_ready for state, _ in states),
+                "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
+                "restarts": sum(restarts for _, (_, restarts) in states),
+            }
+        )
+    return rows
+
+
+def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
+    """The revisions of each replica's pods, and how often it was recreated."""
+    found: dict[tuple[int, str, int], tuple[frozenset[str], int]] = {}
+    for slot, pods in observed.pods.items():
+        pod = current(pods)
+        if pod is None:
+            continue
+        revisions, restarts = found.get(_replica(slot), (frozenset(), 0))
+        revision = pod.metadata.label(names.LABEL_REVISION) or ""
+        found[_replica(slot)] = (revisions | {revision}, max(restarts, podstate.restarts(pod)))
+    return found
+
+
+def _lives(observed: Observed) -> bool:
+    """There are pods that nobody has deleted."""
+    return any(pod.metadata.deletion_timestamp is None for pod in observed.every_pod())
+
+
+def _replica(slot: Slot) -> tuple[int, str, int]:
+    return (slot.unit, slot.role, slot.replica)
+
+
+def _listed(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
+    """The worst first, those of one phase by number: the list may have to leave some out."""
+    worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
+    return [
+        {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}
+        | ({"path": list(unit.path)} if unit.path else {})
+        | ({"served": True} if unit.number in served else {})
+        | remembered(plan.loss, unit.number)
+        for unit in worst
+    ]
+
+
+def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequence[Status], wanted: int) -> Status:
+    return {
+        "ready": " ".join(f"{role['name']} {role['ready']}/{role['replicas']}" for role in roles),
+        "units": f"{sum(unit.is_available for unit in units)}/{wanted}",
+        "updated": f"{sum(role['updated'] for role in roles)}/{sum(role['replicas'] for role in roles)}",
+        "reason": _reason(conditions),
+        "domain": ", ".join(dict.fromkeys("/".join(part or "-" for part in unit.path) for unit in units if unit.path))[
+            :1024
+        ],
+    }
+
+
+def _reason(conditions: Sequence[Status]) -> str:
+    """The first thing that a person should know."""
+    ready = next(item for item in conditions if item["type"] == names.READY)
+    return "" if ready["reason"] == names.READY else str(ready["message"])

@@ -1,0 +1,1 @@
+"""The values in which the rooms speak to each other."""

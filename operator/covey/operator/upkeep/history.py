@@ -1,0 +1,77 @@
+"""Which ControllerRevisions are written, marked and deleted.
+
+One is written for every spec that has been accepted. Of those that differ in live fields only, the newest is kept; of
+the others as many as people look back at, and those that some pod was made from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Final
+
+from covey.api import constants as names
+from covey.compile import Owner
+from covey.compile.identity import short_hash
+from covey.compile.revision import Revision
+from covey.operator.snapshot.accepted import Accepted
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import DeleteObject, Mark, Object
+from covey.operator.terms.objects import CONTROLLER_REVISIONS
+
+#: Revisions that are kept for people to go back to, where ``spec.rollout.historyLimit`` says nothing.
+HISTORY: Final = 10
+
+
+def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | None:
+    """The ControllerRevision to write, when the newest does not say the same."""
+    newest = observed.in_force
+    known = newest.record.accepted if newest is not None and newest.record is not None else None
+    if known is not None and known.is_same(accepted):
+        return None
+    data = accepted.as_data()
+    digest = short_hash(json.dumps(data, sort_keys=True, separators=(",", ":")), 10)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": owner.metadata(f"{owner.name}-{digest}", {names.LABEL_REVISION: accepted.revision.hash}),
+        "data": data,
+        "revision": newest.number + 1 if newest else 1,
+    }
+
+
+def to_mark(observed: Observed, wanted: Revision, *, failed: bool) -> Iterator[Mark]:
+    """Marks that ControllerRevisions lack, or have for nothing: only what is still asked for can have failed.
+
+    Args:
+        observed: the snapshot.
+        wanted: what the spec asks for.
+        failed: its rollout is given up now.
+    """
+    for stored in observed.revisions:
+        asked = stored.record is not None and stored.record.revision.is_same(wanted)
+        marked = asked and (failed or stored.failed)
+        if marked != stored.failed:
+            yield Mark(stored.name, stored.uid, failed=marked)
+
+
+def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
+    """Old revisions that no pod is of: for each role's pods the newest that tells of theirs is enough.
+
+    One that cannot be read is left alone: another release may know what it says.
+    """
+    newest_first = sorted(observed.revisions, key=lambda stored: stored.number, reverse=True)
+    told: set[tuple[str | None, str | None]] = {
+        (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
+    }
+    seen: set[str] = set()
+    for stored in newest_first:
+        if stored.record is None:
+            continue
+        revision = stored.record.revision
+        tells = told & {(name, role.hash) for name, role in revision.roles.items()}
+        told -= tells
+        # The one in force is no history.
+        if revision.hash in seen or (len(seen) > limit and not tells and not stored.failed):
+            yield DeleteObject(CONTROLLER_REVISIONS.type, stored.name, stored.uid)
+        seen.add(revision.hash)

@@ -1,0 +1,180 @@
+"""What if there were more nodes: copies of a node are added to the facts before anything is planned.
+
+A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its own,
+which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack; asked for
+with a level, all copies of one option stand together in one new domain of that level, and of each finer one, inside the
+template's broader domains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from itertools import count, islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from covey.admission.compiled import stand_in
+from covey.api import core
+from covey.api.constants import HOSTNAME_LABEL
+from covey.manifests.documents import read_documents
+from covey.manifests.errors import InputError, Place
+from covey.placement.cluster.admits import state_cause
+from covey.placement.model import Level, Topology
+from covey.planning.facts import Facts, read_node
+from covey.planning.report import AddedReport, Report
+from covey.planning.topologies import choose_topologies, default_topology
+from covey.planning.workload import Workload
+
+OPTION: Final = "--add-nodes"
+#: A slip of the keyboard should not take all memory.
+MOST_NODES: Final = 20_000
+_WISH: Final = re.compile(r"(?P<template>.+)=(?P<count>[1-9][0-9]{0,8})(@(?P<level>.+))?", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """The nodes of one option; ``domain`` is the new domain of ``level``, where one was asked for."""
+
+    template: str
+    level: str | None
+    domain: str | None
+    nodes: tuple[core.Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    template: core.Node
+    many: int
+    level: str | None
+
+
+def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload]) -> tuple[Facts, list[Addition]]:
+    """The facts with the nodes that are wished for.
+
+    Args:
+        facts: the cluster.
+        options: each ``TEMPLATE=N`` or ``TEMPLATE=N@LEVEL``.
+        workloads: what is to be planned; levels are of the first one's topology.
+
+    Raises:
+        InputError: an option is malformed, there is no such template, or no such level to make a domain of.
+    """
+    if not options:
+        return facts, []
+    wishes = [_wish(option, facts) for option in options]
+    if sum(wish.many for wish in wishes) > MOST_NODES:
+        raise InputError(OPTION, f"asks for more than {MOST_NODES:,} nodes", "add fewer")
+    seen = replace(facts, nodes=(*facts.nodes, *(wish.template for wish in wishes)))
+    topologies = choose_topologies(workloads, seen) or [default_topology(seen)]
+    hosts = {key for topology in topologies for level in topology.levels if _is_host(level) for key in level.keys}
+    names = {node.metadata.name for node in facts.nodes}
+    nodes, found, warnings = list(seen.nodes), [], []
+    for wish in wishes:
+        labels, domain = _labels(wish, topologies[0], nodes)
+        own = {HOSTNAME_LABEL, *(hosts & labels.keys())}
+        copies = tuple(islice(_copies(wish, labels, own, names), wish.many))
+        nodes += copies
+        found.append(Addition(wish.template.metadata.name, wish.level, domain, copies))
+        closed = state_cause(wish.template)
+        if closed:
+            warnings.append(f"{OPTION}: {wish.template.metadata.name} is {closed}, and so are its copies")
+    added = [node for each in found for node in each.nodes]
+    return replace(facts, nodes=(*facts.nodes, *added), warnings=(*facts.warnings, *warnings)), found
+
+
+def told(report: Report, additions: Sequence[Addition]) -> Report:
+    """The report with what became of the added nodes."""
+    placed = {
+        pod.node
+        for workload in report.workloads
+        for unit in workload.units
+        for role in unit.roles
+        for instance in role.instances
+        for pod in instance.pods
+    }
+    found = []
+    for each in additions:
+        names = tuple(node.metadata.name for node in each.nodes)
+        used = tuple(name for name in names if name in placed)
+        found.append(AddedReport(each.template, each.level, each.domain, names, used))
+    return msgspec.structs.replace(report, added_nodes=tuple(found))
+
+
+def _wish(option: str, facts: Facts) -> _Wish:
+    match = _WISH.fullmatch(option)
+    if match is None:
+        raise InputError(OPTION, f"{option!r} is not TEMPLATE=N or TEMPLATE=N@LEVEL", "write, say, node-1=8")
+    name = match["template"]
+    known = next((node for node in facts.nodes if node.metadata.name == name), None)
+    return _Wish(known or _from_file(name), int(match["count"]), match["level"])
+
+
+def _from_file(path: str) -> core.Node:
+    if not Path(path).exists():
+        remedy = "name a node of the input, or a file with one Node"
+        raise InputError(OPTION, f"there is no node {path}, and no such file", remedy)
+    documents = list(read_documents((path,)))
+    if len(documents) != 1 or (documents[0].group, documents[0].kind) != ("", "Node"):
+        raise InputError(Place(path), "does not hold one Node and nothing else", "give a file with the template alone")
+    node = read_node(documents[0])
+    if not node.status.allocatable:
+        place = documents[0].place.at("status.allocatable")
+        raise InputError(place, "is missing", "say what a copy has, as `kubectl get node -o yaml` does")
+    return node
+
+
+def _is_host(level: Level) -> bool:
+    return level.name == "host" or HOSTNAME_LABEL in level.keys
+
+
+def _labels(wish: _Wish, topology: Topology, nodes: Sequence[core.Node]) -> tuple[Mapping[str, str], str | None]:
+    """Labels of the copies but for those of hosts, and the name of their new domain, if there is to be one."""
+    labels = dict(wish.template.metadata.labels or {})
+    if wish.level is None:
+        return labels, None
+    depth = _depth(wish, topology)
+    for level in topology.levels[depth:]:
+        for key in (key for key in level.keys if labels.get(key)):
+            taken = {(node.metadata.labels or {}).get(key) for node in nodes}
+            labels[key] = next(name for name in _numbered(labels[key], 1) if name not in taken)
+    return labels, _value(topology.levels[depth], labels)
+
+
+def _depth(wish: _Wish, topology: Topology) -> int:
+    known = [level.name for level in topology.levels]
+    if wish.level not in known:
+        raise InputError(
+            OPTION, f"topology {topology.name} has no level {wish.level}", f"use one of {', '.join(known)}"
+        )
+    depth = known.index(wish.level)
+    level = topology.levels[depth]
+    if _is_host(level):
+        raise InputError(OPTION, f"every copy is a {level.name} of its own", f"leave @{level.name} out")
+    if _value(level, wish.template.metadata.labels or {}) is None:
+        what = f"{wish.template.metadata.name} has no label {' or '.join(level.keys)} of level {level.name}"
+        raise InputError(OPTION, what, "take a template that has one")
+    return depth
+
+
+def _value(level: Level, labels: Mapping[str, str]) -> str | None:
+    return next((labels[key] for key in level.keys if labels.get(key)), None)
+
+
+def _copies(wish: _Wish, labels: Mapping[str, str], own: AbstractSet[str], taken: set[str]) -> Iterator[core.Node]:
+    """Copies without end, each with a name that nobody has; names of one option have the same length, so they sort."""
+    meta = wish.template.metadata
+    for name in _numbered(meta.name, len(str(wish.many))):
+        if name not in taken:
+            taken.add(name)
+            marked = {**labels, **dict.fromkeys(own, name)}
+            renamed = msgspec.structs.replace(meta, name=name, uid=stand_in("node", name), labels=marked)
+            yield msgspec.structs.replace(wish.template, metadata=renamed)
+
+
+def _numbered(name: str, digits: int) -> Iterator[str]:
+    return (f"{name}-added-{number:0{digits}d}" for number in count(1))

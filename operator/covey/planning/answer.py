@@ -1,0 +1,117 @@
+"""From gangs and their plans to the report.
+
+Placements are told from the nodes that pods end up on, not from what the planner says about them: whatever is printed
+can be checked against the nodes' labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from covey.api import core
+from covey.placement.model import Gang, Path, Preference, Reason, ReplicaRequest, RoleRequest, Topology, Verdict
+from covey.planning.report import (
+    DomainReport,
+    ExclusionReport,
+    InstanceReport,
+    LevelReport,
+    PodReport,
+    PreferenceReport,
+    ReasonReport,
+    RoleReport,
+    TopologyReport,
+    UnitReport,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What became of one gang, whose pods have their places, and which replicas count as the minimum."""
+
+    gang: Gang
+    verdict: Verdict
+    minimum: frozenset[tuple[str, int]] = frozenset()
+    preferred: tuple[Preference, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Teller:
+    """Tells decisions in one topology. ``path_of`` gives a node's domain path, ``pods`` the pods by key."""
+
+    topology: Topology
+    path_of: Callable[[str], Path]
+    pods: Mapping[str, core.Pod]
+
+    def unit(self, decision: Decision) -> UnitReport:
+        """A unit; one without its minimum has no instances, whatever of it is placed already."""
+        gang = decision.gang
+        admitted = decision.verdict is Verdict.ADMITTED
+        roles = tuple(self._role(role, decision, admitted=admitted) for role in gang.roles)
+        following = {role.name for role in gang.roles if role.follow_unit}
+        nodes = [
+            pod.node for role in roles if role.name in following for instance in role.instances for pod in instance.pods
+        ]
+        preferred = tuple(
+            PreferenceReport(each.scope, each.level, each.achieved, each.reached) for each in decision.preferred
+        )
+        return UnitReport(gang.unit, admitted, self.shared(nodes), roles, preferred if admitted else ())
+
+    def shared(self, nodes: Iterable[str]) -> tuple[DomainReport, ...]:
+        """At each level the domain that holds all these nodes; levels without one are left out."""
+        paths = [self.path_of(node) for node in dict.fromkeys(nodes)]
+        if not paths:
+            return ()
+        found = []
+        for depth, level in enumerate(self.topology.levels):
+            domains = {path[: depth + 1] for path in paths}
+            path = next(iter(domains))
+            if len(domains) == 1 and len(path) > depth and path[depth] is not None:
+                found.append(DomainReport(level.name, path[depth], path))
+        return tuple(found)
+
+    def _role(self, role: RoleRequest, decision: Decision, *, admitted: bool) -> RoleReport:
+        instances = []
+        for replica in role.replicas if admitted else ():
+            placed = self._placed(replica)
+            if placed is not None:
+                minimum = (role.name, replica.replica) in decision.minimum
+                where = self.shared(pod.node for pod in placed)
+                instances.append(InstanceReport(replica.replica, minimum, where, placed))
+        return RoleReport(role.name, role.desired, role.minimum, len(instances), tuple(instances))
+
+    def _placed(self, replica: ReplicaRequest) -> tuple[PodReport, ...] | None:
+        """The pods of a replica, if all of them have a place."""
+        placed = []
+        for pod in replica.pods:
+            if pod.node is None:
+                return None
+            placed.append(PodReport(pod.index, self.pods[pod.key].metadata.name, pod.node))
+        return tuple(placed)
+
+
+def topology_report(topology: Topology) -> TopologyReport:
+    """The topology as it is printed."""
+    return TopologyReport(topology.name, tuple(LevelReport(level.name, level.keys) for level in topology.levels))
+
+
+def reason_reports(unit: int, reasons: Sequence[Reason]) -> tuple[ReasonReport, ...]:
+    """Reasons of one unit."""
+    return tuple(
+        ReasonReport(
+            unit,
+            each.role,
+            each.scope,
+            each.level,
+            each.best_domain,
+            each.required,
+            each.satisfied,
+            each.resource,
+            each.requested,
+            each.short,
+            tuple(ExclusionReport(excluded.cause, excluded.nodes) for excluded in each.excluded),
+            each.message,
+        )
+        for each in reasons
+    )

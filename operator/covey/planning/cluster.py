@@ -1,0 +1,75 @@
+"""The facts of a cluster that answers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+
+from covey.admission.volumes import PersistentVolume, VolumeClaim
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, NotFound
+from covey.kube.resources import (
+    CLUSTER_TOPOLOGIES,
+    COMPOSITE_POD_GROUPS,
+    NODES,
+    POD_GROUPS,
+    PODS,
+    PRIORITY_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    Resource,
+)
+from covey.planning.facts import Facts
+
+T = TypeVar("T")
+
+
+async def read_cluster(client: Client) -> Facts:
+    """Everything that a plan depends on, as it is now."""
+    nodes, pods, topologies, classes, groups, (claims, volumes, warnings) = await asyncio.gather(
+        client.list(NODES, type=core.Node),
+        client.list(PODS, type=core.Pod),
+        list_if_served(client, CLUSTER_TOPOLOGIES, core.ClusterTopology),
+        client.list(PRIORITY_CLASSES, type=core.PriorityClass),
+        list_groups(client),
+        _volumes(client),
+    )
+    return Facts(
+        tuple(nodes[0]), tuple(pods[0]), tuple(topologies), tuple(classes[0]), groups, claims, volumes, warnings
+    )
+
+
+async def _volumes(
+    client: Client,
+) -> tuple[tuple[VolumeClaim, ...], tuple[PersistentVolume, ...], tuple[str, ...]]:
+    """Claims and volumes; nothing but a warning for who may not read them, as many may not."""
+    try:
+        claims, volumes = await asyncio.gather(
+            client.list(VOLUME_CLAIMS, type=VolumeClaim), client.list(VOLUMES, type=PersistentVolume)
+        )
+    except Forbidden as error:
+        return (), (), (f"where volumes are is not taken into account: {error.message}",)
+    return tuple(claims[0]), tuple(volumes[0]), ()
+
+
+async def list_if_served(client: Client, resource: Resource, kind: type[T], namespace: str | None = None) -> list[T]:
+    """All objects of a kind; none where its CRD is not installed."""
+    try:
+        items, _ = await client.list(resource, namespace, type=kind)
+    except NotFound:
+        return []
+    return items
+
+
+async def list_groups(client: Client, namespace: str | None = None) -> tuple[core.Group, ...]:
+    """All groups; in a LIST the API server leaves the kind of items out."""
+    found = await asyncio.gather(
+        *(list_if_served(client, resource, core.Group, namespace) for resource in (COMPOSITE_POD_GROUPS, POD_GROUPS))
+    )
+    kinds = (COMPOSITE_POD_GROUPS.kind, POD_GROUPS.kind)
+    return tuple(
+        msgspec.structs.replace(group, kind=kind) for kind, groups in zip(kinds, found, strict=True) for group in groups
+    )

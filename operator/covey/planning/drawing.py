@@ -1,0 +1,62 @@
+"""A plan as a floor: its pods in colour, everybody else's in grey."""
+
+from __future__ import annotations
+
+from covey.picture.floor import Floor, Mark, Spot, build_floor
+from covey.placement.cluster import resources
+from covey.placement.model import Path
+from covey.planning.grounds import survey
+from covey.planning.report import Report
+from covey.planning.run import Planned
+
+
+def floor_of(planned: Planned) -> Floor:
+    """The picture of a plan; where nothing is placed it shows the domains that came nearest."""
+    report = planned.report
+    ours = {pod.metadata.uid: pod for workload in planned.workloads for pod in workload.pods.values()}
+    by_name = {(pod.metadata.namespace, pod.metadata.name): pod for pod in ours.values()}
+    spots = [
+        Spot(
+            f"{workload.namespace}/{workload.name}",
+            unit.index,
+            role.name,
+            instance.replica,
+            pod.index,
+            pod.name,
+            pod.node,
+            resources.pod_requests(by_name[workload.namespace, pod.name]),
+        )
+        for workload in report.workloads
+        for unit in workload.units
+        for role in unit.roles
+        for instance in role.instances
+        for pod in instance.pods
+    ]
+    drawn = {by_name[spot.workload.partition("/")[0], spot.pod].metadata.uid for spot in spots}
+    roles = [
+        (f"{workload.namespace}/{workload.name}", role.name)
+        for workload in report.workloads
+        for unit in workload.units[:1]
+        for role in unit.roles
+    ]
+    return build_floor(
+        planned.topology,
+        survey(planned.facts.nodes, planned.facts.pods, planned.path_of, drawn),
+        spots,
+        title=", ".join(f"{workload.namespace}/{workload.name}" for workload in report.workloads),
+        wanted=[resources.pod_requests(pod) for pod in ours.values()],
+        roles=roles,
+        marks=_marks(report),
+    )
+
+
+def _marks(report: Report) -> dict[Path, Mark]:
+    """The finest domain that holds each unit, and the best one of each refusal."""
+    found = {}
+    for workload in report.workloads:
+        for unit in workload.units:
+            for finest in [each for each in unit.placement if each.level != "host"][-1:]:
+                found[finest.path] = Mark.CHOSEN
+    for workload in report.workloads:
+        found |= {reason.best_domain: Mark.NEAREST for reason in workload.reasons}
+    return found

@@ -1,0 +1,173 @@
+"""What the cluster is, as far as a plan depends on it: nodes, pods that hold capacity, topologies, priorities.
+
+Read from files as kubectl prints them, or (``cluster``) from an API server; from here on both are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+
+from covey.admission.compiled import stand_in
+from covey.admission.volumes import PersistentVolume, VolumeClaim
+from covey.api import core
+from covey.api.constants import ANNOTATION_DEFAULT_TOPOLOGY, SCHEDULING_GROUP
+from covey.api.topology import ClusterTopology
+from covey.manifests.documents import Document, read_documents
+from covey.manifests.errors import InputError, Place
+from covey.manifests.quantities import bad_amounts, bad_quantities
+from covey.manifests.strict import validate
+from covey.placement.cluster.presets import topology_of
+from covey.placement.model import Topology
+
+T = TypeVar("T", core.Node, core.Pod)
+#: Kinds that say where pods may go, taken wherever they come along (`kubectl get pods,pvc,pv`).
+_VOLUMES: Final = ("PersistentVolume", "PersistentVolumeClaim")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """A cluster at one moment. ``groups`` are live group objects, known only when a cluster was read."""
+
+    nodes: tuple[core.Node, ...] = ()
+    pods: tuple[core.Pod, ...] = ()
+    topologies: tuple[core.ClusterTopology, ...] = ()
+    priority_classes: tuple[core.PriorityClass, ...] = ()
+    groups: tuple[core.Group, ...] = ()
+    claims: tuple[VolumeClaim, ...] = ()
+    volumes: tuple[PersistentVolume, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def named_topologies(self) -> dict[str, Topology]:
+        """The ClusterTopologies as the planner's values."""
+        return {each.metadata.name: topology_of(each) for each in self.topologies}
+
+    def default_topologies(self) -> list[str]:
+        """Names of the ClusterTopologies that are marked default."""
+        marked = (each.metadata for each in self.topologies)
+        return [meta.name for meta in marked if meta.annotation(ANNOTATION_DEFAULT_TOPOLOGY) == "true"]
+
+
+def read_facts(
+    nodes: Sequence[str], pods: Sequence[str], topologies: Sequence[str], *, recursive: bool = False
+) -> Facts:
+    """Read files and directories of nodes, of pods and of ClusterTopologies.
+
+    Args:
+        nodes: paths, or ``-``.
+        pods: the same.
+        topologies: the same.
+        recursive: look into directories in directories too.
+
+    Raises:
+        InputError: a file is malformed, or a path holds nothing of what it was given for.
+    """
+    warnings: list[str] = []
+
+    def of_kind(kind: str, option: str, paths: Sequence[str], *, may_be_empty: bool = False) -> Iterable[Document]:
+        return _of_kind(kind, option, paths, warnings, volumes, may_be_empty=may_be_empty, recursive=recursive)
+
+    volumes: list[Document] = []
+    found_nodes = [read_node(document) for document in of_kind("Node", "--nodes", nodes)]
+    found_pods = [_pod(document) for document in of_kind("Pod", "--pods", pods, may_be_empty=True)]
+    found_topologies = [read_topology(document) for document in of_kind("ClusterTopology", "--topology", topologies)]
+    return Facts(
+        _once(found_nodes, "node", warnings),
+        _once(found_pods, "pod", warnings),
+        tuple(found_topologies),
+        claims=tuple(each.read(VolumeClaim) for each in volumes if each.kind == "PersistentVolumeClaim"),
+        volumes=tuple(each.read(PersistentVolume) for each in volumes if each.kind == "PersistentVolume"),
+        warnings=tuple(warnings),
+    )
+
+
+def read_topology(document: Document) -> core.ClusterTopology:
+    """A ClusterTopology, checked as the API server would.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    model = validate(ClusterTopology, document)
+    names = [level.name for level in model.spec.levels]
+    for number, name in enumerate(names):
+        if name in names[:number]:
+            place = document.place.at(f"spec.levels[{number}].name")
+            raise InputError(place, f"there are two levels {name}", "give each level a name of its own")
+    return document.read(core.ClusterTopology)
+
+
+def read_pod(document: Document, namespace: str = "default") -> core.Pod:
+    """A pod; one that was trimmed of its UID or namespace gets a stand-in.
+
+    Raises:
+        InputError: it is not valid.
+    """
+    pod = document.read(core.Pod)
+    meta = pod.metadata
+    if not meta.name:
+        raise InputError(document.place.at("metadata.name"), "is missing", "give the pod a name")
+    meta = msgspec.structs.replace(meta, namespace=meta.namespace or namespace)
+    meta = msgspec.structs.replace(meta, uid=meta.uid or stand_in("pod", meta.namespace, meta.name))
+    for path, what, instead in bad_quantities(document.body.get("spec") or {}):
+        raise InputError(document.place.at(f"spec.{path}"), what, instead)
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+def read_node(document: Document) -> core.Node:
+    """A node.
+
+    Raises:
+        InputError: it has no name, or something in it is no quantity.
+    """
+    node = document.read(core.Node)
+    if not node.metadata.name:
+        raise InputError(document.place.at("metadata.name"), "is missing", "give the node its name")
+    for path, what, instead in bad_amounts("status.allocatable", node.status.allocatable):
+        raise InputError(document.place.at(path), what, instead)
+    return node
+
+
+def _pod(document: Document) -> core.Pod:
+    return read_pod(document)
+
+
+def _of_kind(
+    kind: str,
+    option: str,
+    paths: Sequence[str],
+    warnings: list[str],
+    volumes: list[Document],
+    *,
+    may_be_empty: bool,
+    recursive: bool,
+) -> Iterable[Document]:
+    """Documents of one kind; volumes and claims are put aside, others are skipped with a warning."""
+    skipped: dict[str, int] = {}
+    for path in paths:
+        count = 0
+        for document in read_documents((path,), may_be_empty=True, recursive=recursive):
+            ours = document.group == (SCHEDULING_GROUP if kind == "ClusterTopology" else "")
+            if document.kind == kind and ours:
+                count += 1
+                yield document
+            elif not document.group and document.kind in _VOLUMES:
+                volumes.append(document)
+            else:
+                skipped[document.kind] = skipped.get(document.kind, 0) + 1
+        if not count and not may_be_empty:
+            what = f"kubectl get {kind.lower()}s -o json" if kind != "ClusterTopology" else "a ClusterTopology"
+            raise InputError(Place(path), f"holds no {kind}", f"give {option} what `{what}` prints")
+    warnings.extend(f"{option}: skipped {count} {name}" for name, count in sorted(skipped.items()))
+
+
+def _once(objects: Iterable[T], what: str, warnings: list[str]) -> tuple[T, ...]:
+    """Each object once: the last one of a name counts."""
+    found: dict[tuple[str, str], T] = {}
+    for each in objects:
+        if each.metadata.key in found:
+            warnings.append(f"{what} {each.metadata.name} is given twice; the last one counts")
+        found[each.metadata.key] = each
+    return tuple(found.values())

@@ -1,0 +1,157 @@
+"""A DisaggregatedInference as a workload: expanded as the operator would, with the pods that exist put in their slots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from covey.admission import podstate
+from covey.admission.compiled import compiled_units, stand_in
+from covey.api import core
+from covey.api.constants import LABEL_INDEX, LABEL_INFERENCE, LABEL_REPLICA, LABEL_ROLE, LABEL_UNIT
+from covey.api.inference import DisaggregatedInference, UnitTopology
+from covey.api.roles import Role, RoleTopology
+from covey.api.support import unsupported
+from covey.compile import Layout, Revision, Slot, Tree, compile_inference
+from covey.manifests.documents import Document, convert
+from covey.manifests.errors import InputError
+from covey.planning.workload import Mention, Workload, age
+
+Existing = Mapping[Slot, core.Pod]
+
+#: More pods than any cluster has; a slip of the keyboard should not take all memory.
+MOST_PODS: Final = 150_000
+
+
+def inference_workload(
+    document: Document, inference: DisaggregatedInference, number: int, pods: Iterable[core.Pod]
+) -> Workload:
+    """Expand a resource.
+
+    Args:
+        document: where it stands.
+        inference: the resource.
+        number: its place among the documents.
+        pods: pods of the cluster; those that are its members take their slots.
+
+    Raises:
+        InputError: it is too large to be planned in one piece.
+    """
+    metadata = inference.metadata
+    spec = inference.spec
+    total = spec.replicas * sum(role.replicas * role.size for role in spec.roles)
+    if total > MOST_PODS:
+        raise InputError(document.place.at("spec"), f"expands to {total:,} pods", f"plan at most {MOST_PODS:,} at once")
+    existing = _members(inference, pods)
+    uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
+    inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})
+    tree = compile_inference(inference, layout=_layout(inference, existing))
+    pods_of = {slot: existing.get(slot) or _planned(convert(_named(tree, slot), core.Pod)) for slot in tree.slots}
+    roles = [role.name for role in inference.spec.roles]
+    units, members = compiled_units(tree, pods_of, roles, age(metadata.creation_timestamp, number))
+    return Workload(
+        document.place,
+        metadata.namespace,
+        metadata.name,
+        age(metadata.creation_timestamp, number),
+        units,
+        members,
+        inference.spec.topology.name,
+        tuple(_mentions(document, inference)),
+        inference.spec.priority_class_name,
+        warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
+    )
+
+
+def _members(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Existing:
+    """Pods of the cluster that stand for a slot; a bound one before any other."""
+    meta = inference.metadata
+    found: dict[Slot, core.Pod] = {}
+    for pod in pods:
+        labels = pod.metadata.labels or {}
+        if pod.metadata.namespace != meta.namespace or labels.get(LABEL_INFERENCE) != meta.name:
+            continue
+        owner = pod.metadata.controller
+        if not podstate.counts(pod) or (meta.uid and owner and owner.uid and owner.uid != meta.uid):
+            continue
+        numbers = [labels.get(label, "") for label in (LABEL_UNIT, LABEL_REPLICA, LABEL_INDEX)]
+        if not all(text.isdecimal() for text in numbers):
+            continue
+        slot = Slot(int(numbers[0]), labels.get(LABEL_ROLE, ""), int(numbers[1]), int(numbers[2]))
+        if slot not in found or (podstate.holding(pod) and not podstate.holding(found[slot])):
+            found[slot] = pod
+    return found
+
+
+def _owner_uid(existing: Existing) -> str | None:
+    owners = (pod.metadata.controller for pod in existing.values())
+    return next((owner.uid for owner in owners if owner and owner.uid), None)
+
+
+def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
+    """Numbers in use stay, those that hold places first; the lowest free ones are added."""
+    spec = inference.spec
+    if spec.suspend:
+        return Layout({})
+    units = _numbers(spec.replicas, [(slot.unit, pod) for slot, pod in existing.items()])
+    return Layout.of(
+        {
+            unit: {
+                role.name: _replicas(
+                    role, [(s.replica, pod) for s, pod in existing.items() if (s.unit, s.role) == (unit, role.name)]
+                )
+                for role in spec.roles
+            }
+            for unit in units
+        },
+        Revision.of(spec),
+    )
+
+
+def _replicas(role: Role, used: Sequence[tuple[int, core.Pod]]) -> tuple[int, ...]:
+    """Where an autoscaler says how many there are, those that exist are so many."""
+    there = len({number for number, _ in used})
+    return _numbers(max(there, role.min_replicas) if role.is_scaled and there else role.replicas, used)
+
+
+def _numbers(count: int, used: Iterable[tuple[int, core.Pod]]) -> tuple[int, ...]:
+    places: dict[int, bool] = {}
+    for number, pod in used:
+        places[number] = places.get(number, False) or podstate.holding(pod) is not None
+    kept = sorted(places, key=lambda number: (not places[number], number))[:count]
+    free = (number for number in range(count + len(kept)) if number not in places)
+    return tuple(sorted([*kept, *(next(free) for _ in range(count - len(kept)))]))
+
+
+def _named(tree: Tree, slot: Slot) -> dict[str, Any]:
+    return tree.pods.named(slot, f"{tree.owner.name}-{slot.unit}-{slot.role}-{slot.replica}-{slot.index}")
+
+
+def _planned(pod: core.Pod) -> core.Pod:
+    uid = stand_in("pod", pod.metadata.namespace, pod.metadata.name)
+    return msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, uid=uid))
+
+
+def _mentions(document: Document, inference: DisaggregatedInference) -> Iterator[Mention]:
+    spec, place = inference.spec, document.place
+    scopes: list[tuple[str, UnitTopology | RoleTopology]] = [("spec.topology", spec.topology)]
+    scopes += [(f"spec.roles[{number}].topology", role.topology) for number, role in enumerate(spec.roles)]
+    for path, topology in scopes:
+        if topology.required:
+            yield Mention(place.at(f"{path}.required"), topology.required)
+        if topology.preferred:
+            yield Mention(place.at(f"{path}.preferred"), topology.preferred, within=topology.required)
+    for number, rule in enumerate(spec.proximity):
+        yield Mention(place.at(f"spec.proximity[{number}].level"), rule.level)
+    if spec.spread:
+        yield Mention(place.at("spec.spread.level"), spec.spread.level)
+
+
+def _remarks(inference: DisaggregatedInference) -> Iterator[str]:
+    yield from unsupported(inference.spec)
+    if inference.spec.suspend:
+        yield "spec.suspend is true: there is nothing to place"
+    elif not inference.spec.replicas:
+        yield "spec.replicas is 0: there is nothing to place"

@@ -1,0 +1,140 @@
+"""What ``covey plan`` answers: the stable JSON shape (docs/reference/plan.schema.json), as frozen values.
+
+The names here are the names there; every other form of output is drawn from this report, so no form knows more
+than another.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Shape(msgspec.Struct, rename="camel", frozen=True):
+    """Base: camel-case keys, every field always present."""
+
+
+class LevelReport(Shape, frozen=True):
+    """A level of the topology and the label keys that give its value."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+class TopologyReport(Shape, frozen=True):
+    """The topology that placements are told in, broad to narrow."""
+
+    name: str
+    levels: tuple[LevelReport, ...]
+
+
+class DomainReport(Shape, frozen=True):
+    """A domain of a level; ``path`` runs from the broadest level down, null where a level is missing."""
+
+    level: str
+    domain: str | None
+    path: tuple[str | None, ...]
+
+
+class PodReport(Shape, frozen=True):
+    """A pod and its node. Pods that do not exist yet have no suffix in their name."""
+
+    index: int
+    name: str
+    node: str
+
+
+class InstanceReport(Shape, frozen=True):
+    """One replica that has all its places."""
+
+    replica: int
+    minimum: bool
+    placement: tuple[DomainReport, ...]
+    pods: tuple[PodReport, ...]
+
+
+class RoleReport(Shape, frozen=True):
+    """A role of a unit; ``admitted`` counts whole replicas."""
+
+    name: str
+    replicas: int
+    min_replicas: int
+    admitted: int
+    instances: tuple[InstanceReport, ...]
+
+
+class PreferenceReport(Shape, frozen=True):
+    """A preference, reached or not: ``reached`` is the finest level that holds."""
+
+    scope: str
+    level: str
+    achieved: bool
+    reached: str | None
+
+
+class UnitReport(Shape, frozen=True):
+    """One serving unit: one gang."""
+
+    index: int
+    admitted: bool
+    placement: tuple[DomainReport, ...]
+    roles: tuple[RoleReport, ...]
+    preferred: tuple[PreferenceReport, ...]
+
+
+class ExclusionReport(Shape, frozen=True):
+    """Nodes left out for one cause."""
+
+    cause: str
+    nodes: int
+
+
+class ReasonReport(Shape, frozen=True):
+    """Why a unit has no place."""
+
+    unit: int
+    role: str
+    scope: str
+    level: str | None
+    best_domain: tuple[str | None, ...]
+    required: int
+    satisfied: int
+    resource: str | None
+    requested: str | None
+    short: str | None
+    excluded: tuple[ExclusionReport, ...]
+    message: str
+
+
+class WorkloadReport(Shape, frozen=True):
+    """One workload: all its units.
+
+    A ready tree has the ``kind`` and the name of its root group, and names the ``workload`` that the root refers to.
+    """
+
+    namespace: str
+    name: str
+    kind: str
+    workload: str | None
+    verdict: str
+    elapsed_ms: float
+    units: tuple[UnitReport, ...]
+    reasons: tuple[ReasonReport, ...]
+
+
+class AddedReport(Shape, frozen=True):
+    """Nodes of one ``--add-nodes``, and which of them have a pod now; ``domain`` is the new one of ``level``, if any."""
+
+    template: str
+    level: str | None
+    domain: str | None
+    nodes: tuple[str, ...]
+    used: tuple[str, ...]
+
+
+class Report(Shape, frozen=True):
+    """Everything ``covey plan`` says."""
+
+    warnings: tuple[str, ...]
+    topology: TopologyReport
+    workloads: tuple[WorkloadReport, ...]
+    added_nodes: tuple[AddedReport, ...] = ()

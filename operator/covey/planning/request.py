@@ -1,0 +1,141 @@
+"""From the options of ``covey plan`` to workloads and facts: reads, sorts by kind, warns about what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from covey.api import core
+from covey.api.constants import INFERENCE_GROUP, LABEL_INFERENCE, SCHEDULING_GROUP
+from covey.api.inference import DisaggregatedInference
+from covey.manifests.conversion import SOURCES, converted, known_levels
+from covey.manifests.documents import Document, read_documents
+from covey.manifests.errors import InputError, Place
+from covey.manifests.inference import read_inference
+from covey.planning.facts import Facts, read_topology
+from covey.planning.inferences import inference_workload
+from covey.planning.trees import UPSTREAM_GROUP, Parts, tree_workloads
+from covey.planning.workload import Workload
+
+_TOPOLOGY = (SCHEDULING_GROUP, "ClusterTopology")
+_TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})
+
+
+@dataclass(slots=True)
+class Manifests:
+    """What ``-f`` holds."""
+
+    inferences: list[tuple[Document, DisaggregatedInference, int]] = field(default_factory=list)
+    parts: Parts = field(default_factory=Parts)
+    topologies: list[core.ClusterTopology] = field(default_factory=list)
+    priority_classes: list[core.PriorityClass] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+def read_manifests(
+    files: Sequence[str],
+    namespace: str | None,
+    fallback: str = "default",
+    topologies: Iterable[core.ClusterTopology] = (),
+    *,
+    recursive: bool = False,
+) -> Manifests:
+    """Read the workloads to be planned.
+
+    Args:
+        files: paths of files and directories, or ``-``.
+        namespace: what ``-n`` says; an object that names another one is refused, as by kubectl.
+        fallback: the namespace of objects that name none, when ``-n`` says nothing.
+        topologies: the ClusterTopologies there are, for workloads of other projects; those of the files join them.
+        recursive: look into directories in directories too.
+
+    Raises:
+        InputError: something is malformed, or nothing that can be planned is in it.
+    """
+    found = Manifests()
+    skipped: dict[str, int] = {}
+    documents = list(read_documents(files, recursive=recursive))
+    found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
+    levels = known_levels([*topologies, *found.topologies])
+    for number, given in enumerate(documents):
+        document, remarks = converted(given, levels)
+        found.warnings += remarks
+        kind = _kind(document)
+        if kind == (INFERENCE_GROUP, "DisaggregatedInference"):
+            _check_namespace(document, namespace)
+            inference = read_inference(document, namespace or fallback)
+            _check_new(found, document, inference)
+            found.inferences.append((document, inference, number))
+        elif kind == ("", "Pod") or (kind[0] in (SCHEDULING_GROUP, UPSTREAM_GROUP) and kind[1] in _TREE_KINDS):
+            _check_namespace(document, namespace)
+            found.parts.add(document, namespace or fallback, number)
+        elif kind == (UPSTREAM_GROUP, "PriorityClass"):
+            found.priority_classes.append(document.read(core.PriorityClass))
+        elif kind != _TOPOLOGY:
+            skipped[document.kind] = skipped.get(document.kind, 0) + 1
+    found.warnings += [f"-f: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
+    if not found.inferences and not found.parts.groups:
+        raise InputError(
+            Place(files[-1]),
+            "holds nothing that can be planned",
+            f"give a DisaggregatedInference, a tree of PodGroups with their pods, or one of {SOURCES}",
+        )
+    return found
+
+
+def with_manifests(facts: Facts, manifests: Manifests) -> Facts:
+    """The facts, and what ``-f`` adds to them: topologies and priority classes, and the pods of trees that hold."""
+    known = {pod.metadata.key for pod in facts.pods}
+    pods = [pod for key, pod in manifests.parts.pods.items() if key not in known]
+    return Facts(
+        facts.nodes,
+        (*facts.pods, *pods),
+        (*facts.topologies, *manifests.topologies),
+        (*facts.priority_classes, *manifests.priority_classes),
+        facts.groups,
+        facts.claims,
+        facts.volumes,
+        (*manifests.warnings, *facts.warnings),
+    )
+
+
+def workloads_of(manifests: Manifests, facts: Facts) -> tuple[list[Workload], list[str]]:
+    """Everything to be planned in document order, and what there is to say about it.
+
+    Raises:
+        InputError: a tree is not whole, or is none that Covey plans.
+    """
+    warnings: list[str] = []
+    pods: dict[tuple[str, str], list[core.Pod]] = {}
+    for pod in facts.pods:
+        owner = pod.metadata.label(LABEL_INFERENCE)
+        if owner:
+            pods.setdefault((pod.metadata.namespace, owner), []).append(pod)
+    found = [
+        inference_workload(
+            document, inference, number, pods.get((inference.metadata.namespace, inference.metadata.name), ())
+        )
+        for document, inference, number in manifests.inferences
+    ]
+    found += tree_workloads(manifests.parts, facts.pods, warnings)
+    warnings += [warning for workload in found for warning in workload.warnings]
+    return found, warnings
+
+
+def _kind(document: Document) -> tuple[str, str]:
+    return document.group, document.kind
+
+
+def _check_namespace(document: Document, namespace: str | None) -> None:
+    own = (document.body.get("metadata") or {}).get("namespace")
+    if namespace and own and own != namespace:
+        place = document.place.at("metadata.namespace")
+        raise InputError(place, f"is {own}, but -n says {namespace}", "make them agree, or leave -n out")
+
+
+def _check_new(found: Manifests, document: Document, inference: DisaggregatedInference) -> None:
+    meta = inference.metadata
+    for _, other, _ in found.inferences:
+        if (other.metadata.namespace, other.metadata.name) == (meta.namespace, meta.name):
+            what = f"there are two DisaggregatedInferences {meta.namespace}/{meta.name}"
+            raise InputError(document.place.at("metadata.name"), what, "give each a name of its own, or remove one")

@@ -1,0 +1,183 @@
+"""Plans workloads on facts, by the scheduler's own code: its trees, its gangs, its planner, its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from covey.admission import gangs
+from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.holds import counted_shape, hold_all
+from covey.admission.priority import priority_of
+from covey.admission.reservations import Kept
+from covey.admission.tree import Unit, key_of
+from covey.admission.volumes import Volumes
+from covey.api import core
+from covey.api.constants import ADMITTED
+from covey.manifests.errors import InputError
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import unmodelled
+from covey.placement.model import Gang, Path, Shape, Topology, Verdict
+from covey.planning.answer import Decision, Teller, reason_reports, topology_report
+from covey.planning.facts import Facts
+from covey.planning.passes import Contender, Pass
+from covey.planning.report import Report, WorkloadReport
+from covey.planning.topologies import choose_topologies, default_topology, topology_of
+from covey.planning.workload import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The report, and what pictures are drawn from."""
+
+    report: Report
+    workloads: tuple[Workload, ...]
+    facts: Facts
+    topology: Topology
+    inventory: Inventory
+
+    def path_of(self, node: str) -> Path:
+        """A node's domain path in the report's topology."""
+        return self.inventory.path(self.topology.name, node)
+
+    @property
+    def notes(self) -> list[str]:
+        """Why something has no place, a sentence for each."""
+        return list(
+            dict.fromkeys(
+                f"{workload.namespace}/{workload.name}: {reason.message}"
+                for workload in self.report.workloads
+                for reason in workload.reasons
+            )
+        )
+
+
+def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], float]) -> Planned:
+    """Plan everything together: by priority, then age; in each priority all minimums before any surplus.
+
+    Args:
+        workloads: in document order.
+        facts: the cluster.
+        clock: seconds, for ``elapsedMs``.
+
+    Raises:
+        InputError: a topology is not clear, or a workload asks for something that its topology does not have.
+    """
+    topologies = choose_topologies(workloads, facts)
+    shown = topologies[0] if topologies else default_topology(facts)
+    volumes = _volumes(facts)
+
+    def shape(pod: core.Pod) -> Shape:
+        return counted_shape(pod, volumes)
+
+    classes = {each.metadata.name: each for each in facts.priority_classes}
+    contenders = [
+        Contender(number, unit, _gang(workload, unit, topology, shape, _priority(workload, classes)))
+        for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
+        for unit in workload.units
+    ]
+    reserved = list(_reserved(facts, classes, contenders))
+    every = [*topologies, shown, *(topology for topology, _ in reserved)]
+    inventory = Inventory({topology.name: topology for topology in every}.values())
+    for node in facts.nodes:
+        inventory.set_node(node)
+    hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
+    pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
+    decisions = pass_.run(contenders)
+    reports = []
+    for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
+        mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
+        teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
+        reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
+    warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
+    said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
+    report = Report(tuple(said), topology_report(shown), tuple(reports))
+    return Planned(report, tuple(workloads), facts, shown, inventory)
+
+
+def _volumes(facts: Facts) -> Volumes:
+    """The volumes of the cluster, and what is bound to them."""
+    volumes = Volumes()
+    for claim in facts.claims:
+        volumes.set_claim(claim.metadata.key, claim.spec.volume_name)
+    for volume in facts.volumes:
+        affinity = volume.spec.node_affinity
+        volumes.set_volume(volume.metadata.name, affinity.required if affinity else None)
+    return volumes
+
+
+def _gang(
+    workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], priority: int
+) -> Gang:
+    try:
+        return gangs.build_gang(unit, topology, shape, Surroundings(priority, workload.created))
+    except UnplannableError as error:
+        raise InputError(workload.place, error.message, "correct the manifest") from None
+
+
+def _priority(workload: Workload, classes: Mapping[str, core.PriorityClass]) -> int:
+    return priority_of(workload.priority, workload.priority_class, classes) or 0
+
+
+def _unknown_classes(workloads: Sequence[Workload], classes: Mapping[str, core.PriorityClass]) -> Iterator[str]:
+    for workload in workloads:
+        name = workload.priority_class
+        if priority_of(workload.priority, name, classes) is None:
+            yield f"{workload.title}: unknown priority class {name}, taken as 0; give it with -f"
+
+
+def _unmodelled(workloads: Sequence[Workload], volumes: Volumes) -> Iterator[str]:
+    for workload in workloads:
+        names = {
+            name for pod in workload.pods.values() for name in unmodelled(pod, volumes_settled=volumes.settled(pod))
+        }
+        if names:
+            yield f"{workload.title}: its pods use {', '.join(sorted(names))}, which is not modelled"
+
+
+def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
+    for workload in workloads:
+        for name in dict.fromkeys(name for unit in workload.units for name in unit.untried):
+            what = "is part of what comes whole: the level that it prefers is not tried"
+            yield f"{workload.title}: group {name} {what}; prefer it on the group above"
+
+
+def _reserved(
+    facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
+) -> Iterator[tuple[Topology, Kept]]:
+    """Domains that waiting gangs of the cluster keep, and their topologies; none when no cluster was read.
+
+    A unit that is planned here too is known by the gang that is planned.
+    """
+    planned = {each.unit.key: each.gang for each in contenders}
+    for group in facts.groups:
+        admitted = core.condition(group.status.conditions, ADMITTED)
+        if group.status.reservation is None or (admitted is not None and admitted.status == "True"):
+            continue
+        try:
+            topology = topology_of(group, facts)
+        except LookupError:
+            continue  # nobody knows which nodes are meant
+        meta = group.metadata
+        priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
+        owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
+        yield topology, Kept(topology.name, group.status.reservation.path, planned.get(key_of(group), owner))
+
+
+def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float) -> WorkloadReport:
+    verdicts = {decision.verdict for decision in decisions}
+    verdict = next(
+        (each for each in (Verdict.INFEASIBLE, Verdict.UNKNOWN) if each in verdicts),
+        Verdict.ADMITTED,
+    )
+    return WorkloadReport(
+        workload.namespace,
+        workload.name,
+        workload.resource[1],
+        workload.made_for,
+        verdict.value,
+        round(seconds * 1000, 3),
+        tuple(teller.unit(decision) for decision in decisions),
+        tuple(report for decision in decisions for report in reason_reports(decision.gang.unit, decision.reasons)),
+    )

@@ -1,0 +1,264 @@
+"""Ready trees: groups and pods that some controller has made, of Covey's kinds or of Kubernetes' own.
+
+Both families have the same fields, so both become the scheduler's read projections. What differs is mended on the
+way: upstream pods name their group in ``spec.schedulingGroup`` and carry no gate of ours; a constraint there is a
+bare label key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from covey.admission import podstate
+from covey.admission.compiled import build_units, stand_in
+from covey.admission.tree import Template, Unit, positions
+from covey.api import core
+from covey.api.constants import GATE_GANG, LABEL_POD_GROUP, SCHEDULING_GROUP
+from covey.api.groups import CompositePodGroup, PodGroup
+from covey.manifests.documents import Document
+from covey.manifests.errors import InputError, Place
+from covey.manifests.strict import validate
+from covey.planning.facts import read_pod
+from covey.planning.workload import Mention, Workload, age
+
+UPSTREAM_GROUP: Final = "scheduling.k8s.io"
+#: Releases of the upstream API whose groups are objects of their own (Kubernetes 1.36 and later).
+_UPSTREAM_VERSIONS: Final = ("v1alpha2", "v1alpha3", "v1beta1", "v1")
+_DEEPEST: Final = 4
+
+Key = tuple[str, str]
+
+
+@dataclass(slots=True)
+class Parts:
+    """The documents of ready trees, sorted by kind; ``groups`` and ``workloads`` by namespace and name."""
+
+    groups: dict[tuple[str, str, str], tuple[Document, core.Group, int]] = field(default_factory=dict)
+    workloads: dict[Key, Document] = field(default_factory=dict)
+    pods: dict[Key, core.Pod] = field(default_factory=dict)
+
+    def add(self, document: Document, namespace: str, number: int) -> None:
+        """Take in a Workload, CompositePodGroup, PodGroup or Pod.
+
+        Raises:
+            InputError: it is not valid, or its name is taken.
+        """
+        if document.kind == "Pod":
+            pod = read_pod(document, namespace)
+            self._claim(document, self.pods, pod.metadata.key)
+            self.pods[pod.metadata.key] = pod
+            return
+        version = str(document.body["apiVersion"]).rpartition("/")[2]
+        if document.group == UPSTREAM_GROUP and version not in _UPSTREAM_VERSIONS:
+            known = ", ".join(_UPSTREAM_VERSIONS)
+            raise InputError(document.place.at("apiVersion"), f"{version} is not understood", f"convert it to {known}")
+        if document.kind == "Workload":
+            key = (_namespace(document, namespace), document.name)
+            self._claim(document, self.workloads, key)
+            self.workloads[key] = document
+            return
+        group = _group(document, namespace)
+        identity = (document.kind, *group.metadata.key)
+        self._claim(document, self.groups, identity)
+        self.groups[identity] = (document, group, number)
+
+    def _claim(self, document: Document, taken: Mapping[Any, object], key: Any) -> None:
+        if key in taken:
+            what = f"there are two objects {document.kind} {document.name}"
+            raise InputError(document.place.at("metadata.name"), what, "give each a name of its own, or remove one")
+
+
+def tree_workloads(parts: Parts, cluster_pods: Iterable[core.Pod], warnings: list[str]) -> list[Workload]:
+    """Assemble the trees, each root one workload.
+
+    Raises:
+        InputError: a group's parent is missing, or a tree is none that Covey plans.
+    """
+    if not parts.groups:
+        if parts.pods:
+            warnings.append(f"{len(parts.pods)} pods belong to no group in the input; they are left out")
+        return []
+    root_of = {identity: _root(parts, identity) for identity in parts.groups}
+    members = _members(parts, cluster_pods, warnings)
+    found = []
+    for identity in (identity for identity, root in root_of.items() if root == identity):
+        below = [parts.groups[each][1] for each, root in root_of.items() if root == identity]
+        found.append(_workload(parts, identity, below, members, warnings))
+    return found
+
+
+def _namespace(document: Document, namespace: str) -> str:
+    return str((document.body.get("metadata") or {}).get("namespace") or namespace)
+
+
+def _group(document: Document, namespace: str) -> core.Group:
+    if not document.name:
+        raise InputError(document.place.at("metadata.name"), "is missing", "give the group a name")
+    if document.group == SCHEDULING_GROUP:
+        validate(CompositePodGroup if document.kind == "CompositePodGroup" else PodGroup, document)
+    group = document.read(core.Group)
+    policy = group.spec.scheduling_policy
+    count = policy.gang and (
+        policy.gang.min_group_count if group.kind == "CompositePodGroup" else policy.gang.min_count
+    )
+    if (policy.gang is None) == (policy.basic is None):
+        raise InputError(document.place.at("spec.schedulingPolicy"), "needs exactly one of gang and basic", "set one")
+    if policy.gang is not None and (count or 0) < 1:
+        name = "minGroupCount" if group.kind == "CompositePodGroup" else "minCount"
+        raise InputError(document.place.at(f"spec.schedulingPolicy.gang.{name}"), "is missing or below 1", "set it")
+    meta = group.metadata
+    place = meta.namespace or namespace
+    uid = meta.uid or stand_in(group.kind, place, meta.name)
+    return msgspec.structs.replace(group, metadata=msgspec.structs.replace(meta, namespace=place, uid=uid))
+
+
+def _root(parts: Parts, identity: tuple[str, str, str]) -> tuple[str, str, str]:
+    """The root above a group."""
+    current = identity
+    for _ in range(_DEEPEST):
+        document, group, _number = parts.groups[current]
+        parent = group.spec.parent_composite_pod_group_name
+        if not parent:
+            return current
+        above = ("CompositePodGroup", group.metadata.namespace, parent)
+        if above not in parts.groups:
+            place = document.place.at("spec.parentCompositePodGroupName")
+            raise InputError(place, f"there is no CompositePodGroup {parent}", "give the whole tree")
+        current = above
+    place = parts.groups[identity][0].place.at("spec.parentCompositePodGroupName")
+    raise InputError(place, f"the tree is deeper than {_DEEPEST} levels, or a circle", "correct the parents")
+
+
+def _members(
+    parts: Parts, cluster_pods: Iterable[core.Pod], warnings: list[str]
+) -> dict[Key, list[tuple[core.Pod, core.Group]]]:
+    """Pods by the key of their PodGroup. A pod that the cluster has counts as the cluster has it."""
+    found: dict[Key, list[tuple[core.Pod, core.Group]]] = {}
+    strangers = 0
+    known = dict(parts.pods)
+    known.update({pod.metadata.key: pod for pod in cluster_pods if _leaf(pod) or pod.metadata.key in known})
+    for key, pod in known.items():
+        leaf = _leaf(pod)
+        entry = parts.groups.get(("PodGroup", pod.metadata.namespace, leaf)) if leaf else None
+        if entry is None or _foreign(pod, entry[1]):
+            strangers += key in parts.pods
+            continue
+        found.setdefault(entry[1].metadata.key, []).append((pod, entry[1]))
+    if strangers:
+        warnings.append(f"{strangers} pods belong to no group in the input; they are left out")
+    return found
+
+
+def _leaf(pod: core.Pod) -> str | None:
+    """The PodGroup that a pod names, our way or upstream's."""
+    upstream = (pod.spec.scheduling_group or {}).get("podGroupName")
+    return pod.metadata.label(LABEL_POD_GROUP) or (str(upstream) if upstream else None)
+
+
+def _foreign(pod: core.Pod, group: core.Group) -> bool:
+    """Both have a controlling owner, and not the same one."""
+    mine, theirs = pod.metadata.controller, group.metadata.controller
+    return bool(mine and theirs and mine.uid and theirs.uid and mine.uid != theirs.uid)
+
+
+def _workload(
+    parts: Parts,
+    identity: tuple[str, str, str],
+    groups: Sequence[core.Group],
+    members: Mapping[Key, Sequence[tuple[core.Pod, core.Group]]],
+    warnings: list[str],
+) -> Workload:
+    document, root, number = parts.groups[identity]
+    owned = [_owned(group) for group in groups]
+    pods: dict[str, core.Pod] = {}
+    leaf_of: dict[str, str] = {}
+    for group in groups:
+        for pod, leaf in members.get(group.metadata.key, ()) if group.kind == "PodGroup" else ():
+            member = _member(pod, leaf)
+            pods[member.metadata.uid] = member
+            leaf_of[member.metadata.uid] = leaf.metadata.name
+    reference = root.spec.workload_ref
+    above = parts.workloads.get((root.metadata.namespace, reference.workload_name)) if reference else None
+    declared = _declared(above)
+    (unit,) = build_units(owned, pods.values(), leaf_of, declared)
+    if unit.problem:
+        raise InputError(document.place.at("spec"), unit.problem, "correct the tree")
+    warnings.extend(_left_out(unit, pods))
+    created = str(((above.body if above else {}).get("metadata") or {}).get("creationTimestamp") or "")
+    constraints = root.spec.scheduling_constraints
+    return Workload(
+        document.place,
+        root.metadata.namespace,
+        root.metadata.name,
+        age(created or root.metadata.creation_timestamp, number),
+        (unit,),
+        pods,
+        constraints.topology_name if constraints else None,
+        tuple(mention for group in groups for mention in _mentions(parts, group)),
+        root.spec.priority_class_name,
+        root.spec.priority,
+        resource=(str(document.body["apiVersion"]), root.kind),
+        made_for=(reference.workload_name if reference else "") or None,
+    )
+
+
+def _owned(group: core.Group) -> core.Group:
+    """Without owners: that the members belong together is settled already, and pods may lack what groups have."""
+    return msgspec.structs.replace(group, metadata=msgspec.structs.replace(group.metadata, owner_references=()))
+
+
+def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
+    """A pod as one of ours would be: labelled, and gated while it has no place."""
+    meta, spec = pod.metadata, pod.spec
+    labels = {**(meta.labels or {}), LABEL_POD_GROUP: leaf.metadata.name}
+    meta = msgspec.structs.replace(meta, labels=labels, owner_references=())
+    gates = spec.scheduling_gates or ()
+    if podstate.holding(pod) is None and not podstate.gated(pod):
+        spec = msgspec.structs.replace(spec, scheduling_gates=(*gates, core.SchedulingGate(GATE_GANG)))
+    return msgspec.structs.replace(pod, metadata=meta, spec=spec)
+
+
+def _declared(workload: Document | None) -> dict[str, int]:
+    """The declared order of a Workload's templates.
+
+    Raises:
+        InputError: its spec is no tree of templates.
+    """
+    if workload is None:
+        return {}
+    try:
+        return positions(msgspec.convert(workload.body.get("spec") or {}, Template))
+    except msgspec.ValidationError as error:
+        raise InputError(workload.place.at("spec"), str(error), "a Workload is a tree of templates") from error
+
+
+def _left_out(unit: Unit, pods: Mapping[str, core.Pod]) -> Iterator[str]:
+    """Pods that count for nothing in the plan: beyond their replica's size, ended, or being deleted."""
+    planned = {pod.metadata.uid for pod in unit.pods()}
+    extra = [pod.metadata.name for uid, pod in pods.items() if uid not in planned]
+    title = f"{unit.root.metadata.namespace}/{unit.root.metadata.name}"
+    if extra:
+        yield f"{title}: {len(extra)} pods (such as {extra[0]}) stand for no place: beyond their group's size, or ended"
+
+
+def _mentions(parts: Parts, group: core.Group) -> Iterator[Mention]:
+    document = parts.groups[group.kind, *group.metadata.key][0]
+    constraints = group.spec.scheduling_constraints
+    if constraints is None:
+        return
+    place: Place = document.place.at("spec.schedulingConstraints")
+    for number, each in enumerate(constraints.topology or ()):
+        if each.level:
+            yield Mention(place.at(f"topology[{number}].level"), each.level)
+        elif each.key:
+            yield Mention(place.at(f"topology[{number}].key"), key=each.key)
+        else:
+            raise InputError(place.at(f"topology[{number}]"), "has neither level nor key", "name one")
+    for number, rule in enumerate(constraints.proximity or ()):
+        yield Mention(place.at(f"proximity[{number}].level"), rule.level)
+    if constraints.spread:
+        yield Mention(place.at("spread.level"), constraints.spread.level)

@@ -1,0 +1,401 @@
+"""What the server of ``covey ui`` and its page say to each other: frozen values, and their JSON in camel case.
+
+==========================================  ==================================================================================
+``GET /``, ``GET /FILE``                    the page
+``POST api/session``                        :class:`Code` → :class:`Session`, once for each code
+``GET api/state``                           :class:`State`
+``GET api/events``                          ``text/event-stream``: first ``event: snapshot`` with a :class:`State`, then
+                                            ``event: change`` with a :class:`Change`, at most one a second; ``event: end`` with
+                                            a :class:`Refusal` when the viewer's rights have ended; comments every 15 s
+``GET api/gangs/NAMESPACE/NAME/story``      :class:`Story`
+``POST api/plan?namespace=NS``              a manifest as text → :class:`PlanAnswer`, or 400 with a :class:`Refusal`
+``GET api/explain/REASON``                  :class:`Explained`
+==========================================  ==================================================================================
+
+All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not good
+(any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``, repeatable;
+without it they are about everything that the viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
+
+A change is a JSON Merge Patch (RFC 7386) of the state: entries of the four maps are sent whole when they are new or
+different, and null when they are gone.
+
+Times are RFC 3339 in UTC. Names, messages and labels are other people's text: the page shows them as text, never as markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Shape(msgspec.Struct, rename="camel", frozen=True):
+    """Base: camel-case keys, every field always present."""
+
+
+class Mode(StrEnum):
+    """How a viewer gets in."""
+
+    KUBECONFIG = "kubeconfig"
+    """``covey ui``: through the link that it printed; everything is read with its kubeconfig."""
+    TOKEN = "token"  # noqa: S105 - a word, no secret
+    """The operator: with a bearer token for the API server, from the page's form or from a proxy in front."""
+
+
+class Problem(Shape, frozen=True):
+    """What is wrong, in a sentence; where, for input; what to do, where something can be done."""
+
+    what: str
+    hint: str = ""
+    where: str = ""
+
+
+class Refusal(Shape, frozen=True):
+    """Why there is no answer.
+
+    401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was asked for.
+    404, 409 (a code that was used), 413 (too large), 429 (too many viewers, or too much at once). 502: the API server does
+    not answer. 400: bad input; ``errors`` has all of it.
+    """
+
+    error: Problem
+    mode: Mode
+    errors: tuple[Problem, ...] = ()
+
+
+class Code(Shape, frozen=True):
+    """What stands in the fragment of the link that the command printed: ``http://127.0.0.1:PORT/#code=…``."""
+
+    code: str
+
+
+class Session(Shape, frozen=True):
+    """The token of this viewer, for ``Authorization: Bearer``."""
+
+    token: str
+
+
+class Denied(Shape, frozen=True):
+    """Something that the viewer's credentials cannot read."""
+
+    verb: str
+    resource: str
+    """The API's plural, such as ``nodes``."""
+    group: str
+    namespace: str | None
+    """None: all namespaces."""
+    message: str
+    """What the API server says, and what is missing on the page."""
+
+
+class Viewer(Shape, frozen=True):
+    """Who looks, and how far."""
+
+    name: str
+    """As the API server knows the viewer; empty where it does not say."""
+    mode: Mode
+    namespaces: tuple[str, ...]
+    """What is looked at; empty: all namespaces."""
+
+
+class Topology(Shape, frozen=True):
+    """The levels that are worth a box, from the broadest to the narrowest, and words for those that all nodes share."""
+
+    name: str
+    """Of the ClusterTopology or the preset; empty where none is clear: then there are no levels."""
+    levels: tuple[str, ...]
+    constant: tuple[str, ...]
+
+
+class Node(Shape, frozen=True):
+    """A node; a cell is ``scale`` of the state's ``resource``."""
+
+    path: tuple[str | None, ...]
+    """Its domain at each of the topology's levels; null where it has none."""
+    cells: int
+    others: int
+    """Cells of pods that are not in ``pods``."""
+    closed: str | None
+    """Why nothing can be placed there now: ``cordoned``, ``not ready``."""
+
+
+class Role(Shape, frozen=True):
+    """A role of a gang's units, summed over them."""
+
+    name: str
+    letter: str
+    ink: int
+    """Numbers the colours over all gangs."""
+    size: int
+    """Pods in a replica."""
+    replicas: int
+    """Wanted."""
+    minimum: int
+    admitted: int
+    scheduled: int
+    ready: int
+    updated: int
+    restarts: int
+    max_feasible: int | None
+    """How many replicas would have places if as many were asked for; null where it was not computed."""
+
+
+class Unit(Shape, frozen=True):
+    """A unit: what starts as one."""
+
+    unit: int
+    state: str
+    reason: str
+    placement: str
+    """In words, such as ``block b1, rack r3``."""
+
+
+class Hold(Shape, frozen=True):
+    """What a rollout waits for."""
+
+    gate: str
+    reason: str
+    """In a sentence."""
+    since: str
+
+
+class Rollout(Shape, frozen=True):
+    """A rollout on its way."""
+
+    from_: str = msgspec.field(name="from")
+    to: str
+    wave: int
+    ready: int
+    outdated: int
+    paused: bool
+    hold: Hold | None
+
+
+class Condition(Shape, frozen=True):
+    """A condition of the resource; ``wrong``: it says that something is not, or not yet, as it should be."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str
+    wrong: bool
+
+
+class Advice(Shape, frozen=True):
+    """What a reason means, and what to do; ``remedy`` is empty where there is nothing to do."""
+
+    reason: str
+    meaning: str
+    remedy: str
+
+
+class Gang(Shape, frozen=True):
+    """A DisaggregatedInference; ``ready`` counts units of ``total``.
+
+    ``state`` here, of units and of pods: ``ready``, ``starting`` (bound, not Ready yet), ``held`` (it has its place, and waits
+    for its gang or for others to start), ``waiting`` (no place), ``failed``.
+    """
+
+    namespace: str
+    name: str
+    state: str
+    reason: str
+    ready: int
+    total: int
+    created: str
+    suspended: bool
+    draining: bool
+    """It is being deleted."""
+    backend: str
+    problem: str
+    """Why it cannot be shown in full (this release does not understand it); else empty."""
+    roles: tuple[Role, ...]
+    units: tuple[Unit, ...]
+    rollout: Rollout | None
+    conditions: tuple[Condition, ...]
+    """What is wrong first."""
+    advice: tuple[Advice, ...]
+    """The gravest first."""
+
+
+class Pod(Shape, frozen=True):
+    """A pod of a gang."""
+
+    gang: str
+    unit: int
+    role: str
+    replica: int
+    index: int
+    """Its number in the replica; 0 is the leader."""
+    node: str | None
+    """Where it is, or has its place."""
+    cells: int
+    state: str
+    reason: str
+    draining: bool
+    """It is being drained, or deleted."""
+    revision: str
+
+
+class Waiting(Shape, frozen=True):
+    """Something that a gang waits for; ``unit`` is null for the gang as a whole."""
+
+    gang: str
+    unit: int | None
+    reason: str
+    message: str
+    since: str
+    """Empty where no object says it."""
+    meaning: str
+    remedy: str
+    needs_person: bool
+    """Nothing that Covey retries helps."""
+    reserved: str | None
+    """What is kept for it meanwhile, in words."""
+
+
+class State(Shape, frozen=True):
+    """Everything at one moment, as far as the viewer may read it."""
+
+    version: str
+    """Covey's, of this server."""
+    server: str
+    """The version of the API server; empty where it does not say."""
+    cluster: str
+    """The context of the kubeconfig; empty where the operator serves."""
+    viewer: Viewer
+    now: str
+    denied: tuple[Denied, ...]
+    warnings: tuple[str, ...]
+    topology: Topology
+    resource: str
+    """What is counted: the commonest device, such as ``nvidia.com/gpu``; ``cpu`` where no node has one."""
+    device: str
+    """A word for it, such as ``GPU``."""
+    scale: int
+    """How much of the resource a cell is."""
+    nodes: Mapping[str, Node]
+    """By name."""
+    gangs: Mapping[str, Gang]
+    """By ``namespace/name``; so are pods."""
+    pods: Mapping[str, Pod]
+    waiting: Mapping[str, Waiting]
+    """By ``namespace/name/UNIT/NUMBER``; the unit is empty for the gang as a whole."""
+
+
+Change = Mapping[str, Any]
+"""A JSON Merge Patch of a State; ``now`` is always in it."""
+
+
+class Event(Shape, frozen=True):
+    """A moment of a story."""
+
+    time: str
+    kind: str
+    """created, admitted, bound, ready, waiting, failed, rollout, evacuation, scaled, draining, other."""
+    type: str
+    """Normal or Warning."""
+    reason: str
+    message: str
+    count: int
+    last: str | None
+    """The last time, where it happened more than once."""
+    unit: int | None
+    role: str | None
+    replica: int | None
+    object: str
+    """Who says it, such as ``Pod/llm-0-prefill-0-0-x8k2p``."""
+    source: str
+    """Where it is written: metadata, condition, event, status, pod."""
+
+
+class Lane(Shape, frozen=True):
+    """The life of one replica that there is now, by its slowest pod; null for what has not come yet."""
+
+    unit: int
+    role: str
+    replica: int
+    revision: str
+    state: str
+    created: str
+    placed: str | None
+    """All its pods have their nodes reserved."""
+    bound: str | None
+    ready: str | None
+    draining: str | None
+    restarts: int
+
+
+class Story(Shape, frozen=True):
+    """What is known of a gang's life, the oldest first. The API server forgets Events after an hour."""
+
+    gang: str
+    now: str
+    events: tuple[Event, ...]
+    lanes: tuple[Lane, ...]
+    left_out: int
+    """Older events and further lanes that are not sent."""
+    denied: tuple[Denied, ...]
+
+
+class FloorRole(Shape, frozen=True):
+    """A role of a planned workload, with its ink."""
+
+    workload: str
+    role: str
+    letter: str
+    ink: int
+
+
+class FloorPod(Shape, frozen=True):
+    """A planned pod on its node."""
+
+    workload: str
+    unit: int
+    role: str
+    replica: int
+    index: int
+    pod: str
+    node: str
+    cells: int
+    minimum: bool
+
+
+class Mark(Shape, frozen=True):
+    """A domain that the verdict names: ``chosen`` or ``nearest``; its path has all levels of the plan's topology."""
+
+    path: tuple[str | None, ...]
+    mark: str
+
+
+class Floor(Shape, frozen=True):
+    """A plan as a picture."""
+
+    roles: tuple[FloorRole, ...]
+    pods: tuple[FloorPod, ...]
+    marks: tuple[Mark, ...]
+
+
+class PlanAnswer(Shape, frozen=True):
+    """What ``covey plan --cluster`` says: its report (docs: plan.schema.json), with the keys of this answer beside."""
+
+    status: int
+    """The command's exit status. 0: every minimum is placed; 3: something is infeasible; 4: unknown."""
+    report: Any
+    sentences: tuple[str, ...]
+    """Why something has no place."""
+    floor: Floor
+    denied: tuple[Denied, ...]
+    """What was not taken into account, since the viewer cannot read it."""
+
+
+class Explained(Shape, frozen=True):
+    """A reason, or a condition's type, in words."""
+
+    reason: str
+    meaning: str
+    remedy: str
+    needs_person: bool

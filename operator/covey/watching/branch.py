@@ -1,0 +1,232 @@
+"""The live tree of a resource: unit, role, replica, pod, each with its state and the reason for it.
+
+Reasons come from where they are written: a root group's conditions (the scheduler process), the resource's own
+conditions (the operator), a pod's gates, pin and conditions. Nothing is guessed that an object does not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from covey.admission import podstate
+from covey.admission.tree import Key, Replica, Role, Unit, key_of
+from covey.api import constants as names
+from covey.api import core
+from covey.api.inference import DisaggregatedInference
+from covey.compile.groups import role_template
+from covey.scheduler.index import Index
+from covey.watching.advice import is_wrong
+
+
+class State(StrEnum):
+    """How it stands with a part of the tree, best first."""
+
+    READY = "ready"
+    STARTING = "starting"
+    HELD = "held"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+class Branch(msgspec.Struct, rename="camel", frozen=True):
+    """A node of the tree. ``ready`` counts what is ready of ``total``: pods of a replica, replicas of a role."""
+
+    kind: str
+    name: str
+    state: State
+    reason: str = ""
+    placement: str = ""
+    ready: int = 0
+    total: int = 0
+    minimum: int | None = None
+    children: tuple[Branch, ...] = ()
+
+
+_ORDER = tuple(State)
+
+
+def grow(
+    inference: DisaggregatedInference,
+    groups: Iterable[core.Group],
+    pods: Iterable[core.Pod],
+    place_of: Callable[[Sequence[str]], str],
+) -> Branch:
+    """The tree of a resource.
+
+    Args:
+        inference: the resource.
+        groups: of its namespace; others than its own are left out.
+        pods: likewise.
+        place_of: words for where some nodes lie.
+    """
+    uid = inference.metadata.uid
+    index = Index()
+    declared = {role_template(role.name): position for position, role in enumerate(inference.spec.roles)}
+    index.set_declared((inference.metadata.namespace, inference.metadata.name), declared)
+    for group in groups:
+        if _owned(group.metadata, uid):
+            index.set_group(group)
+    for pod in pods:
+        if _owned(pod.metadata, uid):
+            index.set_pod(pod)
+    found = [unit for root in index.roots() if (unit := index.unit(root)) is not None]
+    units = [_unit(unit, index, place_of) for unit in sorted(found, key=lambda each: each.index)]
+    wanted = 0 if inference.spec.suspend else inference.spec.replicas
+    there = {unit.index for unit in found}
+    missing = [number for number in range(wanted) if number not in there][: max(0, wanted - len(found))]
+    units += [Branch("unit", str(number), State.WAITING, "its groups do not exist yet") for number in missing]
+    ready = sum(unit.state is State.READY for unit in units)
+    return Branch(
+        "inference",
+        f"{inference.metadata.namespace}/{inference.metadata.name}",
+        _worst(units) if units else State.WAITING,
+        "suspended" if inference.spec.suspend else _own_reason(inference, units),
+        ready=ready,
+        total=wanted,
+        children=tuple(units),
+    )
+
+
+def _owned(meta: core.Meta, uid: str) -> bool:
+    owner = meta.controller
+    return owner is not None and owner.uid == uid
+
+
+def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
+    """What the operator says of the whole; why it is not admitted only where no unit says it itself."""
+    silent = {names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET}
+    if any(unit.children and unit.reason for unit in units):
+        silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
+    conditions = inference.status.conditions if inference.status else ()
+    found = [each for each in conditions if is_wrong(each) and each.type not in silent]
+    return "; ".join(dict.fromkeys(f"{each.reason}: {each.message}" if each.message else each.reason for each in found))
+
+
+def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+    roles = tuple(_role(role, index, place_of) for role in unit.roles)
+    admitted = core.condition(unit.root.status.conditions, names.ADMITTED)
+    reason = unit.problem or ""
+    state = _worst([role for role in roles if role.minimum]) if roles else State.WAITING
+    if admitted is None:
+        reason = reason or "the scheduler process has not looked at it yet"
+        state = State.WAITING if state is not State.FAILED else state
+    elif admitted.status != "True":
+        said = f"{admitted.reason}: {admitted.message}" if admitted.message else admitted.reason
+        reason = "; ".join(filter(None, (said, reserved(unit.root))))
+        state = State.WAITING if state is not State.FAILED else state
+    elif state is State.HELD:
+        pods = list(unit.pods())
+        arrived = sum(podstate.holding(pod) is not None for pod in pods)
+        reason = f"admitted; {sum(map(podstate.bound, pods))} bound, {arrived} of {len(pods)} pods have their place"
+    if unit.absent:
+        reason = f"{unit.absent} of its groups do not exist yet"
+    nodes = [pod.spec.node_name for pod in unit.pods() if pod.spec.node_name]
+    ready = sum(role.state is State.READY for role in roles)
+    return Branch("unit", str(unit.index), state, reason, place_of(nodes), ready, len(roles), children=roles)
+
+
+def reserved(root: core.Group) -> str | None:
+    """What is kept for a root that has waited for long."""
+    reservation = root.status.reservation
+    if reservation is None:
+        return None
+    domain = "/".join(value or "-" for value in reservation.path)
+    what = f"what comes free of {reservation.resource}" if reservation.resource else "what comes free"
+    return f"{what} in {reservation.level} {domain} has been kept for it since {reservation.since}"
+
+
+def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+    replicas = tuple(_replica(replica, index, place_of) for replica in role.replicas)
+    ready = sum(replica.state is State.READY for replica in replicas)
+    absent = role.desired - len(replicas)
+    reason = f"{absent} of {role.desired} replicas do not exist yet" if absent > 0 else ""
+    state = State.READY
+    if ready < max(1, role.minimum) and role.desired:
+        # As bad as the best `minimum` replicas allow: surplus that waits does not make a role wait.
+        best = sorted(replicas, key=lambda each: _ORDER.index(each.state))[: max(1, role.minimum)]
+        state = _worst(best) if len(best) >= role.minimum and best else State.WAITING
+    return Branch("role", role.name, state, reason, "", ready, role.desired, role.minimum, replicas)
+
+
+def _replica(replica: Replica, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:
+    pods = tuple(_pod(pod) for pod in replica.pods)
+    reason, state = "", _worst(pods) if pods else State.WAITING
+    if not replica.whole:
+        state = State.WAITING if state is not State.FAILED else state
+        reason = f"{len(pods)} of {replica.size} pods exist"
+        gone = [pod for pod in index.members(_top(replica, index)) if _leaving(pod, replica)]
+        if gone:
+            reason += f"; {gone[0].metadata.name}: {_leaving(gone[0], replica)}"
+    nodes = [pod.spec.node_name for pod in replica.pods if pod.spec.node_name]
+    ready = sum(pod.state is State.READY for pod in pods)
+    return Branch("replica", str(replica.number), state, reason, place_of(nodes), ready, replica.size, children=pods)
+
+
+def _top(replica: Replica, index: Index) -> Key:
+    return index.root_of(replica.group) or key_of(replica.group)
+
+
+def _leaving(pod: core.Pod, replica: Replica) -> str:
+    """Why a member of the replica no longer stands for its place; empty when it does, or is none."""
+    if pod.metadata.label(names.LABEL_POD_GROUP) != replica.group.metadata.name:
+        return ""
+    if podstate.released(pod):
+        return f"its place was undone ({pod.metadata.annotation(names.ANNOTATION_RELEASE)}); it is to be replaced"
+    if core.is_terminal(pod):
+        return f"it has ended ({pod.status.phase})"
+    return "it is being deleted" if podstate.dying(pod) else ""
+
+
+def _pod(pod: core.Pod) -> Branch:
+    state, reason = _pod_state(pod)
+    node = pod.spec.node_name or podstate.pinned(pod) or ""
+    return Branch("pod", pod.metadata.name, state, reason, node, int(state is State.READY), 1)
+
+
+def _pod_state(pod: core.Pod) -> tuple[State, str]:
+    foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
+    node = podstate.pinned(pod)
+    if podstate.bound(pod):
+        return _running(pod)
+    if foreign:
+        return State.HELD, f"held by the scheduling gate {foreign[0]}"
+    if podstate.gated(pod):
+        return State.WAITING, "no place yet"
+    if podstate.waits_for_start(pod):
+        return State.HELD, f"has its place on {node}; its start is held"
+    refused = podstate.unschedulable(pod)
+    if node and refused:
+        return State.FAILED, f"cannot be scheduled where it was planned: {refused}"
+    if node:
+        return State.HELD, f"has its place on {node}; it is bound when its whole gang has arrived"
+    return State.FAILED, podstate.obstacle(pod) or "it has no place and no gate"
+
+
+def _running(pod: core.Pod) -> tuple[State, str]:
+    ready = core.condition(pod.status.conditions, "Ready")
+    if ready is not None and ready.status == "True":
+        return State.READY, ""
+    said = next(
+        (each.message or each.reason for each in pod.status.conditions or () if each.status == "False" and _says(each)),
+        "",
+    )
+    return State.STARTING, f"{pod.status.phase.lower()}{f': {said}' if said else ', not ready yet'}"
+
+
+def _says(condition: core.Condition) -> bool:
+    return condition.type in ("Ready", "Initialized", "ContainersReady") and bool(condition.message)
+
+
+def _worst(branches: Sequence[Branch]) -> State:
+    return max((branch.state for branch in branches), key=_ORDER.index, default=State.READY)
+
+
+def troubled(branch: Branch) -> Iterator[Branch]:
+    """Every node that has something to say, root first."""
+    if branch.reason:
+        yield branch
+    for child in branch.children:
+        yield from troubled(child)
