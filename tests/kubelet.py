@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 
 from api_manifests import Object
@@ -43,7 +44,9 @@ def environment_of(pod: Object) -> dict[str, str]:
 
 
 def _field(pod: Object, path: str) -> str:
-    """A field of the downward API, of those that are a label: ``metadata.labels['key']``."""
+    """A field of the downward API: a label (``metadata.labels['key']``), or a path without lists."""
+    if "[" not in path:
+        return str(functools.reduce(lambda value, key: value[key], path.split("."), pod))
     key = path.removeprefix("metadata.labels['").removesuffix("']")
     return str(pod["metadata"].get("labels", {}).get(key, ""))
 

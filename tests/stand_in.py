@@ -17,7 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 #: Seconds for which members wait for each other.
@@ -52,9 +52,9 @@ _PROGRAMS: Final = {
 }
 
 
-def install(directory: pathlib.Path) -> None:
-    """Write the programs into a directory, which Python and the shell are to look into first."""
-    for name, text in _PROGRAMS.items():
+def install(directory: pathlib.Path, programs: Mapping[str, str] | None = None) -> None:
+    """Write the programs, and others if there are, into a directory that Python and the shell look into first."""
+    for name, text in {**_PROGRAMS, **(programs or {})}.items():
         path = directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -70,74 +70,81 @@ def sglang() -> None:
     asked, _ = parser.parse_known_args()
     host, _, port = asked.dist_init_addr.partition(":")
     if asked.node_rank == 0:
-        _say(_lead(_resolved(host), int(port), asked.nnodes))
+        say(lead(resolved(host), int(port), asked.nnodes))
     else:
-        _say(_join(host, int(port), asked.node_rank))
+        say(join(host, int(port), asked.node_rank))
 
 
-def _lead(ip: str, port: int, size: int) -> dict[str, str]:
+def lead(ip: str, port: int, size: int) -> dict[str, str]:
     """Wait until all have joined, and tell them who they are; only the leader itself can listen on its address."""
-    members = {"0": _name()}
+    members = {"0": own_name()}
     with socket.create_server((ip, port)) as server, contextlib.ExitStack() as stack:
         server.settimeout(PATIENCE)
         joined = []
         while len(members) < size:
             connection = stack.enter_context(server.accept()[0])
-            rank, name = json.loads(_read(connection))
+            rank, name = json.loads(read(connection))
             assert str(rank) not in members, f"rank {rank} has come twice"
             members[str(rank)] = name
             joined.append(connection)
         for connection in joined:
-            _write(connection, members)
+            write(connection, members)
     return members
 
 
-def _join(host: str, port: int, rank: int) -> dict[str, str]:
-    with _connected(host, port) as connection:
-        _write(connection, [rank, _name()])
-        members: dict[str, str] = json.loads(_read(connection))
+def join(host: str, port: int, rank: int) -> dict[str, str]:
+    """Join the leader of a group, as the member of this rank; returns the members by rank."""
+    with connected(host, port) as connection:
+        write(connection, [rank, own_name()])
+        members: dict[str, str] = json.loads(read(connection))
     return members
 
 
 def ray() -> None:
-    """``start --head --port=…`` leaves a head behind; ``start --address=… --block`` joins it and stays."""
+    """``start --head --port=…`` leaves a head behind; ``start --address=… --block`` joins it and stays.
+
+    ``health-check --address=…`` fails where there is no head.
+    """
     parser = argparse.ArgumentParser()
-    parser.add_argument("action", choices=["start", "serve"])
+    parser.add_argument("action", choices=["start", "serve", "health-check"])
     parser.add_argument("--head", action="store_true")
     parser.add_argument("--port", type=int)
     parser.add_argument("--address", default="")
     parser.add_argument("--block", action="store_true")
+    parser.add_argument("--node-ip-address")
     asked = parser.parse_args()
     if asked.action == "serve":
-        _serve(asked.port)
+        serve_head(asked.port)
+    elif asked.action == "health-check":
+        ask(*asked.address.split(":"), "nodes")
     elif asked.head:
-        (_home() / "port").write_text(str(asked.port))
+        (home() / "port").write_text(str(asked.port))
         subprocess.Popen([sys.executable, "-m", "ray", "serve", f"--port={asked.port}"], stdout=subprocess.DEVNULL)
     else:
         host, _, port = asked.address.partition(":")
-        with _connected(host, int(port)) as connection:
-            _write(connection, _name())
+        with connected(host, int(port)) as connection:
+            write(connection, own_name())
             connection.settimeout(PATIENCE)
-            members = json.loads(_read(connection))
-        _say({str(number): name for number, name in enumerate(members)})
+            members = json.loads(read(connection))
+        say({str(number): name for number, name in enumerate(members)})
 
 
-def _serve(port: int) -> None:
+def serve_head(port: int) -> None:
     """The head of a cluster: it counts who has joined, until it is asked to end."""
     joined: dict[str, socket.socket] = {}
     with socket.create_server((os.environ["STAND_IN_IP"], port)) as server:
         server.settimeout(PATIENCE)
         while True:
             connection, _ = server.accept()
-            asked = json.loads(_read(connection))
-            members = [_name(), *joined]
+            asked = json.loads(read(connection))
+            members = [own_name(), *joined]
             if asked not in {"nodes", "end"}:
                 joined[asked] = connection
                 continue
-            _write(connection, members)
+            write(connection, members)
             if asked == "end":
                 for each in joined.values():
-                    _write(each, members)
+                    write(each, members)
                 return
 
 
@@ -147,42 +154,53 @@ def init() -> None:
 
 def nodes(asked: str = "nodes") -> list[dict[str, object]]:
     """``ray.nodes``: the members of the cluster whose head runs in this pod."""
-    with _connected(_name(), int((_home() / "port").read_text())) as connection:
-        _write(connection, asked)
-        return [{"Alive": True, "NodeName": name} for name in json.loads(_read(connection))]
+    members = ask(own_name(), (home() / "port").read_text(), asked)
+    return [{"Alive": True, "NodeName": name} for name in members]
+
+
+def ask(host: str, port: str, asked: str) -> list[str]:
+    """The members of a cluster, as its head knows them."""
+    with connected(host, int(port)) as connection:
+        write(connection, asked)
+        members: list[str] = json.loads(read(connection))
+    return members
 
 
 def vllm() -> None:
     """The server itself, in the leader: it sees the whole cluster."""
-    _say({str(number): str(node["NodeName"]) for number, node in enumerate(nodes("end"))})
+    say({str(number): str(node["NodeName"]) for number, node in enumerate(nodes("end"))})
 
 
-def _say(members: dict[str, str]) -> None:
-    """The last line of the output: who this is, and who is in its group."""
-    print(json.dumps({"name": _name(), "members": members}))
+def say(members: dict[str, str], **more: object) -> None:
+    """The last line of the output: who this is, who is in its group, and what else there is to tell."""
+    print(json.dumps({"name": own_name(), "members": members, **more}))
 
 
-def _name() -> str:
+def own_name() -> str:
+    """The host name of this pod."""
     return os.environ["HOSTNAME"]
 
 
-def _home() -> pathlib.Path:
+def home() -> pathlib.Path:
+    """A directory of the pod's own."""
     return pathlib.Path(os.environ["STAND_IN_HOME"])
 
 
-def _resolved(host: str) -> str:
-    if host == _name():
+def resolved(host: str) -> str:
+    """The address behind a name, as the cluster's DNS would know it."""
+    if host == own_name():
         return os.environ["STAND_IN_IP"]
     hosts: dict[str, str] = json.loads(pathlib.Path(os.environ["STAND_IN_HOSTS"]).read_text())
     return hosts[host]
 
 
 @contextlib.contextmanager
-def _connected(host: str, port: int) -> Iterator[socket.socket]:
+def connected(host: str, port: int) -> Iterator[socket.socket]:
+    """A connection, waited for as long as nobody listens."""
     end = time.monotonic() + PATIENCE
     while True:
         try:
-            connection = socket.create_connection((_resolved(host), port), timeout=PATIENCE)
+            connection = socket.create_connection((resolved(host), port), timeout=PATIENCE)
         except ConnectionError:
             if time.monotonic() > end:
                 raise
@@ -193,10 +211,12 @@ def _connected(host: str, port: int) -> Iterator[socket.socket]:
         yield connection
 
 
-def _read(connection: socket.socket) -> str:
+def read(connection: socket.socket) -> str:
+    """A line that the other side has written."""
     with connection.makefile() as stream:
         return stream.readline()
 
 
-def _write(connection: socket.socket, value: object) -> None:
+def write(connection: socket.socket, value: object) -> None:
+    """Write a value as a line of JSON."""
     connection.sendall(f"{json.dumps(value)}\n".encode())

@@ -15,7 +15,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from handbook import examples, fields, programs
+from covey.observability import reference
+from handbook import decisions, examples, fields, programs
 from handbook.pages import DOCS, ROOT, without_directives
 
 _LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
@@ -25,6 +26,8 @@ _GENERATORS: Final = {
     "fields": fields.reference,
     "programs": programs.reference,
     "examples": examples.table,
+    "decisions": decisions.table,
+    "metrics": reference.tables,
 }
 #: Pages whose sources lie beside the documentation.
 _BESIDE: Final = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}

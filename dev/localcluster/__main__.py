@@ -47,7 +47,9 @@ def _count(text: str) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    nodes = Nodes(options.blocks, options.racks, options.nodes, options.gpus, options.preset)
+    # The examples of engines ask for a network adapter.
+    adapters = {"rdma/ib": "8"}
+    nodes = Nodes(options.blocks, options.racks, options.nodes, options.gpus, options.preset, resources=adapters)
     started = time.monotonic()
     # SIGTERM ends this program as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

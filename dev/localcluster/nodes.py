@@ -32,6 +32,7 @@ class Nodes:
         memory: Memory of each node.
         pods: How many pods a node may hold.
         product: Value of ``nvidia.com/gpu.product``.
+        resources: More resources of each node, such as ``rdma/ib``.
     """
 
     blocks: int = 1
@@ -48,6 +49,7 @@ class Nodes:
     pods: int = 110
     zones: int = 1
     product: str = "NVIDIA-H100-80GB-HBM3"
+    resources: Mapping[str, str] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.zones * self.blocks * self.racks * self.nodes
@@ -93,6 +95,7 @@ class Nodes:
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
             labels |= {"nvidia.com/gpu.product": self.product, "nvidia.com/gpu.count": str(self.gpus)}
+        resources |= self.resources
         status: dict[str, Any] = {"capacity": resources, "allocatable": resources}
         if ready:
             status["conditions"] = [

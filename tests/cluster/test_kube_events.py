@@ -8,7 +8,7 @@ import pytest
 
 from covey.kube.client import Client
 from covey.kube.events import EventRecorder, ObjectRef
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from localcluster import Cluster
 
 

@@ -1,25 +1,31 @@
-"""The CRDs of the Prometheus operator and of cert-manager, from their own modules, pinned by go.sum."""
+"""The CRDs of the Prometheus operator, of cert-manager and of KEDA, from their own modules, pinned by go.sum."""
 
 import json
 import os
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from localcluster.binaries import TOOLS
 
-_WANTED = {
+#: By module, the folder and how the names of the files end, without their suffix.
+Wanted = Mapping[str, tuple[str, tuple[str, ...]]]
+#: What the chart can make.
+OF_THE_CHART: Final[Wanted] = {
     "github.com/prometheus-operator/prometheus-operator": (
         "example/prometheus-operator-crd",
         ("podmonitors", "servicemonitors", "prometheusrules"),
     ),
     "github.com/cert-manager/cert-manager": ("deploy/crds", ("_certificates", "_issuers")),
 }
+KEDA: Final[Wanted] = {"github.com/kedacore/keda/v2": ("config/crd/bases", ("_scaledobjects",))}
 
 
-def foreign_crds() -> list[Path]:
-    """Their files, of the kinds that the chart can make."""
+def foreign_crds(wanted: Wanted = OF_THE_CHART) -> list[Path]:
+    """The files of these kinds."""
     done = subprocess.run(
-        ["go", "mod", "download", "-json", *_WANTED],
+        ["go", "mod", "download", "-json", *wanted],
         cwd=TOOLS[0].folder.parent / "crds",
         env=os.environ | {"GOFLAGS": "-mod=readonly", "GOWORK": "off"},
         capture_output=True,
@@ -31,7 +37,7 @@ def foreign_crds() -> list[Path]:
     while text:
         module, end = decoder.raw_decode(text)
         text = text[end:].strip()
-        folder, kinds = _WANTED[module["Path"]]
+        folder, kinds = wanted[module["Path"]]
         found += [path for path in Path(module["Dir"], folder).glob("*.yaml") if path.stem.endswith(kinds)]
-    assert len(found) == sum(len(kinds) for _, kinds in _WANTED.values()), found
+    assert len(found) == sum(len(kinds) for _, kinds in wanted.values()), found
     return found

@@ -92,7 +92,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     suspended = inference.spec.suspend
     # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
     running = running_revisions(observed, accepted.revision)
-    states = replica_states(observed.pods, accepted.revision, running)
+    states = replica_states(observed, accepted.revision, running)
     scale = Scale.of(inference.spec)
 
     def compiled(layout: Layout) -> Tree:
@@ -229,7 +229,7 @@ def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
     """The decisions that a status needs, and nothing to do."""
     running = running_revisions(observed, verdict.wanted)
-    states = replica_states(observed.pods, verdict.wanted, running)
+    states = replica_states(observed, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
     inference = verdict.inference
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals

@@ -19,8 +19,9 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
-from covey.observability.metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
+from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator.execute.executor import Executor
+from covey.operator.failures.avoiding import nodes_told
 from covey.operator.judge.verdict import Verdict, judge, read_case
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.templates import TemplateCheck
@@ -29,7 +30,8 @@ from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import differ, had_served
-from covey.operator.tell import status
+from covey.operator.tell import milestones, status
+from covey.operator.tell.departures import Departures
 from covey.operator.tell.gauges import WorkloadGauges
 from covey.operator.tell.lives import Lives
 from covey.operator.tell.pace import Pace, is_news, is_passing
@@ -127,7 +129,7 @@ class Reconciler:
         now = rfc3339(self._clock())
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
         after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
-        self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units)
+        self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
         self._tell(stored, () if failure else planned.actions.notes)
         for each in planned.failures:
             REPLICA_FAILURES.labels(each.why).inc()
@@ -135,6 +137,7 @@ class Reconciler:
         served = {unit.number for unit in units if had_served(unit.number, before)}
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
+            milestones.count(milestones.find_milestones(verdict, before, after))
         # 6. Come back where time alone can help.
         rolling = planned.rolling.again if planned.rolling is not None else None
         for again in (planned.release.again, rolling, planned.again):
@@ -172,9 +175,12 @@ class Reconciler:
         if not verdict.is_kept_up:
             return None
         self._caches.ledger.retire((owner.namespace, owner.name), observed, planned.layout.slots())
-        return await self._execute(owner, observed, planned.actions)
+        departures = Departures(verdict.inference.spec, observed, planned)
+        return await self._execute(owner, observed, planned.actions, departures)
 
-    async def _execute(self, owner: Owner, observed: Observed, actions: Actions) -> Problem | None:
+    async def _execute(
+        self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
+    ) -> Problem | None:
         if not actions and not actions.annotate:
             return None
         _log.info(
@@ -194,6 +200,7 @@ class Reconciler:
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
             spared=partial(self._caches.ledger.spare, key),
+            deleted=departures.deleted,
             changed=partial(self._caches.ledger.changed, key),
             width=self._width,
         )

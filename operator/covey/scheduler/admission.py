@@ -30,7 +30,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN
 from covey.kube.events import EventRecorder
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
 from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict

@@ -29,7 +29,7 @@ from covey.api.constants import (
 )
 from covey.kube.client import Client
 from covey.kube.errors import KubeError
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
 from covey.scheduler.arrivals import Arrivals

@@ -15,7 +15,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.http import parse_address
 from covey.scheduler.certificates import Certificates
 from covey.scheduler.server import MAX_HELD

@@ -18,7 +18,7 @@ from covey.admission import losses, podstate
 from covey.admission.losses import Hold
 from covey.admission.tree import Key
 from covey.api import core
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.scheduler.cache import Cache, Listener
 

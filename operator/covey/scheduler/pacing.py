@@ -19,7 +19,7 @@ from covey.admission.status import observed
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED, REFUSALS
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 
 log = get_logger(__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from covey.admission.tree import Key
 from covey.api.constants import REASON_WAITING, REFUSALS
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 
 #: All that the label ``reason`` can be.
 REASONS: Final = (REASON_WAITING, *REFUSALS, OTHER := "Other")
@@ -27,19 +28,19 @@ class Waiting:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._known: dict[Key, tuple[str, float]] = {}
-        self._heap: list[tuple[float, Key]] = []
-        #: Since when the gang that has waited longest has; None when none waits. A scrape reads it from a thread.
-        self.oldest: float | None = None
+        self._heaps: dict[str, list[tuple[float, Key]]] = {reason: [] for reason in REASONS}
+        #: By reason, since when the gang that has waited longest has; a scrape reads it from a thread.
+        self.oldest: dict[str, float] = {}
 
     def begin(self) -> None:
         """This process leads: from now on it shows who waits, also that nobody does."""
         for reason in REASONS:
             metrics.GANGS_WAITING.labels(reason).inc(0)
-        metrics.GANGS_WAITING_OLDEST.set_function(self.age)
+            metrics.GANGS_WAITING_OLDEST.labels(reason).set_function(partial(self.age, reason))
 
-    def age(self) -> float:
-        """Seconds that the gang that has waited longest has waited."""
-        oldest = self.oldest
+    def age(self, reason: str) -> float:
+        """Seconds that the gang that has waited longest has waited, of those that wait for a reason."""
+        oldest = self.oldest.get(reason)
         return 0.0 if oldest is None else max(0.0, self._clock() - oldest)
 
     def put(self, root: Key, reason: str | None, since: float | None) -> None:
@@ -58,16 +59,15 @@ class Waiting:
             return
         self._count(known, new)
         self._known[root] = new
-        if known is None or known[1] != since:
-            heapq.heappush(self._heap, (since, root))
-        self._settle()
+        heapq.heappush(self._heaps[new[0]], (since, root))
+        self._settle(*({known[0], new[0]} if known else {new[0]}))
 
     def drop(self, root: Key) -> None:
         """A gang waits no more."""
         known = self._known.pop(root, None)
         if known is not None:
             self._count(known, None)
-            self._settle()
+            self._settle(known[0])
 
     @staticmethod
     def _count(before: tuple[str, float] | None, after: tuple[str, float] | None) -> None:
@@ -75,17 +75,18 @@ class Waiting:
             if known is not None:
                 metrics.GANGS_WAITING.labels(known[0]).inc(step)
 
-    def _settle(self) -> None:
-        if len(self._heap) > 2 * len(self._known) + _STALE:
-            self._heap = [(since, root) for root, (_, since) in self._known.items()]
-            heapq.heapify(self._heap)
-        while self._heap and not self._is_current(*self._heap[0]):
-            heapq.heappop(self._heap)
-        self.oldest = self._heap[0][0] if self._heap else None
-
-    def _is_current(self, since: float, root: Key) -> bool:
-        known = self._known.get(root)
-        return known is not None and known[1] == since
+    def _settle(self, *reasons: str) -> None:
+        for reason in reasons:
+            heap = self._heaps[reason]
+            if len(heap) > 2 * len(self._known) + _STALE:
+                heap[:] = [(since, root) for root, (why, since) in self._known.items() if why == reason]
+                heapq.heapify(heap)
+            while heap and self._known.get(heap[0][1]) != (reason, heap[0][0]):
+                heapq.heappop(heap)
+            if heap:
+                self.oldest[reason] = heap[0][0]
+            else:
+                self.oldest.pop(reason, None)
 
 
 def _bounded(reason: str | None) -> str:

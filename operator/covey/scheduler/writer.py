@@ -23,7 +23,7 @@ from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, LeaseLost, NotFound, Unreachable
 from covey.kube.resources import PODS
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import annotate_patch, pin_patch
 

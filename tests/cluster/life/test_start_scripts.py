@@ -13,20 +13,16 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
 import kubelet
-import stand_in
 from api_manifests import Object
+from cluster.containers import Containers
 from cluster.published import Published
 from cluster.serving import AddNodes, Serving, replicas, serves, serving, workers
-from cluster.workbench import name_of
 from kubelet import environment_of
 from localcluster import eventually
 
@@ -47,83 +43,13 @@ VLLM_LEADER = (
 VLLM_WORKER = f"{SERVING} worker --ray_address=$(LWS_LEADER_ADDRESS)"
 
 
-@dataclass
-class Kubelets:
-    """Runs the containers of pods as processes of this machine."""
-
-    directory: pathlib.Path
-    published: Published
-    running: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
-
-    def install(self) -> None:
-        stand_in.install(self.directory)
-        if script := os.environ.get("COVEY_VLLM_SCRIPT"):
-            shutil.copy(script, self.directory / "bin" / "multi-node-serving.sh")
-
-    def start(self, pods: Sequence[Object]) -> None:
-        """Start all pods, the leaders last. Each has an address of its own."""
-        ips = {pod["status"]["podIP"]: f"127.0.7.{number}" for number, pod in enumerate(pods, 1)}
-        assert len(ips) == len(pods)
-        hosts = {name: ips[ip] for name, ip in self._known(pods).items()}
-        (self.directory / "hosts.json").write_text(json.dumps(hosts))
-        for pod in sorted(pods, key=lambda pod: pod["spec"]["hostname"], reverse=True):
-            self._start(pod, ips[pod["status"]["podIP"]])
-
-    def _known(self, pods: Sequence[Object]) -> dict[str, str]:
-        """Addresses that pods are told, and the pod IP that DNS answers for each."""
-        told = {environment_of(pod)["LWS_LEADER_ADDRESS"] for pod in pods}
-
-        def known() -> dict[str, str]:
-            found = {address: self.published.resolve(address) for address in told}
-            assert all(len(ips) == 1 for ips in found.values()), str(found)
-            return {address: ip for address, [ip] in found.items()}
-
-        return eventually(known, 60, "the addresses are known")
-
-    def _start(self, pod: Object, ip: str) -> None:
-        home = self.directory / pod["spec"]["hostname"]
-        home.mkdir()
-        own = {
-            "HOSTNAME": pod["spec"]["hostname"],
-            "PATH": f"{self.directory / 'bin'}:{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PYTHONPATH": f"{self.directory}:{pathlib.Path(stand_in.__file__).parent}",
-            "STAND_IN_HOME": str(home),
-            "STAND_IN_HOSTS": str(self.directory / "hosts.json"),
-            "STAND_IN_IP": ip,
-        }
-        image = "/vllm-workspace/examples/online_serving"
-        command = [part.replace(image, str(self.directory / "bin")) for part in kubelet.command_of(pod)]
-        self.running[name_of(pod)] = subprocess.Popen(
-            command,
-            env={**environment_of(pod), **own},
-            cwd=home,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def groups(self, pods: Sequence[Object]) -> dict[str, dict[str, str]]:
-        """What each pod has found its group to be: host names by rank. Ends when all of them have ended."""
-        found = {}
-        for pod in pods:
-            output, errors = self.running[name_of(pod)].communicate(timeout=2 * stand_in.PATIENCE)
-            assert self.running[name_of(pod)].returncode == 0, f"{name_of(pod)}: {output} {errors}"
-            said = next(json.loads(line) for line in output.splitlines() if line.startswith("{"))
-            found[said["name"]] = said["members"]
-        return found
-
-    def end(self) -> None:
-        for process in self.running.values():
-            process.kill()
-            process.communicate()
-
-
 @pytest.fixture
-def kubelets(serving: Serving, tmp_path: pathlib.Path) -> Iterator[Kubelets]:
-    found = Kubelets(tmp_path, Published(serving))
-    found.install()
-    yield found
-    found.end()
+def containers(serving: Serving, tmp_path: pathlib.Path) -> Iterator[Containers]:
+    image = "/vllm-workspace/examples/online_serving"
+    with Containers(tmp_path, Published(serving), {image: str(tmp_path / "bin")}) as found:
+        if script := os.environ.get("COVEY_VLLM_SCRIPT"):
+            shutil.copy(script, tmp_path / "bin" / "multi-node-serving.sh")
+        yield found
 
 
 def with_command(role: Object, command: Sequence[str], leader: Sequence[str] | None = None) -> Object:
@@ -135,15 +61,15 @@ def with_command(role: Object, command: Sequence[str], leader: Sequence[str] | N
     return role
 
 
-def run(serving: Serving, kubelets: Kubelets, role: Object) -> list[Object]:
+def run(serving: Serving, containers: Containers, role: Object) -> list[Object]:
     """Create a role of two replicas, run its pods, and check that each replica has become one group."""
     serving.create(role)
     count = role["replicas"] * role["size"]
     serving.await_bound(count)
     eventually(lambda: all(map(serves, serving.pods())), 60, "all pods are Ready")
     pods = serving.pods()
-    kubelets.start(pods)
-    groups = kubelets.groups(pods)
+    containers.start(pods)
+    groups = {name: said["members"] for name, said in containers.said(pods).items()}
     for members in replicas(pods).values():
         ranks = {pod["metadata"]["labels"]["covey.dev/index"]: pod["spec"]["hostname"] for pod in members}
         assert len(ranks) == role["size"]
@@ -156,13 +82,13 @@ def run(serving: Serving, kubelets: Kubelets, role: Object) -> list[Object]:
 
 @pytest.mark.parametrize("subdomain", ["Shared", "UniquePerReplica"])
 def test_sglang_as_leaderworkerset_documents_it(
-    serving: Serving, kubelets: Kubelets, nodes: AddNodes, subdomain: str
+    serving: Serving, containers: Containers, nodes: AddNodes, subdomain: str
 ) -> None:
     nodes(blocks=1, racks=2, nodes=3)
     role = with_command(workers("decode", replicas=2, size=3, network={"subdomain": subdomain}), SGLANG)
     own: list[dict[str, Any]] = [{"name": "MASTER", "value": "tcp://$(LWS_LEADER_ADDRESS):5000/$(UNKNOWN)/$$(HOME)"}]
     role["template"]["spec"]["containers"][0]["env"] = own
-    pods = run(serving, kubelets, role)
+    pods = run(serving, containers, role)
     for pod in pods:
         told = environment_of(pod)
         # A variable of the user's may use those that come first.
@@ -170,10 +96,10 @@ def test_sglang_as_leaderworkerset_documents_it(
         assert list(told)[:3] == ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"]
 
 
-def test_vllm_on_ray_as_leaderworkerset_documents_it(serving: Serving, kubelets: Kubelets, nodes: AddNodes) -> None:
+def test_vllm_on_ray_as_leaderworkerset_documents_it(serving: Serving, containers: Containers, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=2, nodes=3)
     role = workers("decode", replicas=2, size=3)
-    run(serving, kubelets, with_command(role, ["sh", "-c", VLLM_WORKER], ["sh", "-c", VLLM_LEADER]))
+    run(serving, containers, with_command(role, ["sh", "-c", VLLM_WORKER], ["sh", "-c", VLLM_LEADER]))
 
 
 @pytest.mark.parametrize(
@@ -194,5 +120,5 @@ def test_vllm_on_ray_as_leaderworkerset_documents_it(serving: Serving, kubelets:
         ("$$", "$"),
     ],
 )
-def test_the_kubelets_expansion(text: str, expanded: str) -> None:
+def test_the_containers_expansion(text: str, expanded: str) -> None:
     assert kubelet.expand(text, {"VAR_A": "A", "VAR_B": "B"}) == expanded

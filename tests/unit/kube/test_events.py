@@ -5,7 +5,7 @@ from typing import Any, cast
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Forbidden, NotFound, Unreachable
 from covey.kube.events import EventRecorder, ObjectRef
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, run
 
 REF = ObjectRef("v1", "Node", "n1")

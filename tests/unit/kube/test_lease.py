@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, LeaseLost, NotFound, Unreachable
 from covey.kube.lease import LeaseElector, Observation
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, run
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from covey.kube.errors import ApiError, Conflict, Retryable, Unreachable
 from covey.kube.queue import QueueClosed, WorkQueue, run_workers
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, run
 
 

@@ -13,7 +13,7 @@ from covey.kube.client import Client
 from covey.kube.errors import Forbidden, Gone, NotFound, TooManyRequests, Unreachable
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import PODS
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from unit.kube.virtual_time import now, run
 
 Event = tuple[str, Pod]

@@ -18,7 +18,7 @@ from covey.kube.client import Client
 from covey.kube.connection import Connection
 from covey.kube.credentials import Credentials, Fixed
 from covey.kube.resources import PODS
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

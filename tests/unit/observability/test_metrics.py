@@ -4,8 +4,9 @@ import re
 import pytest
 
 import covey
-from covey.observability import metrics
-from metric_families import Family, families
+from covey.observability import metrics, reference, scheduler_metrics
+from covey.observability.families import REGISTRY, Families, Family
+from metric_families import families
 
 
 @pytest.mark.parametrize("family", families().values(), ids=list(families()))
@@ -16,7 +17,7 @@ def test_labels_take_few_values(family: Family) -> None:
 
 
 def test_the_text() -> None:
-    metrics.GANG_ADMISSIONS.labels("minimum").inc()
+    scheduler_metrics.GANG_ADMISSIONS.labels("minimum").inc()
     text = metrics.render().decode()
     version = re.escape(covey.__version__)
     assert re.search(
@@ -26,3 +27,35 @@ def test_the_text() -> None:
     assert re.search(r"^process_resident_memory_bytes \d", text, re.MULTILINE)
     assert re.search(r"^process_cpu_seconds_total \d", text, re.MULTILINE)
     assert not re.search(r"^covey_\w+_created[ {]", text, re.MULTILINE)
+
+
+def test_what_is_made_is_described_and_says_so() -> None:
+    """Help text, type and labels of what a scrape shows are those of the description."""
+    described = families()
+    ours = [each for each in REGISTRY.collect() if not each.name.startswith(("process_", "python_"))]
+    for each in ours:
+        family = described.pop(each.name + ("_total" if each.type == "counter" else ""))
+        assert (family.type, family.help) == (each.type, each.documentation)
+        for sample in each.samples:
+            assert set(sample.labels) - {"le"} == set(family.labels)
+    collectors = {name for part in reference.PARTS for name in map(_name, part) if name in described}
+    assert described.keys() == collectors, "what is not registered at import is made by a collector"
+    assert all(described[name].type == "gauge" for name in collectors)
+
+
+def _name(family: Family) -> str:
+    return family.name
+
+
+def test_the_help_is_plain_text() -> None:
+    found = Families("Nothing").collected("covey_nothing", "Says `so` or `not`.", "answer")
+    assert found == Family("covey_nothing", "gauge", ("answer",), "Says `so` or `not`.")
+    assert found.help == "Says so or not."
+
+
+@pytest.mark.parametrize("family", families().values(), ids=list(families()))
+def test_a_meaning_is_a_cell_of_a_table(family: Family) -> None:
+    assert family.meaning.endswith(".")
+    assert "|" not in family.meaning
+    assert "\n" not in family.meaning
+    assert family.meaning.count("`") % 2 == 0

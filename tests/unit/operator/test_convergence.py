@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference, type_of
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
+from covey.operator.snapshot.places import current
 from unit.compile.inferences import inferences
 from unit.operator.world import World
 

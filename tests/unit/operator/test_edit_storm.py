@@ -99,7 +99,7 @@ class Storm:
     def ready(self) -> dict[str, int]:
         """Replicas of each role that serve; one whose pods are of two revisions will be restarted."""
         observed, in_force = self.world.observe(), self.world.judge().wanted
-        states = replica_states(observed.pods, in_force, running_revisions(observed, in_force)).get(0, {})
+        states = replica_states(observed, in_force, running_revisions(observed, in_force)).get(0, {})
         return {
             name: sum(state.is_ready and not self.is_torn(name, n) for n, state in states.get(name, {}).items())
             for name in ROLES

@@ -21,7 +21,7 @@ from covey.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, 
 from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.observe.vanished import find_remaining
-from covey.operator.snapshot.observed import Grave
+from covey.operator.snapshot.places import Grave
 from covey.operator.terms.problem import Blocked
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World

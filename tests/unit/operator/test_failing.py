@@ -19,8 +19,8 @@ from covey.compile.past import delay
 from covey.operator.failures import logbook
 from covey.operator.failures.logbook import ANNOTATION
 from covey.operator.plan import Plan
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
+from covey.operator.snapshot.places import current
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 

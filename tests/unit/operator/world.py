@@ -27,7 +27,8 @@ from covey.operator.plan import Plan, plan
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.accepted import read_record
 from covey.operator.snapshot.notice import Notice
-from covey.operator.snapshot.observed import Grave, Observed, StoredRevision, place_pods
+from covey.operator.snapshot.observed import Observed, StoredRevision, place_pods
+from covey.operator.snapshot.places import Grave
 from covey.operator.tell.status import compute
 from covey.operator.tell.units import describe_units
 from covey.operator.terms.actions import (

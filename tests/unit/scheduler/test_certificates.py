@@ -14,7 +14,7 @@ from aiohttp import web
 from cryptography import x509
 
 from authority import Authority, Mounted
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from covey.scheduler.certificates import not_after
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.settings import EndpointMode, Settings, Tls

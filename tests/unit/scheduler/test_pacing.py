@@ -11,7 +11,7 @@ import pytest
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Key
 from covey.api import core
-from covey.observability import metrics
+from covey.observability import scheduler_metrics as metrics
 from covey.scheduler import pacing
 from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import LASTING, Bucket, Lane, Pacer, lane

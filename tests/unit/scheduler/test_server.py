@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientResponse
 from aiohttp.test_utils import TestClient, TestServer
 
-from covey.observability.metrics import REGISTRY
+from covey.observability.families import REGISTRY
 from covey.scheduler import server
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard

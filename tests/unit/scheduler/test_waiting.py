@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.admission.tree import Key
-from covey.observability import metrics
+from covey.observability import metrics, scheduler_metrics
 from covey.scheduler.waiting import REASONS, Waiting
 from scheduler_builders import root_key
 from scrapes import Scrape
@@ -20,8 +20,12 @@ def shown() -> dict[str, float]:
     return Scrape.parse(metrics.render().decode()).by("reason", "covey_gangs_waiting")
 
 
+def ages() -> dict[str, float]:
+    return Scrape.parse(metrics.render().decode()).by("reason", "covey_gangs_waiting_oldest_age_seconds")
+
+
 def waiting() -> Waiting:
-    metrics.GANGS_WAITING.clear()
+    scheduler_metrics.GANGS_WAITING.clear()
     return Waiting(lambda: NOW)
 
 
@@ -44,7 +48,10 @@ def test_any_history_ends_in_what_is_there(history: list[tuple[object, ...]]) ->
         label = reason or "Waiting"
         begun = since if since is not None else model.get(root, ("", NOW))[1]
         model[root] = (str(label) if label in REASONS else "Other", begun)  # type: ignore[assignment] # a float
-    assert found.oldest == min((since for _, since in model.values()), default=None)
+    assert found.oldest == {
+        reason: min(since for why, since in model.values() if why == reason)
+        for reason in {why for why, _ in model.values()}
+    }
     assert shown() == dict(Counter(reason for reason, _ in model.values()))
 
 
@@ -54,8 +61,8 @@ def test_the_heap_does_not_outgrow_who_waits() -> None:
     for second in range(5_000):
         found.put(root_key("new"), "Infeasible", float(second + 2))
         found.drop(root_key("new"))
-    assert found.oldest == 1.0
-    assert len(found._heap) < 100
+    assert found.oldest == {"Waiting": 1.0}
+    assert sum(map(len, found._heaps.values())) < 100
 
 
 def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
@@ -63,9 +70,12 @@ def test_a_leader_shows_every_reason_and_the_age_from_the_start() -> None:
     found.begin()
     text = metrics.render().decode()
     assert all(f'covey_gangs_waiting{{reason="{reason}"}} 0.0' in text for reason in REASONS)
-    assert "covey_gangs_waiting_oldest_age_seconds 0.0" in text
+    assert all(f'covey_gangs_waiting_oldest_age_seconds{{reason="{reason}"}} 0.0' in text for reason in REASONS)
     found.put(root_key("a"), None, NOW - 90)
-    assert "covey_gangs_waiting_oldest_age_seconds 90.0" in metrics.render().decode()
+    found.put(root_key("b"), "Infeasible", NOW - 30)
+    assert ages() == {"Waiting": 90, "Infeasible": 30}
+    found.put(root_key("a"), "Infeasible", NOW - 90)
+    assert ages() == {"Infeasible": 90}
     # Clocks differ: nobody has waited less than no time.
     found.put(root_key("a"), None, NOW + 5)
-    assert found.age() == 0.0
+    assert found.age("Waiting") == 0.0

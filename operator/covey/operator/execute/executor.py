@@ -62,6 +62,7 @@ class Executor:
         created: told of every pod that was created.
         stored: told of every other object that was, by kind.
         spared: told of every pod (by UID) whose deletion was denied.
+        deleted: told of every deletion that the API server has taken.
         changed: told of every pod whose labels or images were changed.
         width: requests under way at once.
     """
@@ -75,6 +76,7 @@ class Executor:
         stored: Callable[[str, Stored], None],
         *,
         spared: Callable[[str], None] = lambda _: None,
+        deleted: Callable[[DeletePod], None] = lambda _: None,
         changed: Callable[[core.Pod], None] = lambda _: None,
         width: int = 64,
     ) -> None:
@@ -82,6 +84,7 @@ class Executor:
         self._owner = owner
         self._created = created
         self._spared = spared
+        self._deleted = deleted
         self._changed = changed
         self._width = width
         self._writer = ObjectWriter(client, owner, observed, stored)
@@ -291,6 +294,7 @@ class Executor:
             self._deny("deletion", metadata, error)
             self._spared(metadata.uid)
             return
+        self._deleted(action)
         labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
         _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
 

@@ -15,8 +15,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from covey.api.avoided import Avoided
-from covey.api.constants import HOSTNAME_LABEL
+from covey.api.avoided import Avoided, read
+from covey.api.constants import ANNOTATION_AVOID, HOSTNAME_LABEL
 from covey.compile.membership import Levels
 from covey.operator.failures.causes import Cause
 from covey.operator.failures.logbook import Domain, Failure, domains_of
@@ -87,6 +87,13 @@ def find_avoided(
     }
     within = {node: last[node].nodes[node] for node in nodes}
     return (*_domains(nodes, within, levels, ready, limits.after), *nodes.values())
+
+
+def nodes_told(observed: Observed) -> frozenset[str]:
+    """The nodes that new pods of a resource were told to keep off, by the annotations of its objects."""
+    told = (owned.metadata.annotation(ANNOTATION_AVOID) for owned in observed.objects.values())
+    found = (each for text in told if text for each in read(text))
+    return frozenset(each.node for each in found if each.node and each.until > observed.now)
 
 
 def domain_key(domain: Domain, levels: Sequence[str], level: str) -> tuple[tuple[str, str], ...]:

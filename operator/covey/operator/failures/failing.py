@@ -32,9 +32,10 @@ from covey.operator.failures.news import Exhausted, remark_failures, tell_failur
 from covey.operator.failures.tally import Tally
 from covey.operator.failures.unit_restarts import UnitRestarts
 from covey.operator.replicas.fate import NO_FATE, Fate
-from covey.operator.replicas.replace import Place, ReplicaPlan, is_broken
+from covey.operator.replicas.replace import ReplicaPlan, is_broken
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.places import Place
 from covey.operator.terms.actions import Annotate, CreatePod, Note
 from covey.operator.terms.remark import Remark
 
@@ -138,7 +139,7 @@ class _Judge:
             if whole:
                 self._fates[replica] = _WHOLE
             return
-        places = [Place.of(slot, self._observed) for slot in slots]
+        places = [self._observed.place(slot) for slot in slots]
         since = started(places)
         whole = whole or (policy is RestartPolicy.RECREATE_REPLICA_AFTER_START and since is not None)
         faults = tuple(self._faults(places, role, policy, since))

@@ -10,8 +10,8 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.compile import Slot
 from covey.operator.failures.causes import Cause, ended
-from covey.operator.replicas.replace import Place
 from covey.operator.snapshot import podstate
+from covey.operator.snapshot.places import Place
 
 #: On a failed pod that is not replaced yet: since when.
 ANNOTATION_SINCE: Final = "covey.dev/failing-since"

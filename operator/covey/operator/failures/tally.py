@@ -15,9 +15,9 @@ from covey.compile.revision import RoleRevision
 from covey.operator.failures import avoiding, logbook
 from covey.operator.failures.faults import Fault, age, created, failing_since, pods_of, revision_of
 from covey.operator.failures.logbook import Failure, Log
-from covey.operator.replicas.replace import Place
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.places import Place
 from covey.operator.terms.actions import Annotate
 
 

@@ -18,9 +18,9 @@ from covey.kube.resources import PODS
 from covey.operator.failures.faults import pods_of
 from covey.operator.failures.tally import Tally
 from covey.operator.replicas.fate import Fate
-from covey.operator.replicas.replace import Place
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.places import Place
 from covey.operator.terms.actions import Annotate
 
 
@@ -61,7 +61,7 @@ class UnitRestarts:
             whole, role = self._tally.wholes.get(replica[0]), roles.get(replica[1])
             if whole is None or role is None:
                 continue
-            places = [Place.of(slot, self._observed) for slot in found]
+            places = [self._observed.place(slot) for slot in found]
             old = [each.now for each in places if each.now is not None and podstate.past(each.now).unit < whole.unit]
             fate = fates.get(replica, Fate())
             if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):

@@ -22,7 +22,7 @@ from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.operator.loss.minimum import Shortage
-from covey.operator.replicas.scale import States, current
+from covey.operator.replicas.scale import States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import RecordedUnit, recorded_units
@@ -160,9 +160,9 @@ def _pods(shortage: Shortage, step: Step, observed: Observed) -> Iterator[core.P
     """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
     found = [
         pod
-        for slot, pods in observed.pods.items()
+        for slot, pod in observed.current.items()
         if slot.unit == shortage.unit and (step is not Step.ROLE or slot.role in shortage.roles)
-        if (pod := current(pods)) is not None and podstate.is_admitted(pod)
+        if podstate.is_admitted(pod)
         if pod.metadata.uid not in observed.condemned
     ]
     if any(_is_older(pod, shortage.since) for pod in found):

@@ -16,7 +16,7 @@ from typing import Any
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import Layout, Scale
-from covey.operator.replicas.scale import States, current
+from covey.operator.replicas.scale import States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import had_served, recorded_units
@@ -79,9 +79,8 @@ def _bound(scale: Scale, states: States, unit: int) -> dict[str, int]:
 def _in_place(scale: Scale, states: States, observed: Observed, unit: int) -> dict[str, int]:
     """Replicas all of whose pods have their places."""
     places = Counter[tuple[str, int]]()
-    for slot, pods in observed.pods.items():
-        pod = current(pods) if slot.unit == unit else None
-        places[slot.role, slot.replica] += pod is not None and is_in_place(pod)
+    for slot, pod in observed.current.items():
+        places[slot.role, slot.replica] += slot.unit == unit and is_in_place(pod)
     return {
         name: sum(places[name, number] >= state.size for number, state in states.get(unit, {}).get(name, {}).items())
         for name in scale.roles

@@ -21,7 +21,7 @@ written, for what it served with before serves no more.
 Beside all that a pod is *retired* from when there was to be none in its place: whoever is retired is not lost when
 he goes. A retired pod that is not on its way out is so no longer when its place is wanted again.
 
-Nothing is decided from this memory that a process without it would not decide in the end (``observe.Grave``).
+Nothing is decided from this memory that a process without it would not decide in the end (``snapshot.places.Grave``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.operator.observe.newborn import Newborns
 from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Grave, Observed
+from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.places import Grave
 
 Key = tuple[str, str]
 

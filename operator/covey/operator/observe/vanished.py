@@ -17,7 +17,8 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, NotFound
 from covey.observability.logging import get_logger
 from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Grave, Observed, is_ours
+from covey.operator.snapshot.observed import Observed, is_ours
+from covey.operator.snapshot.places import Grave
 from covey.operator.terms.problem import is_denial
 
 _log = get_logger(__name__)

@@ -24,9 +24,9 @@ from covey.kube.errors import LeaseLost
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector
 from covey.kube.queue import WorkQueue, run_workers
+from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
-from covey.observability.metrics import REGISTRY
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Key
 from covey.operator.process.settings import Settings

@@ -8,19 +8,19 @@ was pinned but never bound is replaced alone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile.identity import Slot, pod_name
+from covey.compile.identity import Slot
 from covey.compile.past import Past
 from covey.compile.pods import Told
 from covey.compile.revision import RoleRevision
 from covey.operator.replicas.fate import Fate
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
-from covey.operator.snapshot.observed import Grave, Observed
+from covey.operator.snapshot.observed import Observed
+from covey.operator.snapshot.places import Place
 from covey.operator.terms.actions import CreatePod, DeletePod, Relabel
 
 Pods = Sequence[core.Pod]
@@ -34,51 +34,6 @@ class ReplicaPlan:
     delete: tuple[DeletePod, ...] = ()
     create: tuple[CreatePod, ...] = ()
     recreated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """One place of a replica: the pod that fills it now, the earlier ones, and the one that was buried last."""
-
-    slot: Slot
-    now: core.Pod | None
-    others: tuple[core.Pod, ...]
-    grave: Grave | None
-    #: UIDs of pods that nobody lost.
-    retired: Collection[str] = ()
-
-    @classmethod
-    def of(cls, slot: Slot, observed: Observed) -> Place:
-        """The place as observed."""
-        pods = observed.pods.get(slot, ())
-        now = current(pods)
-        others = tuple(pod for pod in pods if pod is not now)
-        return cls(slot, now, others, observed.graves.get(slot), observed.retired)
-
-    def lost_bound(self, inference: str) -> bool:
-        """Nobody fills it, and the pod that did last was bound."""
-        if self.now is not None:
-            return False
-        last = self.last(inference)
-        return last is not None and last.bound and not last.retired
-
-    @property
-    def is_blank(self) -> bool:
-        """No trace of a pod."""
-        return self.now is None and not self.others and self.grave is None
-
-    def last(self, inference: str) -> Grave | None:
-        """The pod after which the next one is named: the end of the chain of successors."""
-        pods = [*self.others, *([self.now] if self.now else [])]
-        if not pods:
-            return self.grave
-        taken = {pod.metadata.name for pod in pods}
-        ends = [pod for pod in pods if pod_name(inference, self.slot, pod.metadata.uid) not in taken]
-        latest = max(ends or pods, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.uid))
-        end = Grave.of(latest, retired=latest.metadata.uid in self.retired)
-        # The pod after the last that is seen may have come and gone.
-        follows = self.grave is not None and self.grave.name == pod_name(inference, self.slot, end.uid)
-        return self.grave if follows else end
 
 
 class ReplicaPlanner:
@@ -101,10 +56,11 @@ class ReplicaPlanner:
             revision: what it is, or shall be, made from.
             fate: what the role's restart policy says of it now.
         """
-        places = [Place.of(slot, self._observed) for slot in slots if slot not in fate.kept]
+        slots = [slot for slot in slots if slot not in fate.kept]
         failed = fate.broken or bool(fate.failed)
-        if not failed and all(_is_settled(place, revision) for place in places):
+        if not failed and all(self._is_settled(slot, revision) for slot in slots):
             return ReplicaPlan()
+        places = [self._observed.place(slot) for slot in slots]
         broken = fate.broken or (fate.whole and is_broken(self._inference, places))
         replaced = {place.slot: why for place in places if (why := _why_replaced(place, revision, fate, broken=broken))}
         gone = [(pod, "superseded") for place in places for pod in place.others]
@@ -119,6 +75,11 @@ class ReplicaPlanner:
             ),
             recreated=broken,
         )
+
+    def _is_settled(self, slot: Slot, revision: RoleRevision) -> bool:
+        """Filled, and nothing is left of former pods."""
+        now = self._observed.current.get(slot)
+        return now is not None and len(self._observed.pods[slot]) == 1 and not _is_outdated(now, revision)
 
     def _successor(self, place: Place, revision: RoleRevision, fate: Fate, *, broken: bool) -> CreatePod:
         last, told = place.last(self._inference), fate.pasts.get(place.slot)
@@ -141,11 +102,6 @@ def is_broken(inference: str, places: Sequence[Place]) -> bool:
     """
     bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
     return any(place.lost_bound(inference) or (place.is_blank and bound) for place in places)
-
-
-def _is_settled(place: Place, revision: RoleRevision) -> bool:
-    """Filled, and nothing is left of former pods."""
-    return place.now is not None and not place.others and not _is_outdated(place.now, revision)
 
 
 def _is_outdated(pod: core.Pod, revision: RoleRevision) -> bool:

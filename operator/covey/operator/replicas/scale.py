@@ -12,7 +12,7 @@ Growth fills free numbers, lowest first. Which replicas a unit has, and of which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -124,7 +124,7 @@ _ADMITTED = 0
 def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
     """What pods say of the revision of their replica, and how much it counts: the least rank counts."""
     for slot, incarnations in observed.pods.items():
-        pod = current(incarnations)
+        pod = observed.current.get(slot)
         if pod is not None:
             rank = _ADMITTED if podstate.is_admitted(pod) else 1
             yield slot, rank, pod.metadata.label(names.LABEL_REVISION) or ""
@@ -146,17 +146,17 @@ def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
     }
 
 
-def replica_states(pods: Mapping[Slot, tuple[core.Pod, ...]], in_force: Revision, running: Running) -> States:
+def replica_states(observed: Observed, in_force: Revision, running: Running) -> States:
     """The state of every replica that has pods, dead ones included (with nothing to their credit)."""
     counts: dict[int, dict[str, dict[int, list[int]]]] = {}
     revisions: dict[tuple[int, str, int], RoleRevision] = {}
-    for slot, incarnations in pods.items():
+    for slot in observed.pods:
         if slot.role not in in_force.roles:
             continue
         replica = (slot.unit, slot.role, slot.replica)
         revision = revisions[replica] = running.get(replica, in_force.roles[slot.role])
         tally = counts.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, [0, 0, 0, 0, 0])
-        pod = current(incarnations)
+        pod = observed.current.get(slot)
         if pod is None or slot.index >= revision.size:
             continue
         marks = (True, podstate.is_admitted(pod), podstate.is_bound(pod), podstate.is_ready(pod), _cost(pod))
@@ -169,27 +169,6 @@ def replica_states(pods: Mapping[Slot, tuple[core.Pod, ...]], in_force: Revision
         }
         for unit, roles in counts.items()
     }
-
-
-def current(incarnations: Sequence[core.Pod]) -> core.Pod | None:
-    """The pod that fills a place now: neither dead nor released; of several the one furthest on, then the oldest."""
-    # A place has one, and is asked for a dozen times in every pass.
-    if len(incarnations) == 1:
-        return incarnations[0] if _fills(incarnations[0]) else None
-    return min(
-        filter(_fills, incarnations),
-        key=lambda pod: (
-            not podstate.is_addressed(pod),
-            not podstate.is_bound(pod),
-            pod.metadata.creation_timestamp,
-            pod.metadata.uid,
-        ),
-        default=None,
-    )
-
-
-def _fills(pod: core.Pod) -> bool:
-    return not podstate.is_dead(pod) and not podstate.is_released(pod)
 
 
 def _cost(pod: core.Pod) -> int:
@@ -205,14 +184,9 @@ def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int,
     """The units that there shall be, given those that there are."""
     groups = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
     existing = {unit for unit in {*states, *groups} if unit is not None}
-    rooms = Rooms(live_pods(observed)).of_units() if len(existing) > scale.units else {}
+    rooms = Rooms(observed.current.items()).of_units() if len(existing) > scale.units else {}
     units = {unit: (*_unit_standing(scale, states.get(unit, {})), *rooms.get(unit, ())) for unit in existing}
     return _keep(units, scale.units)
-
-
-def live_pods(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
-    """The pods that fill places now."""
-    return ((slot, pod) for slot, pods in observed.pods.items() if (pod := current(pods)) is not None)
 
 
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:

@@ -16,7 +16,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
-from covey.operator.replicas.scale import current, known_revisions
+from covey.operator.replicas.scale import known_revisions
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Exchange, Note, Relabel
@@ -95,7 +95,7 @@ def find_closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
         unit, role, number = replica
         revision = layout.units.get(unit, {}).get(role, {}).get(number)
         slots = [Slot(*replica, index) for index in range(revision.size)] if revision is not None else []
-        pods = [pod for slot in slots if (pod := current(observed.pods.get(slot, ()))) is not None]
+        pods = [pod for slot in slots if (pod := observed.current.get(slot)) is not None]
         same = len({pod.metadata.label(names.LABEL_REVISION) for pod in pods}) == 1
         if same and len(pods) == len(slots) and all(_serves(pod, observed.now) for pod in pods):
             yield from (Relabel(pod, {}, exchange.closing(pod)) for pod in pods if exchange.is_open(pod))
@@ -121,7 +121,7 @@ def told(exchanges: Sequence[Exchange]) -> Iterator[Note]:
 
 def _current(layout: Layout, observed: Observed) -> Iterable[tuple[Slot, core.Pod]]:
     for slot in layout.slots():
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         if pod is not None:
             yield slot, pod
 

@@ -19,7 +19,7 @@ from covey.compile import Layout, Scale, Slot, Tree
 from covey.compile.layout import RoleCount, Unit
 from covey.compile.revision import Revision
 from covey.operator.replicas.freed import Rooms
-from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units, current, live_pods
+from covey.operator.replicas.scale import ReplicaState, Running, States, choose_units
 from covey.operator.rolling.inplace import Turning
 from covey.operator.rolling.leaving import Leaving
 from covey.operator.rolling.moving import Move, find_move
@@ -174,7 +174,7 @@ class _Seen:
         self._turning = Turning.of(self.observed, self.in_force)
         for slot, pods in self.observed.pods.items():
             found = self._pods.setdefault(slot.unit, {}).setdefault(slot.role, {})
-            found.setdefault(slot.replica, []).append((current(pods), pods))
+            found.setdefault(slot.replica, []).append((self.observed.current.get(slot), pods))
         for slot, grave in self.observed.graves.items():
             if grave.bound and not grave.retired:
                 self._bound.add((slot.unit, slot.role, slot.replica))
@@ -249,7 +249,7 @@ class _Seen:
 
     @cached_property
     def _rooms(self) -> Rooms:
-        return Rooms(live_pods(self.observed))
+        return Rooms(self.observed.current.items())
 
     def _ranked(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
         """The replicas with what their room is worth: some of them may have to go."""
@@ -285,8 +285,8 @@ class _Seen:
     def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""
         slots = (Slot(*place, index) for index in range(size))
-        found = ((slot, current(self.observed.pods.get(slot, ()))) for slot in slots)
-        return {slot: pod for slot, pod in found if pod is not None and pod.metadata.uid not in self.observed.condemned}
+        found = {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
+        return {slot: pod for slot, pod in found.items() if pod.metadata.uid not in self.observed.condemned}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
         if any(podstate.is_draining(each) or self._retires(each) for each in every):
@@ -334,11 +334,10 @@ def _changed(pod: core.Pod) -> float:
 
 def _without_nodes(observed: Observed) -> frozenset[Place]:
     """Replicas with a pod for which kube-scheduler, or Volcano, has no node."""
-    found = ((slot, current(pods)) for slot, pods in observed.pods.items())
     return frozenset(
         (slot.unit, slot.role, slot.replica)
-        for slot, pod in found
-        if pod is not None and podstate.unschedulable(pod) is not None
+        for slot, pod in observed.current.items()
+        if podstate.unschedulable(pod) is not None
     )
 
 

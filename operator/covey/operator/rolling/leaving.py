@@ -10,7 +10,6 @@ from covey.api import core
 from covey.api.avoided import Avoided
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot.observed import Observed
 
 _PATIENCE: Final = 60.0
@@ -62,7 +61,6 @@ def find_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> Leavin
 
 
 def _placed(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
-    for slot, pods in observed.pods.items():
-        pod = current(pods)
-        if pod is not None and pod.spec.node_name in observed.notices:
+    for slot, pod in observed.current.items():
+        if pod.spec.node_name in observed.notices:
             yield slot, pod

@@ -13,7 +13,6 @@ from typing import Final
 from covey.api import constants as names
 from covey.api import core
 from covey.compile import Tree
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Relabel
@@ -33,7 +32,7 @@ def find_released(tree: Tree, observed: Observed, going: Collection[str]) -> Ite
     """
     marked: dict[tuple[int, str], list[core.Pod]] = {}
     for slot in tree.slots:
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         mark = pod.metadata.label(names.LABEL_TOGETHER) if pod is not None else None
         if pod is None or mark is None or pod.metadata.uid in going:
             continue

@@ -21,7 +21,6 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot, slot_of
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import DeletePod, Drain, Note, Serve
@@ -84,8 +83,8 @@ def find_serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
     marked = {item.pod.metadata.uid for item in mark}
     runs: dict[_Place, bool] = {}
     gated: list[tuple[_Place, core.Pod]] = []
-    for slot, pods in observed.pods.items():
-        pod = current(pods)
+    for slot in observed.pods:
+        pod = observed.current.get(slot)
         place = _place(slot)
         runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
         if pod is not None and podstate.is_gated_by_us(pod):

@@ -13,7 +13,6 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Layout, Slot
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Relabel
@@ -38,7 +37,7 @@ def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
 def _chosen(
     unit: int, role: str, layout: Layout, observed: Observed, carriers: tuple[core.Pod, ...]
 ) -> core.Pod | None:
-    leaders = [current(observed.pods.get(Slot(unit, role, n, 0), ())) for n in sorted(layout.units[unit][role])]
+    leaders = [observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role])]
     live = [pod for pod in leaders if pod is not None and pod.metadata.uid not in observed.condemned]
     present = next((pod for pod in live for each in carriers if pod.metadata.uid == each.metadata.uid), None)
     if present is not None and not podstate.is_ready(live[0]):

@@ -17,7 +17,7 @@ from covey.api.times import rfc3339
 from covey.compile import Owner
 from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
-from covey.operator.replicas.scale import States, current
+from covey.operator.replicas.scale import States
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import DeleteObject, PutScaler
 from covey.operator.terms.objects import RoleScaler
@@ -218,6 +218,4 @@ def _conditions(stored: RoleScaler | None) -> Iterator[Mapping[str, Any]]:
 
 def _leaders(role: str, observed: Observed) -> int:
     """Leaders that are not on their way out: what the selector finds."""
-    return sum(
-        slot.role == role and slot.index == 0 and current(pods) is not None for slot, pods in observed.pods.items()
-    )
+    return sum(slot.role == role and slot.index == 0 for slot in observed.current)

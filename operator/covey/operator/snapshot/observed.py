@@ -8,49 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from covey.api import core
 from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
-from covey.compile.past import NO_PAST, Past
-from covey.operator.snapshot import podstate
 from covey.operator.snapshot.accepted import Record
 from covey.operator.snapshot.notice import Notice
+from covey.operator.snapshot.places import Grave, Place, current
 from covey.operator.terms.limits import DEFAULT, Limits
 from covey.operator.terms.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
-
-
-@dataclass(frozen=True, slots=True)
-class Grave:
-    """The pod of a place that was deleted last, as long as this process remembers.
-
-    It only chooses names and tells a lost pod from one that never was: a process without it still converges.
-    """
-
-    uid: str
-    name: str
-    bound: bool
-    restarts: int
-    #: The labels that it had when it was last seen.
-    labels: Mapping[str, str] = field(default_factory=dict)
-    #: It is known to be gone; otherwise it may only have lost the label by which it is found.
-    confirmed: bool = True
-    #: It was not lost: there was to be no pod in this place.
-    retired: bool = False
-    #: What it knew of those before it.
-    past: Past = NO_PAST
-    #: It was the leader of a replica that had been Ready: since when.
-    started: float | None = None
-    #: The node that it had.
-    node: str = ""
-
-    @classmethod
-    def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
-        """What to remember of a pod."""
-        metadata = pod.metadata
-        bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
-        past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
-        return cls(metadata.uid, metadata.name, bound, restarts, labels, confirmed, retired, past, started, node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +72,24 @@ class Observed:
         for pods in self.pods.values():
             yield from pods
         yield from self.strays
+
+    @cached_property
+    def current(self) -> Mapping[Slot, core.Pod]:
+        """The pod that fills each place now; without the places that nobody fills."""
+        found = ((slot, current(pods)) for slot, pods in self.pods.items())
+        return {slot: pod for slot, pod in found if pod is not None}
+
+    def place(self, slot: Slot) -> Place:
+        """One place, with all that is known of its pods."""
+        if slot not in self._places:
+            now = self.current.get(slot)
+            others = tuple(pod for pod in self.pods.get(slot, ()) if pod is not now)
+            self._places[slot] = Place(slot, now, others, self.graves.get(slot), self.retired)
+        return self._places[slot]
+
+    @cached_property
+    def _places(self) -> dict[Slot, Place]:
+        return {}
 
     def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
         """The same with pods that were found otherwise, in places where none was seen."""

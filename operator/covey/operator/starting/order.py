@@ -15,7 +15,7 @@ from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.compile import Scale, Slot
-from covey.operator.replicas.scale import ReplicaState, States, current
+from covey.operator.replicas.scale import ReplicaState, States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Ungate
@@ -75,9 +75,8 @@ def starts_at(pod: core.Pod, role: Role | None) -> float:
 
 
 def _held(observed: Observed) -> Iterator[tuple[Slot, core.Pod]]:
-    for slot, pods in observed.pods.items():
-        pod = current(pods)
-        if pod is not None and names.GATE_START in core.gates(pod):
+    for slot, pod in observed.current.items():
+        if names.GATE_START in core.gates(pod):
             yield slot, pod
 
 
@@ -90,7 +89,7 @@ def _causes(
         if not _holds(dependency, scale, unit.get(dependency.role, {})):
             yield f"{role.name} waits for {dependency.role} to be {dependency.condition}"
     if role.startup is Startup.LEADER_READY and slot.index > 0:
-        leader = current(observed.pods.get(replace(slot, index=0), ()))
+        leader = observed.current.get(replace(slot, index=0))
         if leader is None or not podstate.is_ready(leader):
             yield f"the workers of {role.name} wait for their leader to be Ready"
 

@@ -13,7 +13,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Progress, Release, ReplicaProgress
 from covey.compile import Layout, Scale, Slot
-from covey.operator.replicas.scale import ReplicaState, States, current
+from covey.operator.replicas.scale import ReplicaState, States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import DeletePod, Ungate
@@ -29,7 +29,7 @@ def progress_of(inference: DisaggregatedInference, layout: Layout, states: State
 def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
     """The pods in the places that may go."""
     for slot in release.slots:
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         if pod is not None and not podstate.is_let_go(pod):
             yield Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
 
@@ -73,6 +73,6 @@ def _progress(
 
 def _live(slots: Iterable[Slot], observed: Observed) -> Iterator[core.Pod]:
     for slot in slots:
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         if pod is not None:
             yield pod

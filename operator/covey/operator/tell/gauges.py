@@ -8,7 +8,7 @@ and moves up when others go.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -17,7 +17,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from covey.api import constants as names
-from covey.api.reasons import BAD, GOOD, REASONS
+from covey.api.reasons import BAD, GATES, GOOD, REASONS
+from covey.observability import operator_metrics as metrics
 from covey.operator.tell.units import Unit
 
 Key = tuple[str, str]
@@ -28,34 +29,21 @@ CONDITIONS: Final = (*GOOD, *BAD)
 OTHER: Final = "Other"
 _TRUTH: Final = {"True": 1.0, "False": 0.0}
 
-_WORKLOAD: Final = ("namespace", "name")
-#: Metric, field of the status of a role, meaning.
-_ROLES: Final = (
-    ("covey_workload_replicas_desired", "replicas", "Replicas that are wanted."),
-    ("covey_workload_replicas_minimum", "minReplicas", "Replicas without which its units must not start."),
-    ("covey_workload_replicas_admitted", "admitted", "Replicas whose pods all have a node reserved."),
-    ("covey_workload_replicas_scheduled", "scheduled", "Replicas whose pods are all bound."),
-    ("covey_workload_replicas_ready", "ready", "Replicas whose pods are all Ready."),
-    ("covey_workload_replica_restarts", "restarts", "How often its present replicas were recreated after a failure."),
-)
-_UNITS: Final = (
-    ("covey_workload_units_desired", "Units that are wanted."),
-    ("covey_workload_units_admitted", "Units whose minimum has its nodes."),
-    ("covey_workload_units_ready", "Units whose minimum is Ready."),
-)
-
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One resource: a tuple in the order of ``_ROLES`` for each role, one in that of ``_UNITS``, its conditions.
+    """One resource: a tuple in the order of ``WORKLOAD_ROLES`` for each role, one in that of ``WORKLOAD_UNITS``, its conditions.
 
-    ``reason`` is why it is not Ready; empty where it is.
+    ``reason`` is why it is not Ready; empty where it is. ``gate`` is what its rollout waits for; None without a rollout,
+    empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
     """
 
     roles: Mapping[str, Sequence[float]]
     units: Sequence[float]
     conditions: Mapping[str, float]
     reason: str = ""
+    gate: str | None = None
+    avoided: Collection[str] = ()
 
 
 class WorkloadGauges(Collector):
@@ -72,7 +60,9 @@ class WorkloadGauges(Collector):
         self._true: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
 
-    def put(self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int) -> None:
+    def put(
+        self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int, avoided: Collection[str] = ()
+    ) -> None:
         """A resource has this status.
 
         Args:
@@ -80,14 +70,17 @@ class WorkloadGauges(Collector):
             status: as it is written.
             units: those that are laid out; the status does not list them all.
             wanted: units that there shall be.
+            avoided: nodes that its new pods keep off.
         """
         conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
         admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
         row = _Row(
-            {each["name"]: tuple(each[field] for _, field, _ in _ROLES) for each in status.get("roles", ())},
+            {each["name"]: tuple(each[field] for field in metrics.WORKLOAD_ROLES) for each in status.get("roles", ())},
             (wanted, admitted, ready),
             {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
             _reason(status["conditions"]),
+            _gate(status),
+            avoided,
         )
         self._count(self._rows.get(key), -1)
         self._rows[key] = row
@@ -111,6 +104,11 @@ class WorkloadGauges(Collector):
             families.true.add_metric((kind,), self._true[kind])
         for reason in (*REASONS, OTHER):
             families.unready.add_metric((reason,), self._reasons[reason])
+        gates = Counter(row.gate for _, row in rows if row.gate is not None)
+        families.rollouts.add_metric((), gates.total())
+        for gate in GATES:
+            families.held.add_metric((gate,), gates[gate])
+        families.avoided.add_metric((), len({node for _, row in rows for node in row.avoided}))
         yield from families.every()
 
     def _count(self, row: _Row | None, step: int) -> None:
@@ -128,26 +126,28 @@ def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
     return ready["reason"] if ready["reason"] in REASONS else OTHER
 
 
+def _gate(status: Mapping[str, Any]) -> str | None:
+    """What the rollout on its way waits for."""
+    rollout = status.get("rollout")
+    if not rollout:
+        return None
+    hold = rollout.get("hold")
+    return str(hold["gate"]) if hold else ""
+
+
 class _Families:
     """The metrics of one scrape."""
 
     def __init__(self) -> None:
-        self.roles = [GaugeMetricFamily(name, text, labels=(*_WORKLOAD, "role")) for name, _, text in _ROLES]
-        self.units = [GaugeMetricFamily(name, text, labels=_WORKLOAD) for name, text in _UNITS]
-        self.conditions = GaugeMetricFamily(
-            "covey_workload_condition",
-            "A condition of the resource: 1 for True, 0 for False, -1 for Unknown.",
-            labels=(*_WORKLOAD, "condition"),
-        )
-        self.true = GaugeMetricFamily("covey_workloads", "Resources whose condition is True.", labels=("condition",))
-        self.unready = GaugeMetricFamily(
-            "covey_workloads_unready", "Resources that are not Ready, by reason.", labels=("reason",)
-        )
-        self.dropped = GaugeMetricFamily(
-            "covey_workload_series_dropped",
-            "Resources without gauges of their own, because there are more than --metrics-workload-limit.",
-            labels=(),
-        )
+        self.roles = [each.gauges() for each in metrics.WORKLOAD_ROLES.values()]
+        self.units = [each.gauges() for each in metrics.WORKLOAD_UNITS]
+        self.conditions = metrics.WORKLOAD_CONDITION.gauges()
+        self.true = metrics.WORKLOADS.gauges()
+        self.unready = metrics.WORKLOADS_UNREADY.gauges()
+        self.dropped = metrics.WORKLOAD_SERIES_DROPPED.gauges()
+        self.rollouts = metrics.ROLLOUTS.gauges()
+        self.held = metrics.ROLLOUTS_HELD.gauges()
+        self.avoided = metrics.NODES_AVOIDED.gauges()
 
     def add(self, key: Key, row: _Row) -> None:
         for role, values in row.roles.items():
@@ -161,4 +161,4 @@ class _Families:
     def every(self) -> Iterator[GaugeMetricFamily]:
         yield from self.roles
         yield from self.units
-        yield from (self.conditions, self.true, self.unready, self.dropped)
+        yield from (self.conditions, self.true, self.unready, self.dropped, self.rollouts, self.held, self.avoided)

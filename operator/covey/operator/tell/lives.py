@@ -19,9 +19,8 @@ from typing import Any
 
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
-from covey.observability import metrics
+from covey.observability import operator_metrics as metrics
 from covey.observability.lives import reached, since_true
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import leaves_out, recorded_units
 from covey.operator.tell.units import Unit
@@ -112,9 +111,8 @@ def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
 def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
     """When a condition of the unit's pods had become True in the minimum of every role."""
     pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
-    for slot, incarnations in observed.pods.items():
-        pod = current(incarnations)
-        if slot.unit == unit.number and slot.role in pods and pod is not None:
+    for slot, pod in observed.current.items():
+        if slot.unit == unit.number and slot.role in pods:
             pods[slot.role].setdefault(slot.replica, []).append(pod)
     return reached(
         (role.min_replicas, _whole(pods[role.name].values(), role.size, condition)) for role in inference.spec.roles

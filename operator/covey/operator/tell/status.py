@@ -10,7 +10,6 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
-from covey.operator.replicas.scale import current
 from covey.operator.rolling.layout import written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
@@ -124,10 +123,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
 def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
     """The revisions of each replica's pods, and how often it was recreated."""
     found: dict[tuple[int, str, int], tuple[frozenset[str], int]] = {}
-    for slot, pods in observed.pods.items():
-        pod = current(pods)
-        if pod is None:
-            continue
+    for slot, pod in observed.current.items():
         revisions, restarts = found.get(_replica(slot), (frozenset(), 0))
         revision = pod.metadata.label(names.LABEL_REVISION) or ""
         found[_replica(slot)] = (revisions | {revision}, max(restarts, podstate.restarts(pod)))

@@ -37,8 +37,9 @@ def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
 
 
 def _contains(found: object, wanted: object) -> bool:
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(
+    # Both come from JSON, or are about to.
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(
             key in found and _contains(found[key], value) for key, value in wanted.items()
         )
     if isinstance(wanted, list):

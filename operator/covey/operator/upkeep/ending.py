@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from covey.backends import Identity
 from covey.compile import Slot, Tree
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import DeletePod
@@ -57,7 +56,7 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
 def _is_kept(slots: Collection[Slot], observed: Observed, going: Collection[str]) -> bool:
     """A pod of it has a node, and stays."""
     for slot in slots:
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         if pod is not None and podstate.is_bound(pod) and pod.metadata.uid not in going:
             return True
     return False

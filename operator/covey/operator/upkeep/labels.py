@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator, Mapping
 from covey.api import constants as names
 from covey.compile import Slot, Tree
 from covey.compile.network import ADDRESSED
-from covey.operator.replicas.scale import current
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Relabel
 
@@ -22,7 +21,7 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
     """
     selected = _roles_selected(tree)
     for slot in tree.slots:
-        pod = current(observed.pods.get(slot, ()))
+        pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
             continue
         found = pod.metadata.labels or {}

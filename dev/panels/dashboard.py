@@ -1,0 +1,107 @@
+"""The panels of the dashboard that the chart ships, and their queries as Grafana would send them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent.parent
+DASHBOARD: Final = ROOT / "helm" / "covey" / "files" / "dashboards" / "covey.json"
+RULES: Final = ROOT / "helm" / "covey" / "files" / "rules.yaml"
+_VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
+
+
+@dataclass(frozen=True)
+class Target:
+    """One query of a panel; ``instant`` asks for the end of the time range alone."""
+
+    ref: str
+    expr: str
+    legend: str = ""
+    instant: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. ``defaults`` and ``overrides`` are its field configuration, ``options`` those of its visualization."""
+
+    id: int
+    title: str
+    description: str
+    type: str
+    row: str
+    width: int
+    height: int
+    targets: tuple[Target, ...]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    overrides: tuple[Mapping[str, Any], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    transformations: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def slug(self) -> str:
+        """Its title as the name of a file."""
+        return "-".join(re.findall(r"[a-z0-9]+", self.title.lower()))
+
+
+def read(path: Path = DASHBOARD) -> dict[str, Any]:
+    """The dashboard as it stands."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def panels(document: Mapping[str, Any]) -> Iterator[Panel]:
+    """All panels in their order, without the rows that hold them."""
+    row = ""
+    for each in document["panels"]:
+        if each["type"] == "row":
+            row = each["title"]
+        elif each["type"] != "text":
+            yield _panel(each, row)
+
+
+def variables(document: Mapping[str, Any]) -> dict[str, str]:
+    """What stands for each variable when nothing is chosen: Grafana puts in ``allValue`` for All."""
+    return {each["name"]: each.get("allValue", "") for each in document["templating"]["list"]}
+
+
+def fill(expression: str, values: Mapping[str, str], *, step: float, scrape: float) -> str:
+    """A query as it is sent.
+
+    Args:
+        expression: as the dashboard has it.
+        values: of the variables.
+        step: seconds from one point to the next.
+        scrape: seconds between two scrapes, as the data source is told. Grafana derives ``$__rate_interval`` from both.
+
+    Raises:
+        KeyError: when it names a variable that there is not.
+    """
+    rate = max(step + scrape, 4 * scrape)
+    built_in = {"__rate_interval": f"{rate:g}s", "__interval": f"{step:g}s"}
+    return _VARIABLE.sub(lambda found: {**built_in, **values}[found[1]], expression)
+
+
+def _panel(found: Mapping[str, Any], row: str) -> Panel:
+    config = found["fieldConfig"]
+    return Panel(
+        found["id"],
+        found["title"],
+        found.get("description", ""),
+        found["type"],
+        row,
+        found["gridPos"]["w"],
+        found["gridPos"]["h"],
+        tuple(
+            Target(each["refId"], each["expr"], each.get("legendFormat", ""), each.get("instant", False))
+            for each in found["targets"]
+        ),
+        config["defaults"],
+        tuple(config["overrides"]),
+        found.get("options", {}),
+        tuple(found.get("transformations", ())),
+    )

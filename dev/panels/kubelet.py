@@ -1,0 +1,81 @@
+"""What kubelets say of pods, for nodes that nobody plays: a model takes its time to load, and one image never does."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import zlib
+from types import TracebackType
+from typing import Any, Final, Self
+
+from localcluster import ApiError, Cluster
+
+Json = dict[str, Any]
+_PODS: Final = "/api/v1/pods?resourceVersion=0"
+#: Seconds between two looks at all pods.
+_PAUSE: Final = 0.5
+#: The tag of images whose pods never become Ready.
+BROKEN: Final = "broken"
+
+
+class Kubelet:
+    """Makes each bound pod Ready some seconds after it was bound; a context manager.
+
+    Args:
+        cluster: one without kwok.
+        least: seconds that the quickest pod takes.
+        spread: seconds by which others take longer; how long is decided by the pod's name.
+    """
+
+    def __init__(self, cluster: Cluster, least: float, spread: float) -> None:
+        self._cluster = cluster
+        self._least = least
+        self._spread = spread
+        self._due: dict[str, float] = {}
+        self._done: set[str] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(_PAUSE):
+            with contextlib.suppress(ApiError, OSError):
+                for pod in self._cluster.api("GET", _PODS)["items"]:
+                    self._look(pod)
+
+    def _look(self, pod: Json) -> None:
+        uid, name = pod["metadata"]["uid"], pod["metadata"]["name"]
+        if not pod["spec"].get("nodeName") or uid in self._done or pod["metadata"].get("deletionTimestamp"):
+            return
+        if any(each["image"].endswith(f":{BROKEN}") for each in pod["spec"]["containers"]):
+            return
+        seconds = self._least + self._spread * (zlib.crc32(name.encode()) % 100) / 100
+        if self._due.setdefault(uid, time.monotonic() + seconds) > time.monotonic():
+            return
+        conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "ContainersReady")]
+        if tell(self._cluster, pod, {"phase": "Running", "conditions": conditions}):
+            self._done.add(uid)
+            del self._due[uid]
+
+
+def tell(cluster: Cluster, pod: Json, status: Json) -> bool:
+    """Write a part of a pod's status; returns whether the pod was still there."""
+    meta = pod["metadata"]
+    path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
+    try:
+        cluster.api("PATCH", path, {"metadata": {"uid": meta["uid"]}, "status": status}, patch="strategic")
+    except ApiError as error:
+        if error.code not in {404, 409}:
+            raise
+        return False
+    return True

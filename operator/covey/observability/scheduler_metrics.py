@@ -1,0 +1,160 @@
+"""The metrics of the scheduler process."""
+
+from typing import Final
+
+from covey.observability.families import FAST, LIFE, SLOW, Families
+
+FAMILIES: Final = Families("Scheduler process")
+
+# Planner and admission
+PLAN_DURATION: Final = FAMILIES.histogram(
+    "covey_plan_duration_seconds",
+    "Planning one gang: `Admitted`, `Infeasible`, `Unknown` (the search limit was met).",
+    "verdict",
+)
+GANG_ADMISSIONS: Final = FAMILIES.counter(
+    "covey_gang_admissions_total",
+    "Admissions committed: `minimum`, `surplus`. A minimum that was lost and is admitted again counts again.",
+    "kind",
+)
+GANG_REPLANS: Final = FAMILIES.counter(
+    "covey_gang_replans_total",
+    "Minimums admitted again, of gangs that had been admitted before: `PinsReleased` (pins were given up before the gang"
+    " was bound whole), `PodsLost` (pods that were bound were lost), `Other` (a rollout, a move, more replicas in the"
+    " minimum, or pods that somebody else replaces).",
+    "cause",
+)
+GANG_REFUSALS: Final = FAMILIES.counter(
+    "covey_gang_refusals_total",
+    "Plans that found no place: `Infeasible`, `SearchLimit`. A gang is planned again whenever room comes free.",
+    "reason",
+)
+REFUSALS_UNTOLD: Final = FAMILIES.gauge(
+    "covey_refusals_untold",
+    "Gangs whose status is behind what was decided, because refusals are told at a bounded pace (20 statuses and Events a"
+    " second): the `verdict` has changed, or only `numbers` in its message.",
+    "change",
+)
+REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
+    "covey_refusals_unchecked_age_seconds",
+    "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
+    " again after a minute, one a second; 0 when there is none.",
+)
+GANGS_WAITING: Final = FAMILIES.gauge(
+    "covey_gangs_waiting",
+    "Gangs whose minimum has no place: `Waiting` (pods are missing, or about to be planned), `Infeasible`, `SearchLimit`,"
+    " `InvalidTopology`, `Invalid`, `Unsupported`, `PlannerFailed`, `PinDenied` (the API server does not take a pin),"
+    " `Other`.",
+    "reason",
+)
+GANGS_WAITING_OLDEST: Final = FAMILIES.gauge(
+    "covey_gangs_waiting_oldest_age_seconds",
+    "How long the gang that has waited longest has waited, of those that wait for this reason now; 0 when none does.",
+    "reason",
+)
+GANG_CREATED_TO_ADMITTED: Final = FAMILIES.histogram(
+    "covey_gang_created_to_admitted_seconds",
+    "From the creation of a gang until its minimum was admitted, once for each gang.",
+    buckets=LIFE,
+)
+GANG_ADMITTED_TO_BOUND: Final = FAMILIES.histogram(
+    "covey_gang_admitted_to_bound_seconds",
+    "From the admission of a gang's minimum until all of it was bound, once for each gang.",
+    buckets=LIFE,
+)
+ROOM_HELD: Final = FAMILIES.gauge(
+    "covey_room_held_pods", "Lost pods whose room is held for their successors (spec.disruption.holdSeconds)."
+)
+DOMAINS_RESERVED: Final = FAMILIES.gauge(
+    "covey_domains_reserved", "Gangs that have waited so long that a domain is kept for them."
+)
+PODS_RELEASED: Final = FAMILIES.counter(
+    "covey_pods_released_total",
+    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`.",
+    "reason",
+)
+NODE_EXCLUSIONS: Final = FAMILIES.counter(
+    "covey_node_exclusions_total",
+    "Times that a node was left out for a gang for a while, because kube-scheduler refused one of its pods there although"
+    " it fits by all that Covey models.",
+)
+
+# Placement quality
+PREFERRED_LEVELS: Final = FAMILIES.counter(
+    "covey_gang_preferred_levels_total",
+    "Preferred levels of the minimums that were admitted, each as often as its gang: what prefers it (`unit`, `role`,"
+    " `group`, `proximity`), the level that is preferred, and the narrowest one that was reached, at most as narrow as"
+    " that (`cluster`: none is shared). `satisfied` is `true` where they are the same. `Other` is no level of the"
+    " topology.",
+    "scope",
+    "preferred",
+    "reached",
+    "satisfied",
+)
+DEVICES: Final = FAMILIES.collected(
+    "covey_devices",
+    "Devices (GPUs and the like) by what they are (the resource, and the product where nodes carry a label of it) and"
+    " state: `used`; free on nodes that gangs may use and none of whose devices of the kind is used (`whole`); free on"
+    " partly used nodes (`partial`); free on nodes that are cordoned or not ready (`closed`). Their sum is what the nodes"
+    " have. `covey top` calls `partial` and `closed` stranded.",
+    "resource",
+    "product",
+    "state",
+)
+DEVICES_STRANDED: Final = FAMILIES.collected(
+    "covey_devices_stranded",
+    "Free devices that a pod, or a gang, which wants a whole domain of the level cannot have: those in domains with a used"
+    " device of the kind or a closed node, and those on nodes without the level.",
+    "resource",
+    "product",
+    "level",
+)
+DEVICES_LARGEST_GANG: Final = FAMILIES.collected(
+    "covey_devices_largest_gang",
+    "The largest gang that would still fit, in devices: the most that are `whole` in one domain of the level; `cluster` is"
+    " everything. CPU, memory, taints and selectors of a gang are not looked at.",
+    "resource",
+    "product",
+    "level",
+)
+DEVICES_FRAGMENTATION: Final = FAMILIES.collected(
+    "covey_devices_fragmentation_ratio",
+    "How much smaller the largest gang is than it could be: 1 - largest gang / the smaller one of all devices free on nodes"
+    " that are not closed, and of what the largest domain of the level has on such nodes. 0 when nothing is free. For the"
+    " level `cluster` it is the share of the free devices that a pod which wants a whole node cannot have.",
+    "resource",
+    "product",
+    "level",
+)
+DEVICE_KINDS_DROPPED: Final = FAMILIES.collected(
+    "covey_device_kinds_dropped",
+    "Kinds of devices that are not shown, because there are more than 16; those of which there are most are shown.",
+)
+
+# Extender
+BARRIER_WAIT: Final = FAMILIES.histogram(
+    "covey_barrier_wait_seconds", "How long a bind call was held until its gang was complete.", buckets=SLOW
+)
+BARRIER_HELD: Final = FAMILIES.gauge("covey_barrier_held", "Bind calls held now.")
+EXTENDER_REQUESTS: Final = FAMILIES.counter(
+    "covey_extender_requests_total",
+    "kube-scheduler's calls: `filter`, `preempt`, `bind`; `ok`, `refused`, `unavailable` (not synced), `bad`, `too_large`,"
+    " `busy`, `timeout`, `hung_up`. Connections that came to no call: `connect`; `denied`, `too_many`.",
+    "verb",
+    "result",
+)
+EXTENDER_DURATION: Final = FAMILIES.histogram(
+    "covey_extender_request_duration_seconds",
+    "From a call's head to its answer; a bind call's includes the time that it was held.",
+    "verb",
+    buckets=(*FAST, 60.0, 300.0, 900.0, 3600.0),
+)
+CERTIFICATE_RELOADS: Final = FAMILIES.counter(
+    "covey_extender_certificate_reloads_total",
+    "Changed certificate files read again: `success`, `error` (the old ones stay in force).",
+    "result",
+)
+CERTIFICATE_EXPIRATION: Final = FAMILIES.gauge(
+    "covey_extender_certificate_expiration_timestamp_seconds",
+    "When the extender's certificate expires, since the epoch; 0 without TLS.",
+)

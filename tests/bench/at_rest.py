@@ -1,0 +1,86 @@
+"""What one pass costs where there is nothing to do: the processor time of judging, planning and telling, by itself.
+
+One resource of 3,000 pods that all serve (5 units of 50 replicas of 4 pods and 100 of 4). No cache, no API server: a
+snapshot is taken, and the pure part of a reconcile runs on it again and again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import pstats
+import statistics
+import time
+from collections.abc import Callable
+from typing import Final
+
+from covey.api.times import rfc3339
+from covey.operator.plan import plan
+from covey.operator.tell.status import compute
+from covey.operator.tell.units import describe_units
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+UNITS: Final = 5
+PREFILL: Final = 50
+DECODE: Final = 100
+SIZE: Final = 4
+
+
+def at_rest(units: int = UNITS, prefill: int = PREFILL, decode: int = DECODE) -> World:
+    """A resource whose pods all serve, with everything noted that is to be noted."""
+    roles = (role("prefill", replicas=prefill, size=SIZE), role("decode", replicas=decode, size=SIZE))
+    world = World(inference(*roles, replicas=units))
+    world.notes = True
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    world.settle()
+    world.note()
+    world.tell()
+    world.settle()
+    world.tell()
+    return world
+
+
+def passes(world: World) -> dict[str, Callable[[], object]]:
+    """The parts of a pass, each on a fresh snapshot: nothing may be remembered from one to the next."""
+
+    def told() -> object:
+        observed = world.observe()
+        verdict = world.judge()
+        start = time.process_time()
+        planned = plan(verdict, observed, world.status)
+        middle = time.process_time()
+        units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+        compute(verdict, observed, planned, units, world.status, rfc3339(world.now))
+        return middle - start, time.process_time() - middle, planned
+
+    return {"pass": told}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--passes", type=int, default=15)
+    parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    arguments = parser.parse_args()
+    world = at_rest()
+    once = passes(world)["pass"]
+    planning, telling = [], []
+    for _ in range(arguments.passes):
+        plan_seconds, tell_seconds, planned = once()
+        assert not planned.actions
+        planning.append(plan_seconds)
+        telling.append(tell_seconds)
+    print(f"{len(world.pods)} pods at rest, {arguments.passes} passes, processor time (median, least):")
+    for what, seconds in (("plan", planning), ("tell", telling)):
+        print(f"  {what:5} {statistics.median(seconds) * 1e3:6.1f} ms  {min(seconds) * 1e3:6.1f} ms")
+    if arguments.profile:
+        profile = cProfile.Profile()
+        profile.runcall(once)
+        pstats.Stats(profile).sort_stats("tottime").print_stats(35)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""One control plane on which every example is applied, with all of Covey and the nodes that the examples are written for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from cluster.conftest import namespace, nodes, pytest_runtest_makereport
+from cluster.metrics_api import Metrics, serve_metrics
+from cluster.serving import Serving, serving
+from examples.files import EXAMPLES, of_kind
+from install.foreign import KEDA, foreign_crds
+from localcluster import Cluster, Nodes
+from localcluster.programs import ROOT
+
+__all__ = ["namespace", "nodes", "pytest_runtest_makereport", "serving"]
+
+_FLAGS: Final = {
+    "kube-controller-manager": (
+        "--horizontal-pod-autoscaler-sync-period=1s",
+        "--horizontal-pod-autoscaler-initial-readiness-delay=1s",
+        "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
+    )
+}
+#: What the autoscalers of the examples ask for; pods that ask for nothing else share it with the others of their replica or unit.
+_METRICS: Final = {
+    "vllm_num_requests_waiting": ("unit", "replica"),
+    "vllm_kv_cache_usage_perc": ("unit", "replica"),
+    "requests_per_second": ("unit",),
+}
+_TOPOLOGIES: Final = "/apis/scheduling.covey.dev/v1alpha1/clustertopologies"
+Apply = Callable[[Path], list[str]]
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A control plane whose autoscalers do not take minutes, with the kinds of KEDA."""
+    with Cluster(crds=[ROOT / "crds", *foreign_crds(KEDA)], flags=_FLAGS) as running:
+        running.install_rbac()
+        # With several topologies, resources that name none need one that is the default.
+        running.apply((EXAMPLES / "topology.yaml").read_text())
+        yield running
+
+
+@pytest.fixture(scope="session")
+def racks(cluster: Cluster) -> list[str]:
+    """The nodes that `make cluster` makes; returns their names."""
+    return cluster.add_nodes(Nodes(blocks=2, racks=3, nodes=6, resources={"rdma/ib": "8"}))
+
+
+@pytest.fixture(scope="session")
+def metrics(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metrics]:
+    """The metrics API."""
+    with serve_metrics(cluster, tmp_path_factory.mktemp("metrics"), _METRICS) as served:
+        yield served
+
+
+@pytest.fixture(scope="session")
+def covey(cluster: Cluster) -> None:
+    """Operator, scheduler process and kube-scheduler, until the control plane ends."""
+    cluster.start_all()
+
+
+@pytest.fixture
+def apply(request: pytest.FixtureRequest, serving: Serving) -> Iterator[Apply]:
+    """Applies a file as a person does, and a warning of the API server fails it; topologies go at the end."""
+    request.getfixturevalue("covey")
+    applied: list[Path] = []
+
+    def do(file: Path) -> list[str]:
+        applied.append(file)
+        return serving.kubectl("apply", "--warnings-as-errors", "--filename", str(file)).splitlines()
+
+    yield do
+    for topology in (each for file in applied for each in of_kind(file, "ClusterTopology")):
+        serving.cluster.api("DELETE", f"{_TOPOLOGIES}/{topology['metadata']['name']}")
+
+
+def await_ready(serving: Serving, name: str = "") -> None:
+    """Wait as the how-tos do."""
+    what = ["disaggregatedinference", name] if name else ["disaggregatedinference", "--all"]
+    serving.kubectl("wait", "--for=condition=Ready", *what, "--timeout=120s")
