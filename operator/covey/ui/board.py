@@ -14,7 +14,7 @@ import msgspec
 
 from covey.admission import podstate
 from covey.api import core
-from covey.operator.objects import Inference
+from covey.operator.terms.objects import Inference
 from covey.picture.floor import owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
