@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
+.PHONY: help demo test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint clean
 
 help: ## This list
@@ -34,6 +34,9 @@ test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 # Three processes: each has a control plane of its own, and waits most of the time.
 test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
+
+test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
+	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

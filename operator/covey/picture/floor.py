@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from covey.picture.names import natural, path_order
+from covey.placement.cluster.resources import is_device
 from covey.placement.model import Path, Topology
 
 #: More cells than this on one node are drawn to a scale.
@@ -171,7 +172,7 @@ def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[Ground]
         totals: dict[str, int] = {}
         for amounts in source:
             for name, amount in amounts.items():
-                if "/" in name and not name.startswith("kubernetes.io/") and amount:
+                if amount and is_device(name):
                     totals[name] = totals.get(name, 0) + amount
         if totals:
             return min(totals, key=lambda name: (-totals[name], name))
