@@ -141,10 +141,8 @@ class Reconciler:
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
             self._milestones.written(owner.uid, verdict, before, after)
         # 6. Come back where time alone can help.
-        rolling = planned.rolling.again if planned.rolling is not None else None
-        for again in (planned.release.again, rolling, planned.again):
-            if again is not None:
-                self._caches.look_again(key, again)
+        if planned.again is not None:
+            self._caches.look_again(key, planned.again)
         self._come_back(owner.uid, problem)
 
     async def _observe(self, owner: Owner) -> Observed:
