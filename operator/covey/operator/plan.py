@@ -30,6 +30,7 @@ from covey.operator.rolling.inplace import find_exchanges
 from covey.operator.rolling.layout import Rolling, revision_left, roll
 from covey.operator.rolling.sets import find_unmarked
 from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import unit_leaders
 from covey.operator.scaling.scaler import find_scalers, put_scalers
 from covey.operator.snapshot.accepted import Accepted
@@ -71,6 +72,8 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
+    #: What there is to tell of head-room.
+    headroom: Headroom = field(default_factory=Headroom)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -103,6 +106,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     released = find_released(release, observed)
     ending = find_ending(tree, observed, lost | _uids(surplus, released))
     starting = find_starting(spec, states, observed)
+    headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
@@ -118,6 +122,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             failing.outcome,
             put_scalers(tree.owner, want.scalers, observed),
             starting.outcome,
+            Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
             find_exchanges(tree.layout, observed, accepted.revision, gone),
             want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
@@ -141,6 +146,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         total.again,
         failing.seen,
         loss,
+        headroom,
     )
 
 
@@ -153,7 +159,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states)
+    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
 
 
 def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
