@@ -105,7 +105,9 @@ def _heatmap(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     step = times[1] - times[0]
     edges = [(at - kept.start) / 60 for at in (*times, times[-1] + step)]
     shown = np.ma.masked_less_equal(counts, 0.01)
-    mesh = axes.pcolormesh(edges, range(len(counts) + 1), shown, cmap=mpl.colormaps[theme.heat], vmin=-0.3 * counts.max())
+    mesh = axes.pcolormesh(
+        edges, range(len(counts) + 1), shown, cmap=mpl.colormaps[theme.heat], vmin=-0.3 * counts.max()
+    )
     names = [told(float(each.labels["le"]), "s") if each.labels["le"] != "+Inf" else "more" for each in found[:used]]
     axes.set_yticks([number + 0.5 for number in range(len(names))], [f"≤ {name}" for name in names], size=7.5)
     axes.grid(visible=False)
@@ -200,7 +202,9 @@ def _axes(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> Axes:
 def _values(axes: Axes, unit: str) -> None:
     if unit == "short" or unit in UNITS:
         axes.set_ylabel(UNITS.get(unit, ""))
-    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=unit == "short" and axes.get_ylim()[1] > 3))
+    axes.yaxis.set_major_locator(
+        MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=unit == "short" and axes.get_ylim()[1] > 3)
+    )
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: told(float(f"{value:.6g}"), unit)))
 
 

@@ -72,12 +72,7 @@ def skipped(page: Page) -> list[Skipped]:
     Raises:
         PageError: a reason is missing, or of no known kind.
     """
-    return [
-        _reason(page, block, each)
-        for block in page.blocks
-        for each in block.directives
-        if each.word == "skip"
-    ]
+    return [_reason(page, block, each) for block in page.blocks for each in block.directives if each.word == "skip"]
 
 
 def script(block: Block) -> list[str]:

@@ -59,7 +59,7 @@ class Shell:
             start_new_session=True,
         )
         # The virtual environment is there, and what runs the tests decides when it is made anew.
-        self.run("make() { command make --old-file=.venv/.ready --no-print-directory \"$@\"; }; export -f make")
+        self.run('make() { command make --old-file=.venv/.ready --no-print-directory "$@"; }; export -f make')
         return self
 
     def __exit__(
