@@ -39,11 +39,11 @@ def measure(racks: int, steps: Sequence[int]) -> None:
             concurrently(lambda each: cluster.api("POST", _RESOURCES, each), create)
             there = wanted
 
-            def bound() -> bool:
+            def bound(pods_wanted: int = 4 * wanted) -> bool:
                 # Asked seldom, for asking is what costs most.
                 time.sleep(2)
                 pods = cluster.api("GET", _PODS)["items"]
-                return sum("nodeName" in pod["spec"] for pod in pods) == 4 * there
+                return sum("nodeName" in pod["spec"] for pod in pods) == pods_wanted
 
             eventually(bound, 600, f"{4 * there} pods are bound")
             time.sleep(20)

@@ -13,7 +13,10 @@ def found(text: str) -> list[Command]:
 
 def test_a_script_has_a_command_for_each_line() -> None:
     text = "```sh\n# a remark\nmake cluster   # another\n\nkubectl get pods\n```\n"
-    assert [(each.text, each.line) for each in found(text)] == [("make cluster   # another", 3), ("kubectl get pods", 5)]
+    assert [(each.text, each.line) for each in found(text)] == [
+        ("make cluster   # another", 3),
+        ("kubectl get pods", 5),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -117,7 +118,7 @@ def check_options(words: list[str], where: str) -> None:
 def check_files(words: list[str], page: Page, where: str) -> None:
     """Files that are read exist: in the repository, or as a block of the page."""
     written = {block.title for block in page.blocks}
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in pairwise(words):
         if flag in {"-f", "--filename", "--config", "--values", "-k"}:
             assert value == "-" or value in written or (ROOT / value).exists(), f"{where}: there is no file {value}"
 
@@ -127,7 +128,7 @@ def check_values(words: list[str], where: str) -> None:
     values = yaml.safe_load((ROOT / "helm" / "covey" / "values.yaml").read_text())
     if "helm/covey" not in words:
         return
-    for flag, value in zip(words, words[1:], strict=False):
+    for flag, value in pairwise(words):
         if flag == "--set":
             found = values
             for key in value.partition("=")[0].split("."):

@@ -5,19 +5,15 @@ import re
 from covey.api.crds import KINDS
 from handbook.fields import reference
 
-ROW = re.compile(r'^\| (?:<span id="(?P<mark>[^"]*)"></span>)?\[`(?P<name>\w+)`\]\(#(?P<target>[^)]*)\) \|(?P<cells>.*)\|$')
+ROW = re.compile(
+    r'^\| (?:<span id="(?P<mark>[^"]*)"></span>)?\[`(?P<name>\w+)`\]\(#(?P<target>[^)]*)\) \|(?P<cells>.*)\|$'
+)
 
 
 def rows() -> dict[str, list[str]]:
     """The cells of every field's row, by the anchor that its name links to."""
     found = [match for line in reference().splitlines() if (match := ROW.match(line.replace("\\|", "/")))]
     return {match["target"]: [cell.strip() for cell in match["cells"].split("|")] for match in found}
-
-
-def anchors() -> set[str]:
-    return set(re.findall(r'\{ #([\w.-]+)|id="([\w.-]+)"', reference())) and {
-        one or other for one, other in re.findall(r'\{ #([\w.-]+)|id="([\w.-]+)"', reference())
-    }
 
 
 def test_every_kind_has_its_part() -> None:
@@ -35,7 +31,11 @@ def test_a_field_has_type_default_and_meaning_with_limits_and_class() -> None:
     kind, default, meaning = rows()["disaggregatedinference.spec.replicas"]
     assert (kind, default) == ("integer", "`1`")
     assert meaning.startswith("Serving units. Each is one whole gang")
-    assert "minimum 0 · maximum 999" in meaning
+    assert "0 to 999" in meaning
+    assert "minimum 0" not in meaning
+    assert "Default" not in meaning
+    assert "maxItems 8" in rows()["disaggregatedinference.spec.proximity"][2]
+    assert rows()["disaggregatedinference.spec.rollout.historyLimit"][1] == "`10`"
     assert ">in place<" in meaning
     assert rows()["disaggregatedinference.spec.suspend"][1] == "`false`"
     assert rows()["disaggregatedinference.spec.backend"][0] == "`Auto`, `Extender`, `Kubernetes`, `Volcano`"
@@ -82,7 +82,7 @@ def test_every_rule_of_the_models_is_there() -> None:
 def test_a_table_row_is_never_broken_by_its_text() -> None:
     for line in reference().splitlines():
         cells = line.strip().replace("\\|", "").count("|")
-        if line.startswith("| <span") or line.startswith("| [`"):
+        if line.startswith(("| <span", "| [`")):
             assert cells in {4, 5}, line
         if line.startswith("    | `"):
             assert cells == 4, line

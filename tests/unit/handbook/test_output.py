@@ -18,6 +18,7 @@ TABLE = "NAME    READY   AGE\nllama   4/4     3s\n"
         ("…", ""),
         ("covey-operator-fb7b7875d-5zdg2 Running", "covey-operator-7f8957fddb-lwfsq Running"),
         ("hello-0-decode-0-0-28e163  node-0-0-0", "hello-0-decode-0-0-d4e5f6  node-0-0-0"),
+        ("│ node-0 DDDDDDDD D0 │ │ node-1", "│ node-0 DDDDDDDD D1 │ │ node-1"),
         ("since 2026-01-02T03:04:05Z", "since 2027-01-02T03:04:05.123456Z"),
         ("a (x2) [b] *c*", "a (x2) [b] *c*"),
     ],
@@ -34,6 +35,7 @@ def test_these_agree(shown: str, printed: str) -> None:
         ("", "an error"),
         ("hello-0-decode-0-0-28e163  node-0-0-0", "hello-0-decode-0-0-28e163  node-0-0-1"),
         ("a.c", "abc"),
+        ("│ node-0 DDDDDDDD D0 │", "│ node-0 PPPPPPPP P0 │"),
         ("NAME\n…\nqwen", TABLE),
     ],
 )

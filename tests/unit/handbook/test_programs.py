@@ -28,7 +28,9 @@ def test_every_command_has_a_heading_and_every_option_a_row() -> None:
         for option in command.params:
             if isinstance(option, click.Option) and not option.hidden:
                 assert option.opts[-1] in part, f"{path} {option.opts}"
-                assert (option.help or "")[:20].replace("<", "&lt;").replace("[", "\\[") in part, f"{path} {option.opts}"
+                assert (option.help or "")[:20].replace("<", "&lt;").replace("[", "\\[") in part, (
+                    f"{path} {option.opts}"
+                )
 
 
 def test_sentences_and_exit_codes_are_those_of_help() -> None:
