@@ -71,15 +71,22 @@ class Fleet:
         """A change of its spec."""
         self.cluster.api("PATCH", _path(namespace, name), {"spec": spec})
 
+    def ask_for_room(self, namespace: str, name: str) -> None:
+        """Ask how many replicas of each role could have places, now and again every ten seconds."""
+        asked = {"covey.dev/headroom": "the run", "covey.dev/headroom-seconds": "10"}
+        self.cluster.api("PATCH", _path(namespace, name), {"metadata": {"annotations": asked}})
+
     def delete(self, namespace: str, name: str) -> None:
         """It goes, sooner or later."""
         with contextlib.suppress(ApiError):
             self.cluster.api("DELETE", _path(namespace, name))
 
     def condition(self, namespace: str, name: str, kind: str) -> Json:
-        """A condition of its status; empty when it is not there."""
-        found = self.cluster.api("GET", _path(namespace, name)).get("status", {}).get("conditions", ())
-        return next((each for each in found if each["type"] == kind), {})
+        """A condition of its status; empty when there is none about the present spec."""
+        found = self.cluster.api("GET", _path(namespace, name))
+        current = found["metadata"]["generation"]
+        conditions = found.get("status", {}).get("conditions", ())
+        return next((each for each in conditions if (each["type"], each["observedGeneration"]) == (kind, current)), {})
 
     def await_condition(self, namespace: str, name: str, kind: str, reason: str, timeout: float = 90) -> None:
         """Wait until a condition has this reason."""

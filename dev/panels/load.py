@@ -165,6 +165,8 @@ def overcommit(fleet: Fleet) -> None:
     time.sleep(3)
     fleet.create("research", "giant", [role("decode", 1, 24, topology=BLOCK)])
     fleet.await_condition("research", "giant", "Admitted", "Infeasible")
+    for namespace, name in (("chat", "llama"), ("research", "gemma"), ("research", "giant")):
+        fleet.ask_for_room(namespace, name)
     time.sleep(8)
 
 
