@@ -10,7 +10,7 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
+.PHONY: help demo docs-pictures test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
 	requirements wheels image image-check sbom lint docs test-docs clean
 
 help: ## This list
@@ -44,6 +44,11 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+
+# The run takes about five minutes; ARGS=--again draws what the last one kept (build/panels).
+docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
+	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
+	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
