@@ -10,8 +10,8 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
-	requirements wheels image image-check sbom lint clean
+.PHONY: help demo test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
+	requirements wheels image image-check sbom lint docs test-docs clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ test: $(READY) binaries ## Unit and cluster tests, on a real control plane
 # Three processes: each has a control plane of its own, and waits most of the time.
 test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failures, drains, other projects' scenarios
 	@$(BIN)/python -m pytest --numprocesses 3 --dist loadscope -m 'slow or not slow' tests/cluster/life $(ARGS)
+
+test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
+	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
@@ -108,6 +111,16 @@ $(WHEELS): requirements/run.txt requirements/build.txt
 	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
 		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
 	@touch $@
+
+# Without a warning; pictures that `make docs-pictures` makes are left out where it has not.
+docs: $(READY) ## Build the documentation's site (build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=operator:dev $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Two processes: each has the cluster of one page at a time, and waits most of the time.
+test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
+	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile

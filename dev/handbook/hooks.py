@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 from covey.observability import reference
-from handbook import examples, fields, programs
+from handbook import decisions, examples, fields, programs
 from handbook.pages import DOCS, ROOT, without_directives
 
 _LOG: Final = logging.getLogger("mkdocs.hooks.handbook")
@@ -26,6 +26,7 @@ _GENERATORS: Final = {
     "fields": fields.reference,
     "programs": programs.reference,
     "examples": examples.table,
+    "decisions": decisions.table,
     "metrics": reference.tables,
 }
 #: Pages whose sources lie beside the documentation.

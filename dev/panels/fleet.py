@@ -38,6 +38,7 @@ class Fleet:
     """The cluster as somebody who deploys sees it; ``marks`` are the times at which something was done."""
 
     cluster: Cluster
+    began: float = 0.0
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def mark(self, text: str) -> None:

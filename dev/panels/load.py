@@ -8,14 +8,15 @@ Meanwhile small gangs come and go. Prometheus scrapes all of Covey's processes f
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from localcluster import ApiError, Cluster
+from localcluster import ApiError, Cluster, Process
 from panels.fleet import BLOCK, KINDS, RACK, Fleet, patiently, role
 from panels.kubelet import BROKEN, Kubelet, tell
 from panels.prometheus import Prometheus, Scraped
@@ -26,6 +27,8 @@ NAMESPACES: Final = ("chat", "code", "research")
 CLUSTER: Final = "demo"
 #: Replicas of Covey's processes: the second stands by.
 PROGRAMS: Final = ("covey-operator", "covey-operator-2", "covey-scheduler")
+#: Small gangs that live at a time.
+LIVES: Final = 5
 _PORT: Final = 9400
 
 
@@ -41,7 +44,7 @@ def run(directory: Path) -> Iterator[tuple[Fleet, Prometheus]]:
         cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-2")
         fleet = Fleet(cluster)
         with Prometheus(directory, "covey-system/covey", scraped(cluster), seconds=SCRAPE) as prometheus:
-            with Kubelet(cluster, least=3, spread=6), traffic(fleet):
+            with Kubelet(cluster, least=2, spread=5), restarts(cluster), traffic(fleet):
                 play(fleet)
             yield fleet, prometheus
 
@@ -58,21 +61,45 @@ def scraped(cluster: Cluster) -> list[Scraped]:
 
 
 @contextlib.contextmanager
+def restarts(cluster: Cluster) -> Iterator[None]:
+    """A process that has ended is started again, as a kubelet would: who loses the lease ends."""
+    with _again("restarts", 1, lambda _: [start(cluster.processes[name]) for name in (*PROGRAMS, "kube-scheduler")]):
+        yield
+
+
+def start(process: Process) -> None:
+    """Start a process unless it runs."""
+    if not process.alive:
+        process.start(wait=False)
+
+
+@contextlib.contextmanager
 def traffic(fleet: Fleet) -> Iterator[None]:
     """Small gangs come and go all the time."""
+
+    def step(number: int) -> None:
+        with contextlib.suppress(ApiError, OSError):
+            fleet.create("chat", f"trial-{number}", [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)])
+        if number > LIVES:
+            with contextlib.suppress(OSError):
+                fleet.delete("chat", f"trial-{number - LIVES}")
+
+    with _again("traffic", 4, step):
+        yield
+
+
+@contextlib.contextmanager
+def _again(name: str, seconds: float, step: Callable[[int], object]) -> Iterator[None]:
+    """Do something every few seconds, in a thread; the number counts from 1."""
     end = threading.Event()
 
     def work() -> None:
-        number = 0
-        while not end.wait(4):
-            number += 1
-            with contextlib.suppress(ApiError, OSError):
-                fleet.create("chat", f"trial-{number}", [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)])
-            if number > 5:
-                with contextlib.suppress(OSError):
-                    fleet.delete("chat", f"trial-{number - 5}")
+        for number in itertools.count(1):
+            if end.wait(seconds):
+                return
+            step(number)
 
-    thread = threading.Thread(target=work, name="traffic", daemon=True)
+    thread = threading.Thread(target=work, name=name, daemon=True)
     thread.start()
     try:
         yield
@@ -83,6 +110,7 @@ def traffic(fleet: Fleet) -> Iterator[None]:
 
 def play(fleet: Fleet) -> None:
     """All scenes, in order."""
+    fleet.began = time.time()
     time.sleep(6)  # the quiet before
     deploy(fleet)
     roll_out(fleet)
@@ -104,7 +132,7 @@ def deploy(fleet: Fleet) -> None:
     fleet.create("chat", "llama", _llama("1"), topology=BLOCK)
     fleet.create("chat", "mistral", [role("prefill", 2, 1, minReplicas=1), role("decode", 2, 2, minReplicas=1)])
     time.sleep(3)
-    fleet.create("code", "qwen", _qwen("1"), topology=BLOCK, units=2, rollout={"progressDeadlineSeconds": 15})
+    fleet.create("code", "qwen", _qwen("1"), topology=BLOCK, rollout={"progressDeadlineSeconds": 15})
     fleet.create("code", "phi", [role("decode", 1, 12, gpus=1)], topology={"preferred": "host"})
     time.sleep(3)
     fleet.create("research", "gemma", [role("prefill", 4, 1, gpus=4), role("decode", 4, 1, gpus=4)])
@@ -179,20 +207,17 @@ def block_an_evacuation(fleet: Fleet) -> None:
     """A node of a gang that fits nowhere else is drained."""
     fleet.mark("an evacuation is blocked")
     node = fleet.node_of("code", "wide", "prefill")
-    rack = node.rpartition("-")[0]
-    nodes = [each for kind in KINDS for each in kind.names if each.rpartition("-")[0] != rack]
     fleet.cordon(node)
     time.sleep(15)
     fleet.cordon(node, cordoned=False)
-    del nodes
 
 
 def restart_the_api_server(fleet: Fleet) -> None:
     """The API server is away for some seconds."""
     fleet.mark("the API server restarts")
     server = fleet.cluster.processes["kube-apiserver"]
-    server.stop()
-    time.sleep(5)
+    server.kill()
+    time.sleep(3)
     server.start()
     time.sleep(10)
 
@@ -201,8 +226,7 @@ def change_the_leader(fleet: Fleet) -> None:
     """The operator that leads dies; the other one follows when the lease has run out."""
     fleet.mark("the operator's leader dies")
     fleet.cluster.processes["covey-operator"].kill()
-    time.sleep(22)
-    fleet.cluster.processes["covey-operator"].start()
+    time.sleep(20)
 
 
 def make_room(fleet: Fleet) -> None:
@@ -215,8 +239,8 @@ def make_room(fleet: Fleet) -> None:
 
 def _llama(image: str) -> list[dict[str, object]]:
     return [
-        role("prefill", 4, 2, image=image, topology=RACK, minReplicas=1),
-        role("decode", 2, 4, image=image, topology=RACK, minReplicas=1),
+        role("prefill", 4, 1, image=image, topology=RACK, minReplicas=1, update={"maxSurge": 2}),
+        role("decode", 2, 2, image=image, topology=RACK, minReplicas=1),
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,9 +23,9 @@ from cluster.workbench import is_ready, label, name_of
 from localcluster import Cluster, eventually
 
 API: Final = "custom.metrics.k8s.io/v1beta2"
-#: Metrics, and whom the pods of one role share their load among.
+#: Metrics that the tests of Covey itself use.
 UNITS, REPLICAS = "load-of-units", "load-of-replicas"
-_SHARED: Final[Mapping[str, tuple[str, ...]]] = {UNITS: ("unit",), REPLICAS: ("unit", "replica")}
+SHARED: Final[Mapping[str, tuple[str, ...]]] = {UNITS: ("unit",), REPLICAS: ("unit", "replica")}
 
 
 @dataclass
@@ -35,18 +35,20 @@ class Metrics:
     Attributes:
         loads: by namespace and metric.
         asked: how often each was asked for.
+        shared: metrics, and whom the pods of one role share their load among.
     """
 
     cluster: Cluster
     loads: dict[tuple[str, str], int] = field(default_factory=dict)
     asked: dict[tuple[str, str], int] = field(default_factory=dict)
+    shared: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: SHARED)
 
     def values(self, namespace: str, metric: str, selector: str) -> list[Object]:
         """The values of all pods that a selector finds."""
         self.asked[namespace, metric] = self.asked.get((namespace, metric), 0) + 1
         path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(selector)}"
         pods = [pod for pod in self.cluster.api("GET", path)["items"] if is_ready(pod)]
-        bearers = {tuple(label(pod, key) for key in _SHARED[metric]) for pod in pods}
+        bearers = {tuple(label(pod, key) for key in self.shared[metric]) for pod in pods}
         load = self.loads.get((namespace, metric), 0)
         return [_value(namespace, name_of(pod), metric, 1000 * load // len(bearers)) for pod in pods]
 
@@ -57,9 +59,11 @@ class Metrics:
 
 
 @contextmanager
-def serve_metrics(cluster: Cluster, directory: Path) -> Iterator[Metrics]:
+def serve_metrics(
+    cluster: Cluster, directory: Path, shared: Mapping[str, tuple[str, ...]] = SHARED
+) -> Iterator[Metrics]:
     """Serve the API until the block ends."""
-    metrics = Metrics(cluster)
+    metrics = Metrics(cluster, shared=shared)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(metrics))
     server.socket = _tls(directory).wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
@@ -134,7 +138,7 @@ def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
             url = urlsplit(self.path)
             match unquote(url.path).strip("/").split("/"):
                 case ["apis", *rest] if "/".join(rest) == API:
-                    self._answer(_resources())
+                    self._answer(_resources(metrics.shared))
                 case ["apis", _, _, "namespaces", namespace, "pods", "*", metric]:
                     (selector,) = parse_qs(url.query)["labelSelector"]
                     items = metrics.values(namespace, metric, selector)
@@ -156,7 +160,7 @@ def _handler(metrics: Metrics) -> type[BaseHTTPRequestHandler]:
     return Handler
 
 
-def _resources() -> Object:
+def _resources(metrics: Iterable[str]) -> Object:
     resource = {"singularName": "", "namespaced": True, "kind": "MetricValueList", "verbs": ["get"]}
-    listed = [{"name": f"pods/{metric}", **resource} for metric in _SHARED]
+    listed = [{"name": f"pods/{metric}", **resource} for metric in metrics]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": API, "resources": listed}

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from cluster.conftest import Covey, covey, namespace, nodes, pytest_runtest_makereport
+from cluster.conftest import namespace, nodes, pytest_runtest_makereport
 from cluster.metrics_api import Metrics, serve_metrics
 from cluster.serving import Serving, serving
-from examples.files import EXAMPLES
+from examples.files import EXAMPLES, of_kind
 from install.foreign import KEDA, foreign_crds
 from localcluster import Cluster, Nodes
 from localcluster.programs import ROOT
 
-__all__ = ["covey", "namespace", "nodes", "pytest_runtest_makereport", "serving"]
+__all__ = ["namespace", "nodes", "pytest_runtest_makereport", "serving"]
 
 _FLAGS: Final = {
     "kube-controller-manager": (
@@ -26,7 +25,14 @@ _FLAGS: Final = {
         "--horizontal-pod-autoscaler-cpu-initialization-period=1s",
     )
 }
-Apply = Callable[[Path], None]
+#: What the autoscalers of the examples ask for; pods that ask for nothing else share it with the others of their replica or unit.
+_METRICS: Final = {
+    "vllm_num_requests_waiting": ("unit", "replica"),
+    "vllm_kv_cache_usage_perc": ("unit", "replica"),
+    "requests_per_second": ("unit",),
+}
+_TOPOLOGIES: Final = "/apis/scheduling.covey.dev/v1alpha1/clustertopologies"
+Apply = Callable[[Path], list[str]]
 
 
 @pytest.fixture(scope="session")
@@ -48,25 +54,29 @@ def racks(cluster: Cluster) -> list[str]:
 @pytest.fixture(scope="session")
 def metrics(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Metrics]:
     """The metrics API."""
-    with serve_metrics(cluster, tmp_path_factory.mktemp("metrics")) as served:
+    with serve_metrics(cluster, tmp_path_factory.mktemp("metrics"), _METRICS) as served:
         yield served
 
 
+@pytest.fixture(scope="session")
+def covey(cluster: Cluster) -> None:
+    """Operator, scheduler process and kube-scheduler, until the control plane ends."""
+    cluster.start_all()
+
+
 @pytest.fixture
-def apply(covey: Covey, serving: Serving) -> Iterator[Apply]:
-    """Applies a file as a person does, and a warning of the API server fails it; undone at the end."""
-    assert covey
+def apply(request: pytest.FixtureRequest, serving: Serving) -> Iterator[Apply]:
+    """Applies a file as a person does, and a warning of the API server fails it; topologies go at the end."""
+    request.getfixturevalue("covey")
     applied: list[Path] = []
 
-    def do(file: Path) -> None:
+    def do(file: Path) -> list[str]:
         applied.append(file)
-        serving.kubectl("apply", "--warnings-as-errors", "--filename", str(file))
+        return serving.kubectl("apply", "--warnings-as-errors", "--filename", str(file)).splitlines()
 
     yield do
-    for file in applied:
-        # What belongs to no namespace would be in the way of other tests.
-        with contextlib.suppress(RuntimeError):
-            serving.kubectl("delete", "--filename", str(file), "--wait=false")
+    for topology in (each for file in applied for each in of_kind(file, "ClusterTopology")):
+        serving.cluster.api("DELETE", f"{_TOPOLOGIES}/{topology['metadata']['name']}")
 
 
 def await_ready(serving: Serving, name: str = "") -> None:

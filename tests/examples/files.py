@@ -20,7 +20,7 @@ def documents(file: Path) -> list[Object]:
 
 def of_kind(file: Path, kind: str) -> list[Object]:
     """The objects of one kind in a file."""
-    return [each for each in documents(file) if each["kind"] == kind]
+    return [each for each in documents(file) if each.get("kind") == kind]
 
 
 def named(file: Path) -> str:

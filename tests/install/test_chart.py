@@ -48,7 +48,14 @@ MATRIX: dict[str, dict[str, Any]] = {
         "topology": {"preset": "gke"},
     },
     "service-monitor": {
-        "metrics": {"monitor": "ServiceMonitor", "rules": {"labels": {"role": "alerts"}, "enabled": True}}
+        "metrics": {
+            "monitor": "ServiceMonitor",
+            "rules": {
+                "labels": {"role": "alerts"},
+                "enabled": True,
+                "runbookUrl": "https://docs.example.com/covey/operations/alerts/",
+            },
+        }
     },
     "existing-closed": {"scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
     "placed": {

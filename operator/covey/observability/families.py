@@ -17,6 +17,7 @@ from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
 # A `_created` series beside every counter and histogram doubles the text and is read by nobody here.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # it has no annotations
@@ -42,6 +43,10 @@ class Family:
     def help(self) -> str:
         """The meaning as plain text."""
         return self.meaning.replace("`", "")
+
+    def gauges(self) -> GaugeMetricFamily:
+        """The metric without series, for a collector to add them."""
+        return GaugeMetricFamily(self.name, self.help, labels=self.labels)
 
 
 class Families:

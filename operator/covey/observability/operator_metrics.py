@@ -68,7 +68,10 @@ ROLLOUT_HOLDS: Final = FAMILIES.counter(
     " rollout.",
     "gate",
 )
-ROLLOUTS: Final = FAMILIES.collected("covey_rollouts_in_progress", "Rollouts that are on their way, held or not.")
+ROLLOUTS: Final = FAMILIES.collected(
+    "covey_rollouts_in_progress",
+    "Rollouts that are on their way, held or not; one that a partition keeps from its end stays among them.",
+)
 ROLLOUTS_HELD: Final = FAMILIES.collected(
     "covey_rollouts_held", "Those of them that wait, by what they wait for (as `covey_rollout_holds_total`).", "gate"
 )

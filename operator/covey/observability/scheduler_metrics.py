@@ -20,8 +20,8 @@ GANG_ADMISSIONS: Final = FAMILIES.counter(
 GANG_REPLANS: Final = FAMILIES.counter(
     "covey_gang_replans_total",
     "Minimums admitted again, of gangs that had been admitted before: `PinsReleased` (pins were given up before the gang"
-    " was bound whole), `PodsLost` (pods that were bound were lost), `MinimumChanged` (by a rollout, a move, or more"
-    " replicas in the minimum).",
+    " was bound whole), `PodsLost` (pods that were bound were lost), `Other` (a rollout, a move, more replicas in the"
+    " minimum, or pods that somebody else replaces).",
     "cause",
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
@@ -34,6 +34,11 @@ REFUSALS_UNTOLD: Final = FAMILIES.gauge(
     "Gangs whose status is behind what was decided, because refusals are told at a bounded pace (20 statuses and Events a"
     " second): the `verdict` has changed, or only `numbers` in its message.",
     "change",
+)
+REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
+    "covey_refusals_unchecked_age_seconds",
+    "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
+    " again after a minute, one a second; 0 when there is none.",
 )
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",

@@ -40,6 +40,7 @@ from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
+from covey.scheduler.devices import Surveyor
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
@@ -257,6 +258,7 @@ class _Leader:
         self._statuses = StatusWriter(
             *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
         )
+        self._surveyor = Surveyor(cache.capacity.room, topologies.default)
         self._releases = Releases(
             *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
         )
@@ -269,6 +271,7 @@ class _Leader:
             self._releases.run(self._admission.settled.wait),
             self._headroom.run(self._admission.settled.wait),
             self._recorder.run(),
+            self._surveyor.run(),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:

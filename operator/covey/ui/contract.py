@@ -372,8 +372,10 @@ class Mark(Shape, frozen=True):
 
 
 class Floor(Shape, frozen=True):
-    """A plan as a picture."""
+    """A plan as a picture; a cell is ``scale`` of ``resource``."""
 
+    resource: str
+    scale: int
     roles: tuple[FloorRole, ...]
     pods: tuple[FloorPod, ...]
     marks: tuple[Mark, ...]

@@ -1,0 +1,106 @@
+"""What a page is run in: a copy of the repository, tools, and the cluster that it asks for.
+
+The cluster is real, with simulated nodes; Covey comes into it as readers bring it there, with Helm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from docs.shell import Shell
+from handbook.pages import ROOT, Page, PageError
+from localcluster import Cluster, Nodes, cleanup
+from localcluster.binaries import ensure, ensure_tool
+
+_LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache", ".hypothesis")
+
+
+@contextlib.contextmanager
+def world(page: Page, place: Path) -> Iterator[Shell]:
+    """A shell for a page, in the cluster that the page asks for."""
+    copy, home = place / "covey", place / "home"
+    shutil.copytree(ROOT, copy, symlinks=True, ignore=_LEFT_OUT)
+    (copy / ".venv").symlink_to(ROOT / ".venv")
+    home.mkdir()
+    with _cluster(page, place, home) as kubeconfig, Shell(copy, _environment(home, kubeconfig)) as shell:
+        try:
+            yield shell
+        finally:
+            _stop_detached(shell, kubeconfig)
+
+
+def _settings(page: Page) -> argparse.Namespace:
+    """What the page's `cluster` directive asks for."""
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("kind", choices=["installed", "empty", "none"])
+    for name, default in (("blocks", 2), ("racks", 3), ("nodes", 6), ("gpus", 8)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--preset", default="kueue")
+    parser.add_argument("--set", action="append", default=[])
+    if len(page.settings) > 1:
+        raise PageError(f"{page.path}:{page.settings[1].line}: a page has one cluster")
+    words = page.settings[0].rest.split() if page.settings else ["installed"]
+    return parser.parse_args(words)
+
+
+@contextlib.contextmanager
+def _cluster(page: Page, place: Path, home: Path) -> Iterator[Path]:
+    """The cluster's kubeconfig; an empty file where the page wants none."""
+    settings = _settings(page)
+    kubeconfig = home / "kubeconfig"
+    if settings.kind == "none":
+        kubeconfig.touch()
+        yield kubeconfig
+        return
+    with Cluster(place / "cluster", crds=(), scheduler_config="", keep=False) as cluster:
+        cluster.run_pods()
+        # As `make cluster` does: the examples of engines ask for a network adapter.
+        adapters = {"rdma/ib": "8"}
+        nodes = Nodes(
+            settings.blocks, settings.racks, settings.nodes, settings.gpus, settings.preset, resources=adapters
+        )
+        cluster.add_nodes(nodes)
+        # A copy, since pages change the current context.
+        shutil.copy(cluster.kubeconfig, kubeconfig)
+        if settings.kind == "installed":
+            _install(home, kubeconfig, settings.set)
+        yield kubeconfig
+
+
+def _install(home: Path, kubeconfig: Path, values: list[str]) -> None:
+    flags = [f"--set={each}" for each in values]
+    helm = [ensure_tool("helm"), "install", "covey", ROOT / "helm" / "covey", "-n", "covey-system"]
+    subprocess.run(
+        [*helm, "--create-namespace", "--wait", "--timeout=120s", *flags],
+        env=os.environ | _environment(home, kubeconfig),
+        check=True,
+        capture_output=True,
+    )
+
+
+def _environment(home: Path, kubeconfig: Path) -> dict[str, str]:
+    programs = [Path(sys.executable).parent, ensure_tool("helm").parent, ensure()["kubectl"].parent]
+    return {
+        "HOME": str(home),
+        # What was built is found again.
+        "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache"),
+        **{f"HELM_{kind}_HOME": str(home / "helm" / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")},
+        "KUBECONFIG": str(kubeconfig),
+        "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
+        "PYTHONPATH": str(ROOT / "operator"),
+        "COLUMNS": "100",
+    }
+
+
+def _stop_detached(shell: Shell, kubeconfig: Path) -> None:
+    """Stop the cluster that the page has started itself, if it has."""
+    directory = Path(shell.variable("KUBECONFIG")).parent
+    if directory != kubeconfig.parent and (directory / "run" / "etcd.pid").exists():
+        cleanup.stop(directory.resolve())

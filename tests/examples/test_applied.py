@@ -1,0 +1,102 @@
+"""Every example is applied with kubectl, without a warning, and becomes Ready on nodes that it is written for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cluster.serving import Serving
+from cluster.workbench import label, name_of
+from examples.conftest import Apply, await_ready
+from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind
+from examples.test_planned import TOPOLOGIES
+from localcluster import Cluster, concurrently, eventually
+from localcluster.components import FAKE_NODE
+from scheduler_trees import node_of
+
+#: Applied by the tests that do more with them.
+ELSEWHERE = ("engines", "autoscaling", "topologies")
+PLAIN = [file for file in INFERENCES if file.parent.name not in ELSEWHERE]
+
+
+@pytest.mark.usefixtures("racks")
+@pytest.mark.parametrize("file", PLAIN, ids=named)
+def test_an_example_becomes_ready(apply: Apply, serving: Serving, file: Path) -> None:
+    apply(file)
+    [inference] = of_kind(file, "DisaggregatedInference")
+    if name_of(inference) == "too-big":
+        said = serving.await_condition("Admitted", "False", "Infeasible", name="too-big")
+        assert "decode" in said
+        assert not serving.bound()
+        return
+    await_ready(serving)
+    spec = inference["spec"]
+    expected = sum(role["replicas"] * role.get("size", 1) for role in spec["roles"]) * spec.get("replicas", 1)
+    assert len(serving.bound()) == expected
+
+
+@pytest.mark.usefixtures("racks", "covey")
+def test_all_that_the_readme_applies(serving: Serving) -> None:
+    """``kubectl apply -f examples/``: what stands in the folder itself, and nothing below it."""
+    said = serving.kubectl("apply", "--warnings-as-errors", "--filename", str(EXAMPLES))
+    plain = [file for file in MANIFESTS if file.parent == EXAMPLES]
+    inferences = {name_of(each) for file in plain for each in of_kind(file, "DisaggregatedInference")}
+    topologies = {name_of(each) for file in plain for each in of_kind(file, "ClusterTopology")}
+    assert {line.split()[0] for line in said.splitlines()} == {
+        *(f"disaggregatedinference.inference.covey.dev/{name}" for name in inferences),
+        *(f"clustertopology.scheduling.covey.dev/{name}" for name in topologies),
+    }
+    for name in inferences - {"too-big"}:
+        await_ready(serving, name)
+    serving.await_condition("Admitted", "False", "Infeasible", name="too-big")
+
+
+@pytest.mark.parametrize("file", TOPOLOGIES, ids=named)
+def test_nodes_as_a_cloud_labels_them(apply: Apply, serving: Serving, cluster: Cluster, file: Path) -> None:
+    nodes = labelled(file)
+    concurrently(lambda node: cluster.api("POST", "/api/v1/nodes", node), nodes)
+    try:
+        eventually(lambda: all(is_ready(cluster, node) for node in nodes), 60, "the nodes are ready")
+        apply(file)
+        await_ready(serving)
+        check_levels(serving, file, {name_of(node): node["metadata"]["labels"] for node in nodes})
+    finally:
+        cluster.delete_nodes(map(name_of, nodes))
+
+
+def labelled(file: Path) -> list[dict[str, Any]]:
+    """The nodes that go with a file, for kwok to play."""
+    [found] = of_kind(file.parent / "nodes" / file.name, "List")
+    for node in found["items"]:
+        node["metadata"]["annotations"] = dict([FAKE_NODE])
+        node["status"]["capacity"] = node["status"]["allocatable"]
+        del node["status"]["conditions"]
+    return list(found["items"])
+
+
+def is_ready(cluster: Cluster, node: dict[str, Any]) -> bool:
+    found = cluster.api("GET", f"/api/v1/nodes/{name_of(node)}")
+    conditions = {each["type"]: each["status"] for each in found["status"].get("conditions", ())}
+    return conditions.get("Ready") == "True" and not found["spec"].get("taints")
+
+
+def check_levels(serving: Serving, file: Path, labels: dict[str, dict[str, str]]) -> None:
+    """The unit is in one domain of its level and each replica in one of its own, by the labels of the cloud."""
+    [topology] = of_kind(file, "ClusterTopology")
+    [inference] = of_kind(file, "DisaggregatedInference")
+    keys = {level["name"]: level["keys"] for level in topology["spec"]["levels"]}
+
+    def domains(level: str, pods: list[dict[str, Any]]) -> set[str]:
+        return {next(labels[node_of(pod)][key] for key in keys[level] if key in labels[node_of(pod)]) for pod in pods}
+
+    pods = serving.bound()
+    assert len(pods) == 4
+    if required := inference["spec"]["topology"].get("required"):
+        assert len(domains(required, pods)) == 1
+    for role in inference["spec"]["roles"]:
+        level = role["topology"]["required"]
+        members = [pod for pod in pods if label(pod, "role") == role["name"]]
+        assert len(domains(level, members)) == 1
+        assert {pod["metadata"]["labels"][f"topology.covey.dev/{level}"] for pod in members} == domains(level, members)

@@ -1,0 +1,28 @@
+"""Every source manifest of ``examples/migrate`` becomes a resource that runs, as the how-tos tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cli_inputs import covey
+from cluster.serving import Serving
+from examples.conftest import Apply, await_ready
+from examples.files import named, of_kind
+from examples.test_planned import MIGRATED
+
+
+@pytest.mark.usefixtures("racks")
+@pytest.mark.parametrize("file", MIGRATED, ids=named)
+def test_what_it_becomes_runs(apply: Apply, serving: Serving, tmp_path: Path, file: Path) -> None:
+    done = covey("convert", "-f", file)
+    assert done.exit_code == 0, done.stderr
+    converted = tmp_path / file.name
+    converted.write_text(done.stdout)
+    apply(converted)
+    await_ready(serving)
+    [inference] = of_kind(converted, "DisaggregatedInference")
+    spec = inference["spec"]
+    pods = sum(role["replicas"] * role.get("size", 1) for role in spec["roles"]) * spec.get("replicas", 1)
+    assert len(serving.bound()) == pods
