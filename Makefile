@@ -11,7 +11,7 @@ SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
-	requirements wheels image image-check sbom lint clean
+	requirements wheels image image-check sbom lint docs test-docs clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -111,6 +111,16 @@ $(WHEELS): requirements/run.txt requirements/build.txt
 	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
 		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
 	@touch $@
+
+# Without a warning; pictures that `make docs-pictures` makes are left out where it has not.
+docs: $(READY) ## Build the documentation's site (build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=operator:dev $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Two processes: each has the cluster of one page at a time, and waits most of the time.
+test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
+	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile

@@ -239,8 +239,8 @@ def make_room(fleet: Fleet) -> None:
 
 def _llama(image: str) -> list[dict[str, object]]:
     return [
-        role("prefill", 4, 2, image=image, topology=RACK, minReplicas=1, update={"maxSurge": 2}),
-        role("decode", 2, 4, image=image, topology=RACK, minReplicas=1, update={"maxSurge": 2}),
+        role("prefill", 4, 1, image=image, topology=RACK, minReplicas=1, update={"maxSurge": 2}),
+        role("decode", 2, 2, image=image, topology=RACK, minReplicas=1),
     ]
 
 

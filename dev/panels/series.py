@@ -66,10 +66,7 @@ def collect(
 
     def ask(panel: Panel, target: Target) -> list[Series]:
         query = fill(target.expr, values, step=step, scrape=scrape)
-        if panel.type in _INSTANT:
-            found = prometheus.ask(query, end)
-        else:
-            found = prometheus.ask_range(query, start, end, step)
+        found = prometheus.ask(query, end) if panel.type in _INSTANT else prometheus.ask_range(query, start, end, step)
         return [_series(target, each) for each in found]
 
     series = {panel.id: [each for target in panel.targets for each in ask(panel, target)] for panel in panels(document)}

@@ -9,9 +9,9 @@ from playwright.sync_api import Browser
 from cli_inputs import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
 from localcluster import ApiError, Cluster, Nodes, eventually
-from ui import chromium
+from screens import chromium
+from screens.serving import Served
 from ui.screen import Screen
-from ui.serving import Served
 
 Open = Callable[..., Screen]
 NODES = Nodes(blocks=2, racks=3, nodes=6)

@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from ui.chromium import Watch
+from screens.chromium import Watch
 
 #: Generous: the machine may be busy, and nothing is said about how fast something is.
 SECONDS = 60

@@ -6,9 +6,9 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from localcluster import Cluster, Nodes
-from ui import chromium
+from screens import chromium
+from screens.serving import Served
 from ui.screen import Screen
-from ui.serving import Served
 
 LARGE = Nodes(blocks=18, racks=16, nodes=18)
 #: Six for a rack, whatever it holds, and what stands around the floor.

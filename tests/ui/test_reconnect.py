@@ -5,8 +5,8 @@ from collections.abc import Callable
 from playwright.sync_api import expect
 
 from cli_inputs import role
+from screens.serving import Served
 from ui.conftest import Open
-from ui.serving import Served
 
 
 def test_the_page_says_that_it_is_cut_off_and_comes_back(

@@ -8,8 +8,8 @@ from playwright.sync_api import expect
 
 from cli_inputs import role
 from localcluster import Cluster
+from screens.serving import Served
 from ui.conftest import Open
-from ui.serving import Served
 
 _RULES = [
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},

@@ -6,9 +6,9 @@ from playwright.sync_api import expect
 
 from cli_inputs import role
 from localcluster import Cluster
+from screens.serving import Served
 from ui.conftest import Open
 from ui.screen import Screen
-from ui.serving import Served
 
 HTML = '<img src="https://example.com/x.png" onerror="document.title=1"><script>document.title=2</script><b>bold</b>'
 

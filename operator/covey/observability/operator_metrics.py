@@ -68,7 +68,10 @@ ROLLOUT_HOLDS: Final = FAMILIES.counter(
     " rollout.",
     "gate",
 )
-ROLLOUTS: Final = FAMILIES.collected("covey_rollouts_in_progress", "Rollouts that are on their way, held or not.")
+ROLLOUTS: Final = FAMILIES.collected(
+    "covey_rollouts_in_progress",
+    "Rollouts that are on their way, held or not; one that a partition keeps from its end stays among them.",
+)
 ROLLOUTS_HELD: Final = FAMILIES.collected(
     "covey_rollouts_held", "Those of them that wait, by what they wait for (as `covey_rollout_holds_total`).", "gate"
 )
@@ -136,5 +139,10 @@ WORKLOAD_ROLES: Final = {
     "admitted": _of_roles("replicas_admitted", "Replicas whose pods all have a node reserved."),
     "scheduled": _of_roles("replicas_scheduled", "Replicas whose pods are all bound."),
     "ready": _of_roles("replicas_ready", "Replicas whose pods are all Ready."),
+    "maxFeasible": _of_roles(
+        "replicas_feasible",
+        "Replicas that could have places, all else as it is, when somebody asked last (annotation `covey.dev/headroom`);"
+        " absent before, and where nobody knows.",
+    ),
     "restarts": _of_roles("replica_restarts", "How often the present replicas were recreated after a failure."),
 }

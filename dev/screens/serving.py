@@ -21,7 +21,16 @@ class Served:
     def __init__(self, cluster: Cluster, name: str, kubeconfig: Path, arguments: Sequence[str] = ()) -> None:
         port = free_port()
         self.origin = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-m", "covey", "ui", f"--kubeconfig={kubeconfig}", f"--port={port}", *arguments]
+        command = [
+            sys.executable,
+            "-m",
+            "covey",
+            "ui",
+            f"--kubeconfig={kubeconfig}",
+            f"--bind-address=127.0.0.1:{port}",
+            "--no-browser",
+            *arguments,
+        ]
         self.process = Process(
             name,
             command,

@@ -1,0 +1,77 @@
+"""Sums of what features find, and the index of a snapshot."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.operator.snapshot.places import current
+from covey.operator.terms.actions import Actions, DeletePod, Note, Ungate
+from covey.operator.terms.outcome import Outcome, soonest, summed
+from covey.operator.terms.remark import Remark
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+NOTE = Note("Created", "creating 1 replica of decode", "Create")
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
+    made.settle()
+    return made
+
+
+def test_nothing_comes_to_nothing() -> None:
+    assert summed(()) == Outcome()
+    assert not summed([Outcome(), Outcome()]).actions
+
+
+def test_every_field_of_the_actions_is_summed() -> None:
+    for each in dataclasses.fields(Actions):
+        one, other = (("one",), ("other",)) if each.default == () else ({"name": "one"}, None)
+        if each.name in {"delete_pods", "ungate"}:
+            continue
+        parts: list[dict[str, Any]] = [{each.name: one}, {each.name: other}]
+        total = summed(Outcome(Actions(**part)) for part in parts)
+        assert getattr(total.actions, each.name) == (("one", "other") if each.default == () else one)
+
+
+def test_remarks_keep_their_order_and_the_soonest_time_counts() -> None:
+    first, second = Remark("Degraded", "A", "a"), Remark("Degraded", "B", "b")
+    total = summed(
+        [Outcome(remarks=(first,), again=9.0), Outcome(Actions(notes=(NOTE,))), Outcome(Actions(), (second,), 3.0)]
+    )
+    assert total.remarks == (first, second)
+    assert total.again == 3.0
+    assert total.actions.notes == (NOTE,)
+    assert soonest([None, None]) is None
+
+
+def test_a_pod_goes_once_for_the_first_reason_and_is_not_let_go(world: World) -> None:
+    one, other, *_ = world.pods.values()
+    total = summed(
+        [
+            Outcome(Actions(delete_pods=(DeletePod(one, "first"),), ungate=(Ungate(other, names.GATE_START),))),
+            Outcome(Actions(delete_pods=(DeletePod(one, "second"),), ungate=(Ungate(one, names.GATE_START),))),
+        ]
+    )
+    assert total.actions.delete_pods == (DeletePod(one, "first"),)
+    assert total.actions.ungate == (Ungate(other, names.GATE_START),)
+
+
+def test_the_index_says_who_fills_each_place(world: World) -> None:
+    first, second, *_ = world.pods
+    world.bind(first)
+    world.delete(first)
+    world.release(second)
+    observed = world.observe()
+    assert {slot: current(pods) for slot, pods in observed.pods.items()} == {
+        slot: observed.current.get(slot) for slot in observed.pods
+    }
+    assert len(observed.current) == len(world.pods) - 2
+    for slot, pods in observed.pods.items():
+        place = observed.place(slot)
+        assert place is observed.place(slot)
+        assert [place.now] == list(pods) if place.now is not None else place.others == pods
