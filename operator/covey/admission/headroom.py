@@ -23,6 +23,7 @@ from covey.api.constants import LABEL_DRAINING
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import with_terms
 from covey.placement.model import (
     Gang,
     Part,
@@ -132,6 +133,7 @@ class _Search:
             raise UnknownError(NO_UNITS)
         self._own = [_Own.of(site, role) for site in self._sites]
         self._template = _template([own.request for own in self._own], shape)
+        self._shapes = self._told()
         #: Of each unit: how many more it could take by itself, and whether more were not looked for.
         self._room = [0] * len(self._own)
         self._cut = [False] * len(self._own)
@@ -245,9 +247,15 @@ class _Search:
 
     def _bound(self, sites: Sequence[Site]) -> int:
         """No more further replicas than this find room in some units, each node looked at by itself."""
-        shapes = Counter(pod.shape for pod in self._template.pods)
         nodes = {state.name: state for site in sites for state in self._nodes(site)}.values()
-        return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in shapes.items())
+        return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in self._shapes.items())
+
+    def _told(self) -> Counter[Shape]:
+        """The shapes of a further replica's pods, told which anti-affinity terms speak of them."""
+        further = self._own[0].clone(0, self._template)
+        gang = with_terms(self._own[0].asking(self._sites[0], [further]), self._inventory.terms)
+        (role,) = [each for each in gang.roles if each.name == self._role]
+        return Counter(pod.shape for each in role.replicas if each.replica == further.replica for pod in each.pods)
 
     def _nodes(self, site: Site) -> Iterable[NodeState]:
         """The nodes on which more of a unit may come."""
