@@ -2,7 +2,7 @@
 
 /** @typedef {{what: string, where?: string, hint?: string}} Fault */
 
-/** Why there is no answer; `status` is that of HTTP, 0 where the server ended the events itself. */
+/** Why there is no answer; `status` is that of HTTP, 0 where the server has ended the events itself: then the next request says more. */
 export class Refusal extends Error {
   /** @param {number} status @param {{error?: Fault, mode?: string, errors?: Fault[]}} body */
   constructor(status, body) {
@@ -126,7 +126,7 @@ export class Follower {
       } catch (error) {
         this.#stop.abort();
         if (this.#again) continue;
-        if (error instanceof Refusal && (error.status === 401 || error.status === 0)) {
+        if (error instanceof Refusal && error.status === 401) {
           await this.#on.signIn(error);
           continue;
         }
