@@ -10,8 +10,9 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-examples test-ui test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
-	requirements wheels image image-check sbom lint clean
+.PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+	bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	requirements sbom wheels clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -49,6 +50,11 @@ test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone,
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+
+# The run takes about five minutes; ARGS=--again draws what the last one kept (build/panels).
+docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
+	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
+	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
@@ -116,6 +122,16 @@ $(WHEELS): requirements/run.txt requirements/build.txt
 	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
 		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
 	@touch $@
+
+# Without a warning; pictures that `make docs-pictures` makes are left out where it has not.
+docs: $(READY) ## Build the documentation's site (build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=operator:dev $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Two processes: each has the cluster of one page at a time, and waits most of the time.
+test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
+	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile

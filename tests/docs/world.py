@@ -61,7 +61,11 @@ def _cluster(page: Page, place: Path, home: Path) -> Iterator[Path]:
         return
     with Cluster(place / "cluster", crds=(), scheduler_config="", keep=False) as cluster:
         cluster.run_pods()
-        nodes = Nodes(settings.blocks, settings.racks, settings.nodes, settings.gpus, settings.preset)
+        # As `make cluster` does: the examples of engines ask for a network adapter.
+        adapters = {"rdma/ib": "8"}
+        nodes = Nodes(
+            settings.blocks, settings.racks, settings.nodes, settings.gpus, settings.preset, resources=adapters
+        )
         cluster.add_nodes(nodes)
         # A copy, since pages change the current context.
         shutil.copy(cluster.kubeconfig, kubeconfig)

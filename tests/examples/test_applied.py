@@ -10,7 +10,7 @@ import pytest
 from cluster.serving import Serving
 from cluster.workbench import label, name_of
 from examples.conftest import Apply, await_ready
-from examples.files import EXAMPLES, INFERENCES, named, of_kind
+from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind
 from examples.test_planned import TOPOLOGIES
 from localcluster import Cluster, concurrently, eventually
 from localcluster.components import FAKE_NODE
@@ -41,11 +41,15 @@ def test_an_example_becomes_ready(apply: Apply, serving: Serving, file: Path) ->
 def test_all_that_the_readme_applies(serving: Serving) -> None:
     """``kubectl apply -f examples/``: what stands in the folder itself, and nothing below it."""
     said = serving.kubectl("apply", "--warnings-as-errors", "--filename", str(EXAMPLES))
-    kinds = ("disaggregatedinference.inference.covey.dev", "clustertopology.scheduling.covey.dev")
-    names = {f"{kinds[0]}/llama", f"{kinds[0]}/qwen", f"{kinds[0]}/too-big", f"{kinds[1]}/racks"}
-    assert {line.split()[0] for line in said.splitlines()} == names
-    await_ready(serving, "llama")
-    await_ready(serving, "qwen")
+    plain = [file for file in MANIFESTS if file.parent == EXAMPLES]
+    inferences = {name_of(each) for file in plain for each in of_kind(file, "DisaggregatedInference")}
+    topologies = {name_of(each) for file in plain for each in of_kind(file, "ClusterTopology")}
+    assert {line.split()[0] for line in said.splitlines()} == {
+        *(f"disaggregatedinference.inference.covey.dev/{name}" for name in inferences),
+        *(f"clustertopology.scheduling.covey.dev/{name}" for name in topologies),
+    }
+    for name in inferences - {"too-big"}:
+        await_ready(serving, name)
     serving.await_condition("Admitted", "False", "Infeasible", name="too-big")
 
 

@@ -26,6 +26,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "explain": ("explain", "explain", "Why a running one is pending, degraded or held."),
     "status": ("status", "status", "The live tree of one."),
     "rollout": ("rollout", "rollout", "How a change of templates comes along, and taking it back."),
+    "headroom": ("headroom", "headroom", "How many more replicas of each role would fit now."),
     "top": ("top", "top", "GPUs used, free and stranded by topology level."),
     "ui": ("ui", "ui", "All of it as a page in the browser, live."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),

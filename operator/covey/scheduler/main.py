@@ -43,6 +43,7 @@ from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
@@ -234,17 +235,25 @@ class _Leader:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
+        reservations = Reservations(cache, reserve_after=settings.reserve_after)
         self._admission = Admission(
             cache,
             Committer(cache, writer),
             writer,
             self._queueing,
-            Reservations(cache, reserve_after=settings.reserve_after),
+            reservations,
             self._recorder,
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
             breath=breath,
             holding=holding,
+            idle=lambda: self._headroom.step(),  # noqa: PLW0108 - it is made below
+        )
+        self._headroom = Headroom(
+            *(cache, client, self._queueing, reservations),
+            leads=leads,
+            busy=self._admission.busy,
+            stir=self._admission.stir,
         )
         self._statuses = StatusWriter(
             *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
@@ -260,6 +269,7 @@ class _Leader:
             self._admission.run(),
             self._statuses.run(self._admission.settled.wait),
             self._releases.run(self._admission.settled.wait),
+            self._headroom.run(self._admission.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
         )

@@ -38,7 +38,7 @@ class _Row:
     empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
     """
 
-    roles: Mapping[str, Sequence[float]]
+    roles: Mapping[str, Sequence[float | None]]
     units: Sequence[float]
     conditions: Mapping[str, float]
     reason: str = ""
@@ -75,7 +75,7 @@ class WorkloadGauges(Collector):
         conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
         admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
         row = _Row(
-            {each["name"]: tuple(each[field] for field in metrics.WORKLOAD_ROLES) for each in status.get("roles", ())},
+            {each["name"]: tuple(map(each.get, metrics.WORKLOAD_ROLES)) for each in status.get("roles", ())},
             (wanted, admitted, ready),
             {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
             _reason(status["conditions"]),
@@ -152,7 +152,8 @@ class _Families:
     def add(self, key: Key, row: _Row) -> None:
         for role, values in row.roles.items():
             for family, value in zip(self.roles, values, strict=True):
-                family.add_metric((*key, role), value)
+                if value is not None:
+                    family.add_metric((*key, role), value)
         for family, value in zip(self.units, row.units, strict=True):
             family.add_metric(key, value)
         for kind, value in row.conditions.items():
