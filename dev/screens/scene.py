@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from localcluster import Cluster, Nodes, eventually
@@ -45,7 +46,7 @@ class Scene:
         for name in NAMESPACES:
             self.cluster.ensure("/api/v1/namespaces", {"metadata": {"name": name}})
             account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
-            eventually(lambda path=account: self.cluster.api("GET", path))  # type: ignore[misc] - a default
+            eventually(partial(self.cluster.api, "GET", account))
 
     def create(self, key: str, roles: list[Json], **spec: Any) -> None:
         """A resource, by ``namespace/name``."""
@@ -92,8 +93,8 @@ class Scene:
         used = {each["spec"].get("nodeName") for each in self.cluster.api("GET", "/api/v1/pods")["items"]}
         free = [each["metadata"]["name"] for each in self.cluster.api("GET", "/api/v1/nodes")["items"]]
         for place, node in enumerate([name for name in free if name not in used][: -keep or None]):
-            container = {"name": "job", "image": "registry.example.com/job:1"}
-            container |= {"resources": {"limits": {"nvidia.com/gpu": "4" if place % 3 == 1 else "8"}}}  # type: ignore[dict-item] - JSON
+            limits = {"nvidia.com/gpu": "4" if place % 3 == 1 else "8"}
+            container = {"name": "job", "image": "registry.example.com/job:1", "resources": {"limits": limits}}
             spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
             pod = {"metadata": {"name": f"job-{place}", "namespace": "batch"}, "spec": spec}
             self.cluster.api("POST", "/api/v1/namespaces/batch/pods", pod)

@@ -10,15 +10,20 @@ from ui.conftest import Open
 from ui.screen import Screen
 
 
-def test_the_page_comes_back_by_itself_when_the_network_does(screen: Screen, create: Callable[..., str]) -> None:
+def test_the_page_comes_back_by_itself_when_the_server_answers_again(
+    screen: Screen, served: Served, create: Callable[..., str]
+) -> None:
     screen.watch.away = True
     connection = screen.page.locator("#connection")
-    screen.page.context.set_offline(True)
-    expect(connection).to_have_attribute("data-state", "down")
-    expect(connection).to_contain_text("Trying again in")
-    expect(screen.domain("block-0")).to_be_visible()  # what was known stays in sight
-    key = create("llm", role("w", 1, 1))
-    screen.page.context.set_offline(False)
+    served.process.pause()
+    try:
+        # Nothing is heard, not even that the server lives.
+        expect(connection).to_have_attribute("data-state", "down", timeout=120_000)
+        expect(connection).to_contain_text("Trying again in")
+        expect(screen.domain("block-0")).to_be_visible()  # what was known stays in sight
+        key = create("llm", role("w", 1, 1))
+    finally:
+        served.process.resume()
     screen.live()
     expect(screen.gang(key)).to_be_visible()
     expect(screen.page.get_by_role("button", name="Try now")).to_be_hidden()

@@ -87,7 +87,8 @@ export async function* eventsOf(body) {
  * @param {number} failures @param {number} chance from 0 to 1 @returns {number} */
 export const backOff = (failures, chance = Math.random()) => Math.min(30, 2 ** (failures - 1)) * (1 - chance / 4);
 
-const SILENCE = 45;
+/** Seconds without a word after which a connection is given up; the first word of a large cluster takes longer. */
+const SILENCE = 35, FIRST = 120;
 
 /** Follows the events for as long as the page lives. */
 export class Follower {
@@ -144,10 +145,10 @@ export class Follower {
 
   async #read(arrived) {
     const query = this.namespace ? `?namespace=${encodeURIComponent(this.namespace)}` : "";
-    const answer = await this.#server.ask(`api/events${query}`, { signal: this.#stop.signal });
     const stop = this.#stop;
-    let silent = setTimeout(() => stop.abort(), SILENCE * 1000);
+    let silent = setTimeout(() => stop.abort(), FIRST * 1000);
     try {
+      const answer = await this.#server.ask(`api/events${query}`, { signal: stop.signal });
       for await (const { event, data } of eventsOf(answer.body)) {
         clearTimeout(silent);
         silent = setTimeout(() => stop.abort(), SILENCE * 1000);
