@@ -55,6 +55,7 @@ test-install: $(READY) binaries wheels ## The chart, the manifests and the image
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
 	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
 	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
+	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
