@@ -10,8 +10,9 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo docs-pictures test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
-	requirements wheels image image-check sbom lint docs test-docs clean
+.PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+	bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	requirements sbom wheels clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -37,6 +38,11 @@ test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failu
 
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
 	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
+
+test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's package chromium)
+	@PYTHONPATH=dev $(BIN)/python -c 'from screens import chromium; chromium.program()' 2> /dev/null \
+		|| { echo "make test-ui needs a browser: install Debian's package chromium, or set COVEY_CHROMIUM" >&2; exit 1; }
+	@$(BIN)/python -m pytest -n0 tests/ui $(ARGS)
 
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)

@@ -40,7 +40,7 @@ from covey.placement.question.demands import common_domain, followers, placed_pa
 #: Further replicas of a role, in each unit, that are looked for.
 MOST: Final = 256
 #: Plans that one answer may cost.
-PLANS: Final = 200
+PLANS: Final = 400
 
 #: What is said where there is no number.
 NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
@@ -151,7 +151,7 @@ class _Search:
 
     def _alone(self, site: Site, own: _Own) -> tuple[int, bool]:
         """How many more a unit could take if the others took none, and whether more were not looked for."""
-        bound = self._bound(site)
+        bound = self._bound([site])
         most = min(bound, MOST)
         many = len(own.waiting) + most
         if not many:
@@ -173,15 +173,16 @@ class _Search:
             raise UnknownError(LIMIT_MET)
 
     def _goal(self) -> int:
-        """The greatest number whose shares no unit is too small for by itself."""
+        """The greatest number whose shares no unit is too small for by itself, nor all nodes together."""
         most = [own.placed + room for own, room in zip(self._own, self._room, strict=True)]
-        if not self._is_shared:
-            return min(most)
-        low, high = 0, sum(most)
+        low, high = 0, sum(most) if self._is_shared else min(most)
+        bound = self._bound(self._sites) + sum(len(own.waiting) for own in self._own)
         while low < high:
             middle = (low + high + 1) // 2
-            fits = all(need <= room for need, room in zip(self._needs(middle), self._room, strict=True))
-            low, high = (middle, high) if fits else (low, middle - 1)
+            needs = self._needs(middle)
+            fits = all(need <= room for need, room in zip(needs, self._room, strict=True))
+            enough = sum(max(0, need) for need in needs) <= bound
+            low, high = (middle, high) if fits and enough else (low, middle - 1)
         return low
 
     def _together(self, goal: int) -> int:
@@ -242,10 +243,10 @@ class _Search:
             return ""
         return f"unit {', '.join(closed)} has no places for its own minimum yet, and gets no more before it has"
 
-    def _bound(self, site: Site) -> int:
-        """No more further replicas than this find room in a unit, each node looked at by itself."""
+    def _bound(self, sites: Sequence[Site]) -> int:
+        """No more further replicas than this find room in some units, each node looked at by itself."""
         shapes = Counter(pod.shape for pod in self._template.pods)
-        nodes = tuple(self._nodes(site))
+        nodes = {state.name: state for site in sites for state in self._nodes(site)}.values()
         return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in shapes.items())
 
     def _nodes(self, site: Site) -> Iterable[NodeState]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.api import core
 from covey.picture.floor import MOST_CELLS, Ground, device_word, levels_of, main_resource, scale_of
@@ -28,6 +28,7 @@ class Layout:
     scale: int
     facts: Facts
     warnings: tuple[str, ...]
+    _words: dict[str | None, Callable[[Sequence[str]], str]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def device(self) -> str:
@@ -45,7 +46,9 @@ class Layout:
 
     def whereabouts(self, topology: str | None) -> Callable[[Sequence[str]], str]:
         """Words for where nodes lie, in the topology that a resource names."""
-        return whereabouts(topology, self.facts)
+        if topology not in self._words:
+            self._words[topology] = whereabouts(topology, self.facts)
+        return self._words[topology]
 
 
 def lay_out(nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopology]) -> Layout:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 from collections.abc import Callable
 from typing import Final
 
 from covey.kube.connection import Connection
 from covey.observability.http import parse_address, serve
+from covey.observability.logging import get_logger
 from covey.ui.gate import Gate, Link, OwnToken
 from covey.ui.limits import DEFAULT, Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
+
+_log = get_logger(__name__)
 
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -63,12 +67,13 @@ async def serve_link(
         await _until_stopped(viewers)
 
 
-async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEFAULT) -> None:
+async def serve_tokens(server: Connection, address: str, *, attached: bool = False, limits: Limits = DEFAULT) -> None:
     """Serve whoever brings a token for the API server, with that token alone, until SIGTERM or SIGINT.
 
     Args:
         server: the API server, without anybody's identity.
         address: where to listen.
+        attached: end when standard input ends, too.
         limits: bounds.
 
     Raises:
@@ -76,13 +81,17 @@ async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEF
     """
     gate: Gate = OwnToken(server)
     viewers = Viewers(gate.mode, limits=limits)
-    async with serve(Server(gate, viewers, limits=limits).application(), address):
-        await _until_stopped(viewers)
+    async with serve(Server(gate, viewers, limits=limits).application(), address) as url:
+        _log.info("serving the UI", url=url)
+        await _until_stopped(viewers, attached=attached)
 
 
-async def _until_stopped(viewers: Viewers) -> None:
+async def _until_stopped(viewers: Viewers, *, attached: bool = False) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    if attached:
+        # Nobody writes to it: it is ready when its other end is closed.
+        loop.add_reader(sys.stdin.fileno(), stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     sweeping = asyncio.create_task(viewers.run())

@@ -248,6 +248,7 @@ class _Sender:
 async def _secure(_: web.Request, response: web.StreamResponse) -> None:
     for name, value in SECURITY.items():
         response.headers[name] = value
+    response.headers["Server"] = "covey"
     response.headers.setdefault("Cache-Control", "no-store")
 
 
