@@ -90,8 +90,9 @@ def traffic(fleet: Fleet) -> Iterator[None]:
     """Small gangs come and go all the time."""
 
     def step(number: int) -> None:
+        roles = [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)]
         with contextlib.suppress(ApiError, OSError):
-            fleet.create("chat", f"trial-{number}", [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)])
+            fleet.create("chat", f"trial-{number}", roles, topology={"preferred": "host"})
         if number > LIVES:
             with contextlib.suppress(OSError):
                 fleet.delete("chat", f"trial-{number - LIVES}")
@@ -200,7 +201,7 @@ def stand_still(fleet: Fleet) -> None:
     """kube-scheduler stands still, and somebody takes a place meanwhile."""
     scheduler = fleet.cluster.processes["kube-scheduler"]
     scheduler.pause()
-    fleet.create("research", "late", [role("decode", 2, 1, on=A100)])
+    fleet.create("research", "late", [role("decode", 2, 1, gpus=2)])
     node = fleet.pin_of("research", "late", "decode")
     fleet.intrude(node)
     time.sleep(10)
