@@ -112,8 +112,8 @@ class Reading(Generic[T]):
 
     async def granted(self) -> None:
         """Wait until what was denied is allowed."""
-        while not await self._ask():
-            await asyncio.sleep(self._every)  # noqa: ASYNC110 - the API server tells nobody that a right has been given
+        while not await self._ask():  # noqa: ASYNC110 - the API server tells nobody that a right has been given
+            await asyncio.sleep(self._every)
 
     async def _ask(self) -> bool:
         """Whether it may be read; while the API server cannot be asked, what was known before holds."""
