@@ -112,7 +112,9 @@ class Reading(Generic[T]):
 
     async def granted(self) -> None:
         """Wait until what was denied is allowed."""
-        while not await self._ask():
+        while True:
+            if await self._ask():
+                return
             await asyncio.sleep(self._every)
 
     async def _ask(self) -> bool:
