@@ -9,7 +9,7 @@ from pathlib import Path
 
 from panels.dashboard import ROOT, panels, read
 from panels.draw import draw
-from panels.load import SCRAPE, run
+from panels.load import CHOSEN, SCRAPE, run
 from panels.series import Kept, collect
 from panels.style import THEMES
 
@@ -35,7 +35,7 @@ def play(keep: Path) -> Kept:
     with tempfile.TemporaryDirectory(prefix="covey-panels-") as directory:
         began = time.time()
         with run(Path(directory)) as (fleet, prometheus):
-            kept = collect(read(), prometheus, fleet.began, time.time(), fleet.marks, scrape=SCRAPE)
+            kept = collect(read(), prometheus, fleet.began, time.time(), fleet.marks, scrape=SCRAPE, chosen=CHOSEN)
         print(f"The run took {time.time() - began:.0f} s.")
     kept.write(keep)
     return kept

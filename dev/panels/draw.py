@@ -11,19 +11,23 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from panels.dashboard import Panel
 from panels.series import Kept, Series
-from panels.style import GRID_HEIGHT, GRID_WIDTH, UNITS, Theme, inches, told
+from panels.style import GRID_HEIGHT, GRID_WIDTH, UNITS, Theme, inches, scale, told
 from panels.table import cells
 
 #: Entries of a legend; the largest series are named, the others are drawn.
 _NAMED: Final = 12
 #: Rows of a table that are drawn.
 _ROWS: Final = 12
-#: Characters of legend that one unit of the grid holds.
-_CHARACTERS: Final = 9.2
+#: Dots that a character of a legend takes, and what stands before each entry.
+_CHARACTER: Final = 6
+_HANDLE: Final = 38
+#: Kinds that have no axes.
+_FREE: Final = frozenset({"stat", "table"})
 Points = tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 
 
@@ -35,7 +39,7 @@ def draw(panel: Panel, kept: Kept, theme: Theme, path: Path) -> None:
     """
     with theme.applied():
         size = (inches(panel.width, GRID_WIDTH), inches(panel.height, GRID_HEIGHT))
-        figure = Figure(figsize=size, layout="constrained")
+        figure = Figure(figsize=size, layout=None if panel.type in _FREE else "constrained")
         _KINDS[panel.type](figure, panel, kept, theme)
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
@@ -59,7 +63,7 @@ def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     axes = _axes(figure, panel, kept, theme)
     found = _by_size(kept.series[panel.id])
     if panel.defaults.get("custom", {}).get("stacking", {}).get("mode") == "normal":
-        _stack(axes, found, theme)
+        _stack(axes, found, kept, theme)
     else:
         for number, each in enumerate(found):
             at, values = _broken(each, kept)
@@ -75,23 +79,21 @@ def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
             )
     if "min" in panel.defaults:
         axes.set_ylim(bottom=panel.defaults["min"])
-    if axes.get_ylim()[1] <= 0.001 and panel.defaults["unit"] != "s":
+    if not any(value for each in found for _, value in each.points if math.isfinite(value)):
         axes.set_ylim(top=1)
     _values(axes, panel.defaults["unit"])
     _legend(figure, axes, panel)
 
 
-def _stack(axes: Axes, found: Sequence[Series], theme: Theme) -> None:
-    times = sorted({at for each in found for at, _ in each.points})
+def _stack(axes: Axes, found: Sequence[Series], kept: Kept, theme: Theme) -> None:
+    times = np.arange(kept.start, kept.end, kept.step)
     rows = []
     for each in found:
-        there = dict(each.points)
-        rows.append([value if math.isfinite(value := there.get(at, 0.0)) else 0.0 for at in times])
+        there = {round((at - kept.start) / kept.step): value for at, value in each.points if math.isfinite(value)}
+        rows.append([there.get(number, 0.0) for number in range(len(times))])
     colors = [theme.color(number) for number in range(len(found))]
-    start = axes.get_xlim()[0]
-    del start
-    minutes = [(at - axes.covey_start) / 60 for at in times]  # type: ignore[attr-defined] # set where they are made
-    axes.stackplot(minutes, rows, labels=[each.legend for each in found], colors=colors, alpha=0.75, linewidth=0)
+    labels = [each.legend for each in found]
+    axes.stackplot((times - kept.start) / 60, rows, labels=labels, colors=colors, alpha=0.75, linewidth=0)
 
 
 def _heatmap(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
@@ -102,8 +104,7 @@ def _heatmap(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     counts = np.diff(np.nan_to_num(cumulative), axis=0, prepend=0)
     used = max(np.flatnonzero(counts.sum(axis=1) > 0), default=0) + 2
     counts = counts[:used].clip(min=0)
-    step = times[1] - times[0]
-    edges = [(at - kept.start) / 60 for at in (*times, times[-1] + step)]
+    edges = [(at - kept.start) / 60 for at in (*times, times[-1] + kept.step)]
     shown = np.ma.masked_less_equal(counts, 0.01)
     mesh = axes.pcolormesh(
         edges, range(len(counts) + 1), shown, cmap=mpl.colormaps[theme.heat], vmin=-0.3 * counts.max()
@@ -112,7 +113,7 @@ def _heatmap(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     axes.set_yticks([number + 0.5 for number in range(len(names))], [f"≤ {name}" for name in names], size=7.5)
     axes.grid(visible=False)
     bar = figure.colorbar(mesh, ax=axes, pad=0.02, aspect=18)
-    bar.outline.set_visible(False)  # type: ignore[operator] # its annotation says None
+    bar.outline.set_visible(False)
     bar.ax.set_ylim(bottom=0)
     bar.set_label("gangs", color=theme.faint)
     bar.ax.tick_params(size=0)
@@ -120,7 +121,7 @@ def _heatmap(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
 
 def _bars(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     axes = figure.add_subplot()
-    axes.set_title(panel.title)
+    figure.suptitle(panel.title, x=0.012, ha="left", weight="bold", size=10)
     found = sorted(kept.series[panel.id], key=lambda each: each.legend, reverse=True)
     values = [each.points[-1][1] for each in found]
     places = range(len(found))
@@ -130,6 +131,8 @@ def _bars(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     for place, value in zip(places, values, strict=True):
         axes.text(value + most * 0.012, place, told(value, panel.defaults["unit"]), va="center", size=8)
     axes.set_xlim(0, most * 1.1)
+    # Few bars are as thick as many.
+    axes.set_ylim(min(-0.6, len(found) - 6.4), len(found) - 0.4)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
@@ -138,11 +141,10 @@ def _timeline(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     axes = _axes(figure, panel, kept, theme)
     found = sorted(kept.series[panel.id], key=lambda each: each.legend, reverse=True)
     options = panel.defaults["mappings"][0]["options"]
-    step = min(b[0] - a[0] for a, b in zip(found[0].points, found[0].points[1:], strict=False))
     for value, look in options.items():
         label = look["text"]
         for place, each in enumerate(found):
-            spans = [((at - kept.start) / 60, step / 60) for at, known in each.points if known == float(value)]
+            spans = [((at - kept.start) / 60, kept.step / 60) for at, known in each.points if known == float(value)]
             if spans:
                 color = theme.named[look["color"]]
                 axes.broken_barh(spans, (place - 0.32, 0.64), color=color, linewidth=0.4, label=label)
@@ -155,11 +157,10 @@ def _timeline(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
 
 def _table(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     header, rows = cells(panel, kept.series[panel.id])
-    figure.set_layout_engine("none")
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     axes.set(xlim=(0, 1), ylim=(0, 1))
     axes.set_axis_off()
-    figure.text(0.02, 0.93, panel.title, weight="bold", size=10)
+    figure.text(0.012, 0.93, panel.title, weight="bold", size=10)
     shown = rows[:_ROWS]
     widths = [max(len(row[number]) for row in (header, *shown)) + 3 for number in range(len(header))]
     ends = np.cumsum(widths) / sum(widths) * 0.96 + 0.02
@@ -183,8 +184,7 @@ def _is_number(rows: Sequence[Sequence[str]], column: int) -> bool:
 
 def _axes(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> Axes:
     axes = figure.add_subplot()
-    axes.set_title(panel.title, pad=14)
-    axes.covey_start = kept.start  # type: ignore[attr-defined] # where minutes are counted from
+    figure.suptitle(panel.title, x=0.012, ha="left", weight="bold", size=10)
     axes.set_xlim(0, (kept.end - kept.start) / 60)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g} min"))
@@ -200,12 +200,13 @@ def _axes(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> Axes:
 
 
 def _values(axes: Axes, unit: str) -> None:
-    if unit == "short" or unit in UNITS:
-        axes.set_ylabel(UNITS.get(unit, ""))
-    axes.yaxis.set_major_locator(
-        MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=unit == "short" and axes.get_ylim()[1] > 3)
-    )
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: told(float(f"{value:.6g}"), unit)))
+    most = axes.get_ylim()[1]
+    size, name = scale(most, unit)
+    whole = unit == "short" and most > 3
+    ticks = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole).tick_values(0, most / size)
+    axes.set_yticks([tick * size for tick in ticks if tick * size <= most * 1.001], minor=False)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / size:g}{name if value else ''}"))
+    axes.set_ylabel(UNITS.get(unit, ""))
 
 
 def _legend(figure: Figure, axes: Axes, panel: Panel) -> None:
@@ -213,12 +214,13 @@ def _legend(figure: Figure, axes: Axes, panel: Panel) -> None:
     more = len(labels) - _NAMED
     if more > 0:
         handles, labels = handles[:_NAMED], labels[:_NAMED]
-        labels[-1] = f"{labels[-1]} (and {more} more)"
     if not labels or labels == [""]:
         return
-    longest = max(map(len, labels)) + 4
-    columns = max(1, min(len(labels), int(panel.width * _CHARACTERS // longest)))
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns)
+    room = panel.width * GRID_WIDTH // (max(map(len, labels)) * _CHARACTER + _HANDLE)
+    found = figure.legend(handles, labels, loc="outside lower left", ncols=max(1, min(len(labels), room)))
+    if more > 0:
+        found.set_title(f"and {more} more, smaller ones", FontProperties(size=7.5))
+        found.set_alignment("left")
 
 
 def _by_size(found: Sequence[Series]) -> list[Series]:
@@ -230,7 +232,7 @@ def _by_size(found: Sequence[Series]) -> list[Series]:
 
 def _broken(series: Series, kept: Kept) -> Points:
     """Times and values, with a gap where there was none."""
-    gap = 3 * (kept.end - kept.start) / 300 + 6
+    gap = 1.5 * kept.step
     at: list[float] = []
     values: list[float] = []
     for time, value in series.points:

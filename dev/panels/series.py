@@ -35,6 +35,7 @@ class Kept:
 
     start: float
     end: float
+    step: float
     marks: Sequence[tuple[float, str]]
     series: Mapping[int, Sequence[Series]]
 
@@ -48,7 +49,7 @@ class Kept:
         """What was kept in a file."""
         found = json.loads(path.read_text())
         series = {int(number): [Series(**each) for each in them] for number, them in found["series"].items()}
-        return cls(found["start"], found["end"], [(at, text) for at, text in found["marks"]], series)
+        return cls(found["start"], found["end"], found["step"], [(at, text) for at, text in found["marks"]], series)
 
 
 def collect(
@@ -59,18 +60,29 @@ def collect(
     marks: Sequence[tuple[float, str]],
     *,
     scrape: float,
+    chosen: Mapping[str, Sequence[str]] | None = None,
 ) -> Kept:
-    """Send every query of every panel as Grafana would for this time range."""
+    """Send every query of every panel as Grafana would for this time range.
+
+    Args:
+        document: the dashboard.
+        prometheus: the data source.
+        start: of the time range, seconds since the epoch.
+        end: of the time range.
+        marks: kept with the series.
+        scrape: seconds between two scrapes.
+        chosen: values of variables, for those of which not all is shown.
+    """
     step = max(scrape, math.ceil((end - start) / _POINTS))
-    values = variables(document)
+    values = variables(document) | {name: f"({'|'.join(them)})" for name, them in (chosen or {}).items()}
 
     def ask(panel: Panel, target: Target) -> list[Series]:
-        query = fill(target.expr, values, step=step, scrape=scrape)
+        query = fill(target.expr, values, span=end - start, step=step, scrape=scrape)
         found = prometheus.ask(query, end) if panel.type in _INSTANT else prometheus.ask_range(query, start, end, step)
         return [_series(target, each) for each in found]
 
     series = {panel.id: [each for target in panel.targets for each in ask(panel, target)] for panel in panels(document)}
-    return Kept(start, end, list(marks), series)
+    return Kept(start, end, step, list(marks), series)
 
 
 def _series(target: Target, found: Mapping[str, Any]) -> Series:

@@ -14,8 +14,8 @@ GRID_WIDTH: Final = 60
 GRID_HEIGHT: Final = 38
 DENSITY: Final = 2
 _INCH: Final = 100
-_STEPS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
-_BYTES: Final = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B"))
+_STEPS: Final = ((86400.0, " d"), (3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " µs"))
+_BYTES: Final = ((2.0**30, " GiB"), (2.0**20, " MiB"), (2.0**10, " KiB"), (1.0, " B"))
 #: What a unit of Grafana's is called on an axis.
 UNITS: Final[Mapping[str, str]] = {"ops": "per second", "reqps": "per second"}
 
@@ -36,7 +36,9 @@ class Theme:
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Draw with it."""
-        with mpl.rc_context(self._settings()):
+        with mpl.rc_context():
+            for key, value in self._settings().items():
+                mpl.rcParams[key] = value  # type: ignore[index] # its stubs list every key as a literal
             yield
 
     def color(self, number: int) -> str:
@@ -132,21 +134,23 @@ def inches(units: int, size: int) -> float:
     return units * size / _INCH
 
 
-def told(value: float, unit: str) -> str:
-    """A value with its unit, short."""
+def scale(value: float, unit: str) -> tuple[float, str]:
+    """In what values up to this one are told: the size of one, and its name."""
     match unit:
         case "s":
-            return _scaled(value, _STEPS)
+            return next((each for each in _STEPS if value >= each[0] * (2 if each[0] > 1 else 1)), _STEPS[-1])
         case "bytes":
-            return _scaled(value, _BYTES)
+            return next((each for each in _BYTES if value >= each[0]), _BYTES[-1])
         case "percentunit":
-            return f"{100 * value:.3g} %"
+            return 0.01, " %"
         case _:
-            return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
+            return 1.0, ""
 
 
-def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
+def told(value: float, unit: str) -> str:
+    """A value with its unit, short."""
+    size, name = scale(value, unit)
     if not value:
         return "0"
-    size, name = next((each for each in steps if abs(value) >= each[0]), steps[-1])
-    return f"{value / size:.3g} {name}"
+    scaled = value / size
+    return f"{scaled:,.0f}{name}" if scaled == round(scaled) or scaled >= 100 else f"{scaled:.3g}{name}"

@@ -197,7 +197,7 @@ def test_what_is_under_way_at_a_restart_is_finished_once(
     serving: Serving, nodes: AddNodes, covey_to_kill: Covey
 ) -> None:
     """A rollout that is held, and an evacuation that is stuck, are begun before the restart and end after it."""
-    (*_, spare) = nodes(blocks=1, racks=1, nodes=5)
+    (*_, spare) = nodes(blocks=1, racks=1, nodes=4)
     told = Told(covey_to_kill)
     serving.cluster.kubectl("cordon", spare)
     serving.create(*image("1"))
@@ -206,7 +206,9 @@ def test_what_is_under_way_at_a_restart_is_finished_once(
     serving.change({"roles": image("2"), "rollout": {"paused": True}})
     told.await_all({"rollouts_started Spec": 1})
     serving.cluster.kubectl("cordon", node_of(decode))
-    told.await_all({"rollouts_started Spec": 1, "evacuations_started": 1})
+    begun = {"rollouts_started Spec": 1, "evacuations_started": 1}
+    eventually(lambda: begun.items() <= told().items(), 60, lambda: str(told()))
+    await_gauges(covey_to_kill.operator, {"workloads EvacuationBlocked": 1}, "there is no room for a successor")
     for process in (covey_to_kill.operator, covey_to_kill.scheduler):
         process.restart(kill=True)
     told.restarted()
@@ -214,7 +216,7 @@ def test_what_is_under_way_at_a_restart_is_finished_once(
     assert told() == {}
     serving.change({"rollout": {"paused": False}})
     serving.cluster.kubectl("uncordon", spare)
-    ended = {"rollouts_finished Completed": 1, "evacuations_finished": 1}
+    ended = {"rollouts_finished Completed": 1, "evacuations_finished": 1, "replicas_evacuated": 1}
     eventually(lambda: ended.items() <= told().items(), 120, lambda: str(told()))
     assert not {key for key in told() if "started" in key}, told()
 
@@ -250,14 +252,24 @@ def test_a_unit_that_is_given_up(serving: Serving, nodes: AddNodes, covey_to_kil
     serving.cluster.kubectl("cordon", node_of(victim))
     serving.delete("Pod", name_of(victim))
     eventually(lambda: told().get("gang_escalations Termination") == 1, 60, lambda: str(told()))
-    # It waits whole now, and a domain is kept for it.
-    await_gauges(covey_to_kill.scheduler, {"domains_reserved": 1}, "a domain is kept")
     covey_to_kill.operator.restart(kill=True)
     await_scrape(covey_to_kill.operator, lambda seen: seen("covey_workload_units_desired", name="llm"), "it is known")
     assert scrape(covey_to_kill.operator)("covey_gang_escalations_total") == 0
     serving.cluster.kubectl("uncordon", node_of(victim))
     await_ready(serving, 2)
-    await_gauges(covey_to_kill.scheduler, {"domains_reserved": 0}, "nobody waits")
+
+
+def test_a_domain_that_is_kept(serving: Serving, nodes: AddNodes, covey: Covey) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    other = serving.take_room(node)
+    serving.create(workers("decode"))
+    await_gauges(covey.scheduler, {"domains_reserved": 1}, "it has waited for long enough")
+    ages = "covey_gangs_waiting_oldest_age_seconds"
+    await_scrape(covey.scheduler, lambda seen: seen(ages, reason="Infeasible") >= 3, "by the reason of its wait")
+    serving.free_room(other)
+    serving.await_bound(1, role="decode")
+    await_gauges(covey.scheduler, {"domains_reserved": 0}, "nobody waits")
+    assert scrape(covey.scheduler)(ages) == 0
 
 
 def test_a_node_that_is_avoided(serving: Serving, nodes: AddNodes, covey: Covey) -> None:
@@ -292,6 +304,6 @@ def test_a_node_that_kube_scheduler_refuses(serving: Serving, nodes: AddNodes, c
     term = {"topologyKey": rack, "labelSelector": {"matchLabels": {"app": "hermit"}}}
     repelled = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     serving.create(workers("decode", gpus=1, spec={"affinity": repelled}))
-    (pod,) = serving.await_bound(1)
+    (pod,) = serving.await_bound(1, role="decode")
     assert node_of(pod) != taken
     told.await_all({"node_exclusions": 1, "gang_replans PinsReleased": 1})

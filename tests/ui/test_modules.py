@@ -1,10 +1,23 @@
 """The pure parts of the page, called in the browser with values."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from playwright.sync_api import Browser
 
+from screens import chromium
+from screens.serving import Served
 from ui.screen import Screen
+
+
+@pytest.fixture(scope="module")
+def screen(browser: Browser, served: Served) -> Iterator[Screen]:
+    """One page for all: nothing here changes it."""
+    opened = Screen(*chromium.visit(browser, served.link())).live()
+    yield opened
+    assert opened.watch.faults == []
+    opened.page.context.close()
 
 
 def call(screen: Screen, module: str, expression: str, *values: Any) -> Any:

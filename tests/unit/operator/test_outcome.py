@@ -1,12 +1,18 @@
 """Sums of what features find, and the index of a snapshot."""
 
 import dataclasses
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from covey.api import constants as names
+from covey.api import core
+from covey.operator.plan import plan
+from covey.operator.snapshot import observed
 from covey.operator.snapshot.places import current
+from covey.operator.tell.units import describe_units
 from covey.operator.terms.actions import Actions, DeletePod, Note, Ungate
 from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
@@ -66,12 +72,26 @@ def test_the_index_says_who_fills_each_place(world: World) -> None:
     world.bind(first)
     world.delete(first)
     world.release(second)
-    observed = world.observe()
-    assert {slot: current(pods) for slot, pods in observed.pods.items()} == {
-        slot: observed.current.get(slot) for slot in observed.pods
+    seen = world.observe()
+    assert {slot: current(pods) for slot, pods in seen.pods.items()} == {
+        slot: seen.current.get(slot) for slot in seen.pods
     }
-    assert len(observed.current) == len(world.pods) - 2
-    for slot, pods in observed.pods.items():
-        place = observed.place(slot)
-        assert place is observed.place(slot)
+    assert len(seen.current) == len(world.pods) - 2
+    for slot, pods in seen.pods.items():
+        place = seen.place(slot)
+        assert place is seen.place(slot)
         assert [place.now] == list(pods) if place.now is not None else place.others == pods
+
+
+def test_a_pass_finds_out_once_who_fills_a_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[str] = Counter()
+
+    def counted(pods: Sequence[core.Pod]) -> core.Pod | None:
+        asked.update(pod.metadata.name for pod in pods)
+        return current(pods)
+
+    monkeypatch.setattr(observed, "current", counted)
+    verdict, seen = world.judge(), world.observe()
+    planned = plan(verdict, seen)
+    tuple(describe_units(verdict.inference, verdict.backend, seen, planned))
+    assert asked == Counter(list(world.pods))
