@@ -10,7 +10,7 @@ from ui.screen import Screen
 
 def test_what_does_not_fit_says_why_and_what_would_help(screen: Screen, create: Callable[..., str]) -> None:
     expect(screen.page.locator("#waiting")).to_be_hidden()
-    key = create("big", role("prefill", 4, 4, size=3, topology={"required": "rack"}), topology={"required": "block"})
+    key = create("big", role("prefill", 7, 7, size=3, topology={"required": "rack"}), topology={"required": "block"})
     card = screen.waiting(key)
     expect(card).to_contain_text("Infeasible")
     expect(card.locator(".message")).to_contain_text("prefill")
