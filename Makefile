@@ -79,6 +79,8 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
