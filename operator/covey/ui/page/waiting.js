@@ -56,6 +56,7 @@ export function drawWaiting(store, now) {
 export function tick(store, now) {
   if (store.state) drawWaiting(store, now);
 }
+
 function card(item, store) {
   const chosen = store.choice.gang === item.gang;
   const help = item.reasons.filter((each) => each.remedy || (each.message && each.meaning));
