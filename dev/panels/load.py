@@ -262,7 +262,7 @@ SCENES: Final = (
     block_an_evacuation,
     stand_still,
     roll_out_what_never_gets_ready,
-    restart_the_api_server,
     change_the_leader,
+    restart_the_api_server,
     make_room,
 )
