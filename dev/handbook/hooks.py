@@ -72,9 +72,11 @@ def _picture(found: re.Match[str], here: str) -> str:
 
 
 def _link(found: re.Match[str], here: str) -> str:
-    """A link to an example or to a page beside ``docs/`` as a link to its page; others as they are."""
+    """A link out of ``docs/``, or into it from a page that lies beside, as a link of the site; others as they are."""
     target = _resolve(here, found["target"])
     page = _BESIDE.get(target) or examples.page_of(target)
+    if here in _BESIDE.values() and target.startswith("docs/"):
+        page = target.removeprefix("docs/")
     if page is None:
         return found[0]
     up = "../" * here.count("/")

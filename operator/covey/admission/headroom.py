@@ -17,16 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
-from covey.admission.gangs import wants_minimum
+from covey.admission.further import Own, Site, youngest
 from covey.admission.slots import room_for
-from covey.api.constants import LABEL_DRAINING
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import with_terms
 from covey.placement.model import (
-    Gang,
-    Part,
-    Path,
     PodRequest,
     Refusal,
     ReplicaRequest,
@@ -50,23 +47,6 @@ LIMIT_MET: Final = "the search for places met its limit before it was known how 
 
 class UnknownError(Exception):
     """There is no number; the text says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """One unit of the resource, as its surplus would be planned now.
-
-    ``forbidden`` are domains that are kept for other gangs. ``lacks``: groups or pods of its minimum do not exist yet.
-    """
-
-    gang: Gang
-    forbidden: Sequence[Path] = ()
-    lacks: bool = False
-
-    @property
-    def is_open(self) -> bool:
-        """Its minimum has its places, so that more may come."""
-        return not self.lacks and not wants_minimum(self.gang)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +103,16 @@ class _Search:
     ) -> None:
         self._role = role
         # Units of lower number get the remainder of a sum.
-        self._sites = sorted((each for each in sites if _request(each, role)), key=lambda each: each.gang.unit)
+        self._sites = sorted((each for each in sites if each.request(role)), key=lambda each: each.gang.unit)
         self._inventory = inventory
         self._is_shared = is_shared
         self._pause = pause
         self._plans = 0
         if not self._sites:
             raise UnknownError(NO_UNITS)
-        self._own = [_Own.of(site, role) for site in self._sites]
-        self._template = _template([own.request for own in self._own], shape)
+        self._own = [Own.of(request) for site in self._sites if (request := site.request(role))]
+        self._template = _model([own.request for own in self._own], shape)
+        self._shapes = self._told()
         #: Of each unit: how many more it could take by itself, and whether more were not looked for.
         self._room = [0] * len(self._own)
         self._cut = [False] * len(self._own)
@@ -149,7 +130,7 @@ class _Search:
         is_floor = bool(stuck) and all(self._cut[number] for number in stuck)
         return Answer(self._role, total, is_floor, self._why(stuck, total=total, there=there))
 
-    def _alone(self, site: Site, own: _Own) -> tuple[int, bool]:
+    def _alone(self, site: Site, own: Own) -> tuple[int, bool]:
         """How many more a unit could take if the others took none, and whether more were not looked for."""
         bound = self._bound([site])
         most = min(bound, MOST)
@@ -161,7 +142,7 @@ class _Search:
             self._prove(site, own, [*found, own.clone(many, self._template)])
         return len(found), len(found) == many and bound > most
 
-    def _prove(self, site: Site, own: _Own, candidates: Sequence[ReplicaRequest]) -> None:
+    def _prove(self, site: Site, own: Own, candidates: Sequence[ReplicaRequest]) -> None:
         """Make sure that so many have no places.
 
         Raises:
@@ -215,7 +196,7 @@ class _Search:
         return True
 
     def _planned(
-        self, site: Site, own: _Own, candidates: Sequence[ReplicaRequest], hold: _Hold | None = None
+        self, site: Site, own: Own, candidates: Sequence[ReplicaRequest], hold: _Hold | None = None
     ) -> list[ReplicaRequest]:
         """Those of some candidates that get their places."""
         self._count()
@@ -245,14 +226,20 @@ class _Search:
 
     def _bound(self, sites: Sequence[Site]) -> int:
         """No more further replicas than this find room in some units, each node looked at by itself."""
-        shapes = Counter(pod.shape for pod in self._template.pods)
         nodes = {state.name: state for site in sites for state in self._nodes(site)}.values()
-        return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in shapes.items())
+        return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in self._shapes.items())
+
+    def _told(self) -> Counter[Shape]:
+        """The shapes of a further replica's pods, told which anti-affinity terms speak of them."""
+        further = self._own[0].clone(0, self._template)
+        gang = with_terms(self._own[0].asking(self._sites[0], [further]), self._inventory.terms)
+        (role,) = [each for each in gang.roles if each.name == self._role]
+        return Counter(pod.shape for each in role.replicas if each.replica == further.replica for pod in each.pods)
 
     def _nodes(self, site: Site) -> Iterable[NodeState]:
         """The nodes on which more of a unit may come."""
         gang, tree = site.gang, self._inventory.trees.get(site.gang.topology)
-        role = _request(site, self._role)
+        role = site.request(self._role)
         if tree is None or role is None or not role.follow_unit or gang.required is None:
             return self._inventory.nodes.values()
         paths = placed_paths(gang, self._inventory, followers(gang))
@@ -268,55 +255,17 @@ class _Search:
             raise UnknownError(LIMIT_MET)
 
 
-@dataclass(frozen=True, slots=True)
-class _Own:
-    """The role in one unit: how many of its replicas have their places, and those that wait for one by themselves."""
+def _model(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest:
+    """What a further replica would be like, as somebody asks for it alone.
 
-    request: RoleRequest
-    placed: int
-    waiting: tuple[ReplicaRequest, ...]
-
-    @classmethod
-    def of(cls, site: Site, name: str) -> _Own:
-        request = _request(site, name)
-        assert request is not None
-        staying = [each for each in request.replicas if not _goes(each)]
-        # What comes together with others, or after others, is not placed alone.
-        waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
-        waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
-        return cls(request, sum(each.placed for each in staying), tuple(waiting))
-
-    def candidates(self, count: int, template: ReplicaRequest) -> list[ReplicaRequest]:
-        """So many replicas that might come: those that wait, then further ones."""
-        own = list(self.waiting[:count])
-        return own + [self.clone(number, template) for number in range(count - len(own))]
-
-    def clone(self, number: int, template: ReplicaRequest) -> ReplicaRequest:
-        """A further replica; ``number`` tells it from others."""
-        last = max((each.replica for each in self.request.replicas), default=-1)
-        return _copy(template, last + 1 + number)
-
-    def asking(self, site: Site, candidates: Sequence[ReplicaRequest], *, must: bool = False) -> Gang:
-        """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
-        gang = site.gang
-        asked, known = {each.replica for each in candidates}, {each.replica for each in self.request.replicas}
-        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _there(each))]
-        replicas = (*there, *candidates)
-        grown = replace(
-            self.request,
-            replicas=replicas,
-            minimum=len(replicas) if must else self.request.minimum,
-            desired=max(self.request.desired, len(replicas)),
-            missing=None,
-        )
-        roles = tuple(grown if each is self.request else _still(each) for each in gang.roles)
-        new = [(self.request.name, number) for number in sorted(asked - known)]
-        beside = {(self.request.name, number) for number in known}
-        rules = tuple(
-            replace(rule, members=(*rule.members, *new)) if beside and beside.issubset(rule.members) else rule
-            for rule in gang.rules
-        )
-        return replace(gang, roles=roles, rules=rules)
+    Raises:
+        UnknownError: there is none.
+    """
+    found = youngest(requests)
+    if found is None:
+        raise UnknownError(NONE_YET)
+    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in found.pods)
+    return replace(found, pods=pods, together=None, after=())
 
 
 _Hold = Callable[[PodRequest, str], None]
@@ -336,56 +285,6 @@ def _held(inventory: Inventory) -> Iterator[_Hold]:
     finally:
         for key in keys:
             inventory.release(key)
-
-
-def _request(site: Site, name: str) -> RoleRequest | None:
-    return next((role for role in site.gang.roles if role.name == name), None)
-
-
-def _template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest:
-    """What a further replica would be like: the youngest, whole, without a mark that ties it to others.
-
-    Raises:
-        UnknownError: there is none.
-    """
-    known = [each for request in requests for each in request.replicas if each.pods]
-    youngest = max(known, key=lambda each: (_created(each), -each.replica), default=None)
-    if youngest is None:
-        raise UnknownError(NONE_YET)
-    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in youngest.pods)
-    return replace(youngest, pods=pods, together=None, after=())
-
-
-def _created(replica: ReplicaRequest) -> str:
-    return max(pod.meta.creation_timestamp if pod.meta is not None else "" for pod in replica.pods)
-
-
-def _copy(template: ReplicaRequest, number: int) -> ReplicaRequest:
-    keys = {pod.key: f"more/{number}/{pod.index}" for pod in template.pods}
-
-    def renamed(part: Part) -> Part:
-        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(renamed, part.parts)))
-
-    pods = tuple(replace(pod, key=keys[pod.key]) for pod in template.pods)
-    return replace(template, replica=number, pods=pods, parts=tuple(map(renamed, template.parts)))
-
-
-def _goes(replica: ReplicaRequest) -> bool:
-    """The replica is about to be taken away."""
-    return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in replica.pods)
-
-
-def _there(replica: ReplicaRequest) -> ReplicaRequest | None:
-    """What of a replica has its places; None for nothing."""
-    if replica.placed:
-        return replica
-    pods = tuple(pod for pod in replica.pods if pod.node is not None)
-    return replace(replica, pods=pods, together=None, parts=(), after=()) if pods else None
-
-
-def _still(role: RoleRequest) -> RoleRequest:
-    """A role of which nothing is to be placed."""
-    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _there(each))))
 
 
 __all__ = ["MOST", "Answer", "Site", "UnknownError", "most_feasible"]

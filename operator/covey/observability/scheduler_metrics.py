@@ -31,6 +31,15 @@ GANG_REFUSALS: Final = FAMILIES.counter(
     "Plans that found no place: `Infeasible`, `SearchLimit`. A gang is planned again whenever room comes free.",
     "reason",
 )
+HEADROOM_DURATION: Final = FAMILIES.histogram(
+    "covey_headroom_duration_seconds",
+    "Looking how many replicas of one role would fit, when somebody asked: `known`, `unknown`, `broken_off` (a gang was"
+    " waiting to be planned; it is tried again).",
+    "result",
+)
+HEADROOM_QUESTIONS: Final = FAMILIES.gauge(
+    "covey_headroom_questions", "Resources whose question for head-room is not answered yet."
+)
 REFUSALS_UNTOLD: Final = FAMILIES.gauge(
     "covey_refusals_untold",
     "Gangs whose status is behind what was decided, because refusals are told at a bounded pace (20 statuses and Events a"

@@ -33,6 +33,7 @@ from covey.api.times import rfc3339
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import Conflict, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import PodRequest, Shape
 from covey.scheduler.cache import Cache, Listener
@@ -47,6 +48,8 @@ LEAST_REST: Final = 0.05
 #: Seconds after which a step is broken off when somebody waits for a place, doubled at each try; and the tries.
 PATIENCE: Final = 0.1
 TRIES: Final = 5
+#: What is said where the planner itself failed.
+FAILED: Final = "the planner failed on it; the scheduler's log has the details"
 #: Seconds until an answer that could not be written is written again.
 RETRY: Final = 5.0
 
@@ -116,6 +119,7 @@ class Headroom:
         """Take questions, and write answers, for ever; ``settled`` returns when every unit has been looked at once."""
         await settled()
         self._running = True
+        self._count()
         for root in self._cache.index.roots():
             self._look(root)
         while True:
@@ -162,6 +166,7 @@ class Headroom:
         before = line.get(root)
         if before is None or before.question != question:
             line[root] = _Open(question)
+            self._count()
             self._stir()
 
     def _is_answered(self, root: Key, group: core.Group, question: Question) -> bool:
@@ -173,8 +178,13 @@ class Headroom:
 
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
-        if line is not None and line.pop(root, None) is not None and not line:
-            del self._open[root.namespace]
+        if line is not None and line.pop(root, None) is not None:
+            if not line:
+                del self._open[root.namespace]
+            self._count()
+
+    def _count(self) -> None:
+        metrics.HEADROOM_QUESTIONS.set(sum(map(len, self._open.values())))
 
     def _next(self) -> tuple[Key, _Open] | None:
         line = next(iter(self._open.values()), None)
@@ -195,14 +205,7 @@ class Headroom:
             self._drop(root)
             return
         if left:
-            try:
-                asked.answers.append(await self._role(group, left[0], asked))
-                asked.tries = 0
-            except _BrokenOff:
-                asked.tries += 1
-            except Exception:
-                log.exception("head-room not found", namespace=root.namespace, root=root.name, role=left[0])
-                asked.answers.append(Answer(left[0], None, message="the planner failed; the scheduler's log has more"))
+            await self._next_role(group, left[0], asked)
         self._turn(root)
         if len(asked.answers) < len(asked.question.roles):
             return
@@ -211,6 +214,23 @@ class Headroom:
         self._said[root] = (group.metadata.uid, asked.question.asked)
         self._answered[root] = (group.metadata.uid, body)
         self._news.set()
+
+    async def _next_role(self, root: core.Group, role: str, asked: _Open) -> None:
+        began, result = self._clock(), "unknown"
+        try:
+            answer = await self._role(root, role, asked)
+            result = "unknown" if answer.replicas is None else "known"
+        except _BrokenOff:
+            asked.tries += 1
+            result = "broken_off"
+            return
+        except Exception:
+            log.exception("head-room not found", namespace=root.metadata.namespace, root=root.metadata.name, role=role)
+            answer = Answer(role, None, message=FAILED)
+        finally:
+            metrics.HEADROOM_DURATION.labels(result).observe(self._clock() - began)
+        asked.answers.append(answer)
+        asked.tries = 0
 
     async def _role(self, root: core.Group, role: str, asked: _Open) -> Answer:
         if asked.tries >= TRIES:

@@ -190,6 +190,21 @@ def test_what_is_kept_for_others_is_no_room() -> None:
     assert asked("prefill", inventory, kept) == Answer("prefill", 2)
 
 
+def apart_from(app: str) -> dict[str, Any]:
+    """A pod that shares its host with none of an app, which itself is of the app engine."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"labels": {"app": "engine"}, "spec": {"affinity": affinity}}
+
+
+def test_anti_affinity_counts_where_it_speaks_of_the_pods_themselves() -> None:
+    for app, most in (("noisy", 6), ("engine", 3)):
+        inventory = racks(a=3)
+        least = at("decode", 0, "a0", gpus=0)
+        own = site(inventory, at("prefill", 0, "a0", gpus=4, **apart_from(app)), least)
+        assert asked("prefill", inventory, own) == Answer("prefill", most)
+
+
 def test_strangers_count() -> None:
     inventory = racks(a=5)
     hold_all(inventory, [pod("stranger", node="a4", gpus=1)], counted_shape)

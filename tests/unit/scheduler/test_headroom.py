@@ -324,3 +324,35 @@ async def test_a_further_pod_has_ephemeral_volumes_of_its_own(volume: dict[str, 
         bench.ask("one")
         await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": most})]
+
+
+async def test_many_questions_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang that comes while one of many questions is answered is planned before the next one is."""
+    order: list[str] = []
+    many = [each for number in range(20) for each in unit(f"many{number}", f"n{number}")]
+    async with Bench(*nodes(22), *many) as bench:
+
+        def counted(role: str, *_: object, **__: object) -> counting.Answer:
+            order.append("answer")
+            if len(order) == 3:
+                for each in unit("gang", None):
+                    put(bench.cache, each)
+            bench.clock.now += 1000.0  # as if it were always time for the next one
+            bench.headroom._due = -1e9
+            return counting.Answer(role, 1)
+
+        planned = bench.loop.admission._plan
+
+        async def noted(root: Key, *, last: bool) -> None:
+            order.append(root.name)
+            await planned(root, last=last)
+
+        monkeypatch.setattr(headroom, "most_feasible", counted)
+        monkeypatch.setattr(headroom, "REST", 0.0)
+        monkeypatch.setattr(headroom, "LEAST_REST", -1.0)
+        monkeypatch.setattr(bench.loop.admission, "_plan", noted)
+        for number in range(20):
+            bench.ask("x", f"many{number}")
+        assert set(await bench.turn()) == {"gang-decode-0-0"}
+        assert order[:5] == ["answer"] * 3 + ["gang", "answer"]
+        assert len(bench.client.written) == 20

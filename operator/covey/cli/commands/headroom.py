@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
+from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -14,14 +16,21 @@ from covey.cli import options
 from covey.cli.data import echo_json, echo_yaml
 from covey.cli.errors import CommandError
 from covey.cli.rolled import Body, Found, Stored
-from covey.planning.headroom import HeadroomReport, RoleReport
+from covey.manifests.errors import InputError
+from covey.planning.facts import Facts, read_facts
+from covey.planning.headroom import HeadroomReport, RoleReport, headroom_of
+from covey.planning.request import Manifests, read_manifests, with_manifests, workloads_of
+from covey.planning.run import plan_all
 
 #: Seconds between two looks.
 _PACE: Final = 0.3
 
 
 @click.command()
-@click.argument("name")
+@click.argument("name", required=False)
+@options.files(required=False)
+@options.facts
+@options.recursive
 @click.option("--last", is_flag=True, help="Only show the last answer; nothing is asked, and nothing written.")
 @click.option("--timeout", type=click.FloatRange(1), default=60.0, metavar="SECONDS", help="Default: 60.")
 @options.cluster
@@ -29,7 +38,12 @@ _PACE: Final = 0.3
 @options.no_headers
 @options.no_color
 def headroom(
-    name: str,
+    name: str | None,
+    files: tuple[str, ...],
+    nodes: tuple[str, ...],
+    pods: tuple[str, ...],
+    topologies: tuple[str, ...],
+    recursive: bool,  # noqa: FBT001 - a flag
     last: bool,  # noqa: FBT001 - a flag
     timeout: float,
     namespace: str | None,
@@ -41,19 +55,48 @@ def headroom(
 ) -> None:
     """How many more replicas of each role would fit now, all else as it is.
 
-    It asks by an annotation on the resource, and waits for the answer in its status.
+    Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it says
+    what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
     """
-    stored = Stored(name, namespace, context, kubeconfig)
-    report = asyncio.run(_last(stored) if last else _asked(stored, timeout))
+    if files:
+        _refuse(name, context, kubeconfig, nodes)
+        facts = read_facts(nodes, pods, topologies, recursive=recursive)
+        reports = _planned(read_manifests(files, namespace, "default", facts.topologies, recursive=recursive), facts)
+    elif nodes or pods or topologies:
+        raise InputError("-f", "is missing", "give the manifests, or leave out --nodes, --pods and --topology")
+    elif not name:
+        raise InputError("NAME", "is missing", "name a DisaggregatedInference, or give manifests with -f")
+    else:
+        stored = Stored(name, namespace, context, kubeconfig)
+        reports = [asyncio.run(_last(stored) if last else _asked(stored, timeout))]
     if form == "json":
-        echo_json(report)
+        echo_json(reports[0] if not files else reports)
     elif form == "yaml":
-        echo_yaml([report])
+        echo_yaml(reports)
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
         from covey.cli.render.headroom import print_headroom  # noqa: PLC0415 - the same
 
-        print_headroom(report, open_console(no_color=no_color), heads=not no_headers)
+        for report in reports:
+            print_headroom(report, open_console(no_color=no_color), heads=not no_headers, named=bool(files))
+
+
+def _refuse(name: str | None, context: str | None, kubeconfig: str | None, nodes: tuple[str, ...]) -> None:
+    """What does not go with manifests."""
+    if name:
+        raise InputError("NAME", "does not go with -f", "leave out one of them")
+    if not nodes:
+        raise InputError("--nodes", "is missing", "give what `kubectl get nodes -o json` prints")
+    options.refuse_cluster(context, kubeconfig, "leave it out, or ask for a resource by its name")
+
+
+def _planned(manifests: Manifests, facts: Facts) -> list[HeadroomReport]:
+    facts = with_manifests(facts, manifests)
+    workloads, warnings = workloads_of(manifests, facts)
+    planned = plan_all(workloads, replace(facts, warnings=(*facts.warnings, *warnings)), time.perf_counter)
+    for warning in planned.report.warnings:
+        click.echo(f"warning: {warning}", err=True)
+    return list(headroom_of(planned))
 
 
 async def _last(stored: Stored) -> HeadroomReport:
@@ -80,8 +123,6 @@ async def _asked(stored: Stored, timeout: float) -> HeadroomReport:  # noqa: ASY
 
 def _question() -> str:
     """A text that nobody else asks with; people who look at the resource see when it was."""
-    import time  # noqa: PLC0415 - only here
-
     return f"{rfc3339(time.time())}-{secrets.token_hex(4)}"
 
 

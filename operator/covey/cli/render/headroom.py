@@ -10,8 +10,10 @@ from covey.cli.render.words import DIM
 from covey.planning.headroom import HeadroomReport, RoleReport
 
 
-def print_headroom(report: HeadroomReport, console: Console, *, heads: bool = True) -> None:
-    """A line for each role."""
+def print_headroom(report: HeadroomReport, console: Console, *, heads: bool = True, named: bool = False) -> None:
+    """A line for each role; ``named``: below the resource's name, where there may be several."""
+    if heads and named:
+        console.print(Text(f"{report.namespace}/{report.name}", DIM), soft_wrap=True)
     table = columns("ROLE", "REPLICAS", "ADMITTED", "MAX FEASIBLE", "MORE")
     for column in table.columns[1:]:
         column.justify = "right"

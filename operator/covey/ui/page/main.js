@@ -54,7 +54,7 @@ function drawFrame({ state }) {
   write(byId("cluster"), state.cluster);
   write(byId("viewer"), state.viewer.name ? `Seen as ${state.viewer.name}` : "");
   write(byId("versions"), [`Covey ${state.version}`, state.server && `Kubernetes ${state.server}`, state.topology.name && `topology ${state.topology.name}`, ...state.topology.constant].filter(Boolean).join(" · "));
-  const waiting = Object.keys(state.waiting).length;
+  const waiting = new Set(Object.values(state.waiting).map((each) => each.gang)).size;
   document.title = `${waiting ? `(${waiting}) ` : ""}Covey${state.cluster ? ` · ${state.cluster}` : ""}`;
 }
 
