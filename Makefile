@@ -55,6 +55,7 @@ test-install: $(READY) binaries wheels ## The chart, the manifests and the image
 docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
 	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
 	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
+	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
@@ -78,6 +79,7 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes

@@ -79,7 +79,7 @@ def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
             )
     if "min" in panel.defaults:
         axes.set_ylim(bottom=panel.defaults["min"])
-    if axes.get_ylim()[1] <= 0.001 and panel.defaults["unit"] != "s":
+    if not any(value for each in found for _, value in each.points if math.isfinite(value)):
         axes.set_ylim(top=1)
     _values(axes, panel.defaults["unit"])
     _legend(figure, axes, panel)
@@ -131,6 +131,8 @@ def _bars(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     for place, value in zip(places, values, strict=True):
         axes.text(value + most * 0.012, place, told(value, panel.defaults["unit"]), va="center", size=8)
     axes.set_xlim(0, most * 1.1)
+    # Few bars are as thick as many.
+    axes.set_ylim(min(-0.6, len(found) - 6.4), len(found) - 0.4)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 

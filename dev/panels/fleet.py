@@ -32,21 +32,16 @@ def role(
     gpus: int = 8,
     image: str = "1",
     on: Mapping[str, str] | None = None,
-    labels: Mapping[str, str] | None = None,
-    spread: Json | None = None,
     **spec: Any,
 ) -> Json:
-    """A role; ``on`` selects its nodes, ``labels`` are of its pods, ``spread`` is a constraint of how they are spread."""
+    """A role; ``on`` selects its nodes."""
     container = {
         "name": "engine",
         "image": f"registry.example.com/engine:{image}",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
     }
     pod: Json = {"containers": [container], "terminationGracePeriodSeconds": 0, "nodeSelector": dict(on or {})}
-    if spread is not None:
-        pod["topologySpreadConstraints"] = [spread]
-    template = {"metadata": {"labels": dict(labels or {})}, "spec": pod}
-    return {"name": name, "replicas": replicas, "size": size, "template": template, **spec}
+    return {"name": name, "replicas": replicas, "size": size, "template": {"spec": pod}, **spec}
 
 
 @dataclass

@@ -18,6 +18,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from localcluster import ApiError, Cluster, Process
+from localcluster.programs import scheduler_config
 from panels.fleet import A100, BLOCK, KINDS, RACK, Fleet, patiently, role
 from panels.kubelet import BROKEN, Kubelet, tell
 from panels.prometheus import Prometheus, Scraped
@@ -27,7 +28,7 @@ SCRAPE: Final = 2.0
 NAMESPACES: Final = ("chat", "code", "research")
 CLUSTER: Final = "demo"
 #: What somebody who looks at the dashboard would choose: all but the small gangs that come and go.
-CHOSEN: Final = {"name": ("edge", "gemma", "giant", "late", "llama", "mistral", "phi", "qwen", "spread", "wide")}
+CHOSEN: Final = {"name": ("edge", "gemma", "giant", "late", "llama", "mistral", "phi", "qwen", "wide")}
 #: Replicas of Covey's processes: the second stands by.
 PROGRAMS: Final = ("covey-operator", "covey-operator-2", "covey-scheduler")
 #: Small gangs that live at a time.
@@ -42,13 +43,21 @@ def run(directory: Path) -> Iterator[tuple[Fleet, Prometheus]]:
             cluster.ensure("/api/v1/namespaces", {"metadata": {"name": namespace}})
         for kind in KINDS:
             cluster.add_nodes(kind)
-        cluster.start_all(None, "--leader-elect=true", leader_elect=True)
-        cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-2")
+        start_covey(cluster)
         fleet = Fleet(cluster)
         with Prometheus(directory, "covey-system/covey", scraped(cluster), seconds=SCRAPE) as prometheus:
             with Kubelet(cluster, least=2, spread=5), restarts(cluster), traffic(fleet):
                 play(fleet)
             yield fleet, prometheus
+
+
+def start_covey(cluster: Cluster) -> None:
+    """All processes, with leader election; room is kept for a gang that has waited for half a minute."""
+    cluster.start_covey("operator", "--leader-elect=true")
+    cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-2")
+    scheduler = cluster.start_covey("scheduler", "--leader-elect=true", "--reserve-after=30s")
+    config = scheduler_config(scheduler, leader_elect=True)
+    cluster.start_scheduler(config, kubeconfig=cluster.kube_scheduler_kubeconfig())
 
 
 def scraped(cluster: Cluster) -> list[Scraped]:
@@ -81,8 +90,9 @@ def traffic(fleet: Fleet) -> Iterator[None]:
     """Small gangs come and go all the time."""
 
     def step(number: int) -> None:
+        roles = [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)]
         with contextlib.suppress(ApiError, OSError):
-            fleet.create("chat", f"trial-{number}", [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)])
+            fleet.create("chat", f"trial-{number}", roles, topology={"preferred": "host"})
         if number > LIVES:
             with contextlib.suppress(OSError):
                 fleet.delete("chat", f"trial-{number - LIVES}")
@@ -115,29 +125,16 @@ def play(fleet: Fleet) -> None:
     """All scenes, in order."""
     fleet.began = time.time()
     time.sleep(6)  # the quiet before
-    for scene in (
-        deploy,
-        roll_out,
-        overcommit,
-        drain,
-        lose_a_node,
-        block_an_evacuation,
-        stand_still,
-        refuse,
-        roll_out_what_never_gets_ready,
-        restart_the_api_server,
-        change_the_leader,
-        make_room,
-    ):
-        fleet.mark(str(scene.__doc__).partition(".")[0])
+    for scene in SCENES:
+        fleet.mark(str(scene.__doc__))
         scene(fleet)
 
 
 def deploy(fleet: Fleet) -> None:
     """Deployments start."""
-    fleet.create(
-        "research", "edge", [role("decode", 1, 8, topology=RACK, on=A100)], gang={"terminationDelaySeconds": 5}
-    )
+    edge = [role("decode", 1, 8, topology=RACK, on=A100), role("router", 1, 1, gpus=0, on=A100)]
+    fleet.create("research", "edge", edge, gang={"terminationDelaySeconds": 5})
+    fleet.await_condition("research", "edge", "Admitted", "Admitted")  # while a rack is free
     fleet.create("chat", "llama", _llama("1"), topology=BLOCK)
     time.sleep(3)
     fleet.create("chat", "mistral", [role("prefill", 2, 1, minReplicas=1), role("decode", 2, 2, minReplicas=1)])
@@ -204,24 +201,12 @@ def stand_still(fleet: Fleet) -> None:
     """kube-scheduler stands still, and somebody takes a place meanwhile."""
     scheduler = fleet.cluster.processes["kube-scheduler"]
     scheduler.pause()
-    fleet.create("research", "late", [role("decode", 2, 1, on=A100)])
+    fleet.create("research", "late", [role("decode", 2, 1, gpus=2)])
     node = fleet.pin_of("research", "late", "decode")
     fleet.intrude(node)
     time.sleep(10)
     scheduler.resume()
     time.sleep(4)
-
-
-def refuse(fleet: Fleet) -> None:
-    """kube-scheduler refuses what the planner does not model."""
-    spread = {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": {"matchLabels": {"app": "spread"}},
-    }
-    fleet.create("research", "spread", [role("decode", 4, 1, gpus=1, labels={"app": "spread"}, spread=spread)])
-    time.sleep(10)
 
 
 def roll_out_what_never_gets_ready(fleet: Fleet) -> None:
@@ -265,3 +250,19 @@ def _qwen(image: str) -> list[dict[str, object]]:
         role("prefill", 2, 2, image=image, topology=RACK, minReplicas=1),
         role("decode", 2, 1, image=image, minReplicas=1),
     ]
+
+
+#: What happens, in this order; the first line of each says what it is.
+SCENES: Final = (
+    deploy,
+    roll_out,
+    overcommit,
+    drain,
+    lose_a_node,
+    block_an_evacuation,
+    stand_still,
+    roll_out_what_never_gets_ready,
+    change_the_leader,
+    restart_the_api_server,
+    make_room,
+)

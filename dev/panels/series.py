@@ -77,7 +77,7 @@ def collect(
     values = variables(document) | {name: f"({'|'.join(them)})" for name, them in (chosen or {}).items()}
 
     def ask(panel: Panel, target: Target) -> list[Series]:
-        query = fill(target.expr, values, step=step, scrape=scrape)
+        query = fill(target.expr, values, span=end - start, step=step, scrape=scrape)
         found = prometheus.ask(query, end) if panel.type in _INSTANT else prometheus.ask_range(query, start, end, step)
         return [_series(target, each) for each in found]
 

@@ -44,7 +44,6 @@ def main() -> int:
             served = Served(cluster, "covey-ui", cluster.kubeconfig)
             for theme in ("light", "dark"):
                 _small(browser, served, given.pictures, theme)
-            scene.Scene(cluster).roll("chat/qwen", "registry.example.com/engine:2")
         with Cluster() as cluster:
             scene.large(scene.Scene(cluster))
             served = Served(cluster, "covey-ui", cluster.kubeconfig)

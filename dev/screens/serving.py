@@ -43,4 +43,5 @@ class Served:
 
     def link(self) -> str:
         """The newest link that it has printed: each opens the page once."""
-        return eventually(lambda: (_LINK.findall(self.process.log_text()) or [None])[-1], describe="a link is printed")
+        found: list[str] = eventually(lambda: _LINK.findall(self.process.log_text()), describe="a link is printed")
+        return found[-1]

@@ -14,9 +14,11 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from install.test_rules import promtool, rules
+from install.test_rules import ROOT, promtool, rules
 from metric_families import expressions, known_series, names_in
 from panels.dashboard import DASHBOARD, fill, panels, read, variables
+from panels.load import SCENES
+from panels.style import THEMES
 
 VARIABLES: Final = ("datasource", "cluster", "namespace", "name")
 ROWS: Final = (
@@ -163,18 +165,31 @@ def test_what_it_names_exists() -> None:
 
 def test_prometheus_can_read_every_query(tmp_path: Path) -> None:
     values = variables(DOCUMENT)
-    queries = [fill(each, values, step=30, scrape=30) for each in expressions(DOCUMENT)]
+    queries = [fill(each, values, span=3600, step=30, scrape=30) for each in expressions(DOCUMENT)]
     written = tmp_path / "queries.yaml"
     records = [{"record": f"query:{number}", "expr": query} for number, query in enumerate(queries)]
     written.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": records}]}))
     promtool("check", "rules", "--lint=none", written)
 
 
+def test_the_documentation_shows_every_panel_and_tells_every_scene() -> None:
+    page = (ROOT / "docs/operations/monitoring.md").read_text()
+    shown = re.findall(
+        r"^!\[(.+)\]\(../assets/generated/monitoring/(.+)-(light|dark)\.png#only-(light|dark)\)", page, re.MULTILINE
+    )
+    assert shown == [
+        (panel.title, panel.slug, theme.name, theme.name) for panel in panels(DOCUMENT) for theme in THEMES
+    ]
+    assert re.findall(r"^### (.+)$", page, re.MULTILINE) == list(ROWS)
+    told = re.findall(r"^(\d+)\. (.+)$", page, re.MULTILINE)
+    assert told == [(str(number), scene.__doc__) for number, scene in enumerate(SCENES, 1)]
+
+
 def test_variables_are_filled_as_grafana_does() -> None:
     query = 'rate(a{cluster=~"$cluster",name=~"${name}"}[$__rate_interval])'
-    assert fill(query, {"cluster": ".*", "name": "(a|b)"}, step=60, scrape=30) == (
+    assert fill(query, {"cluster": ".*", "name": "(a|b)"}, span=600, step=60, scrape=30) == (
         'rate(a{cluster=~".*",name=~"(a|b)"}[120s])'
     )
-    assert fill("[$__rate_interval]", {}, step=300, scrape=30) == "[330s]"
+    assert fill("[$__rate_interval:$__range]", {}, span=3600, step=300, scrape=30) == "[330s:3600s]"
     with pytest.raises(KeyError):
-        fill("$missing", {}, step=1, scrape=1)
+        fill("$missing", {}, span=1, step=1, scrape=1)

@@ -12,9 +12,10 @@ from covey.compile import Layout, Scale, Tree
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
-from covey.operator.rolling.layout import Rolling, refused, roll
+from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
+from covey.operator.rolling.refusals import refused
 from covey.operator.scaling.scaler import Scalers, find_scalers
 from covey.operator.snapshot.observed import Observed
 from covey.operator.upkeep.applying import Deviation, find_deviations

@@ -148,7 +148,7 @@ class Process:
         settings = self._settings
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
-        cache.subscribe(Listener(pod=writer.forget))
+        cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)
         binder = Binder(
             cache,

@@ -6,8 +6,8 @@ function, and a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -80,9 +80,14 @@ class _Gang:
 
 
 class Board:
-    """Objects in, state out."""
+    """Objects in, state out.
 
-    def __init__(self) -> None:
+    Args:
+        namespaces: those whose resources are shown; empty for all. Pods of others are only counted.
+    """
+
+    def __init__(self, namespaces: Collection[str] = ()) -> None:
+        self._namespaces = frozenset(namespaces)
         self._topologies: dict[str, core.ClusterTopology] = {}
         self._nodes: dict[str, core.Node] = {}
         self._gangs: dict[str, _Gang] = {}
@@ -107,7 +112,7 @@ class Board:
         match thing:
             case core.Pod():
                 if isinstance(before, core.Pod):
-                    self._leave(before, gang_of(thing))
+                    self._leave(before, self._gang_of(thing))
                 self._enter(thing)
             case core.Group():
                 self._groups.setdefault(_owner(thing), {})[thing.kind, thing.metadata.key] = thing
@@ -177,8 +182,12 @@ class Board:
             "warnings": layout.warnings,
         }
 
+    def _gang_of(self, pod: core.Pod) -> str | None:
+        shown = not self._namespaces or pod.metadata.namespace in self._namespaces
+        return gang_of(pod) if shown else None
+
     def _enter(self, pod: core.Pod) -> None:
-        key, gang = pod.metadata.key, gang_of(pod)
+        key, gang = pod.metadata.key, self._gang_of(pod)
         if gang is not None:
             self._gangs.setdefault(gang, _Gang()).pods[key] = pod
             self._stale_gangs[gang] = None
@@ -189,7 +198,7 @@ class Board:
 
     def _leave(self, pod: core.Pod, heir: str | None) -> None:
         """Take a pod out; ``heir`` is the gang that it is put into at once."""
-        key, gang = pod.metadata.key, gang_of(pod)
+        key, gang = pod.metadata.key, self._gang_of(pod)
         if gang is not None and gang != heir:
             self._gangs[gang].pods.pop(key, None)
             self._stale_gangs[gang] = None
@@ -240,6 +249,10 @@ class Board:
         found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
         found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
         owners = owners_of((key_of(each), role) for each in found for role in role_names(each))
+        # Letters are told apart within a resource: P is prefill everywhere.
+        for each in found:
+            own = owners_of((key_of(each), role) for role in role_names(each))
+            owners |= {place: replace(owners[place], letter=owner.letter) for place, owner in own.items()}
         former, self._owners = self._owners, owners
         changed = (key for (key, role), owner in owners.items() if former.get((key, role)) != owner)
         self._stale_gangs |= dict.fromkeys(changed)

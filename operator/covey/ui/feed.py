@@ -157,7 +157,7 @@ class Feed:
         self._limits = limits
         self._clock = clock
         self._wall = wall
-        self._board = Board()
+        self._board = Board(namespaces)
         self._dirty = asyncio.Event()
         self._drawn = asyncio.Event()
         self._streams: set[Stream] = set()

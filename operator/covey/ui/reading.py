@@ -108,6 +108,14 @@ class Reading(Generic[T]):
         finally:
             if task is not None:
                 await _end(task)
+            self._forget()
+
+    async def granted(self) -> None:
+        """Wait until what was denied is allowed."""
+        while True:
+            if await self._ask():
+                return
+            await asyncio.sleep(self._every)
 
     async def _ask(self) -> bool:
         """Whether it may be read; while the API server cannot be asked, what was known before holds."""
@@ -252,15 +260,22 @@ class Readings:
         narrow = self._narrow if collection.resource.namespaced else ()
         if not narrow or collection.whole or not self._named:
             wide = self._reading(collection, None)
-            await wide.run(stay=not narrow)
-            self._begin(collection, narrow, group)
-            wide.settled.set()
+            while True:
+                await wide.run(stay=not narrow)
+                tasks = self._begin(collection, narrow, group)
+                wide.settled.set()
+                await wide.granted()
+                for reading, task in tasks.items():
+                    await _end(task)
+                    self._readings.remove(reading)
         else:
             self._begin(collection, narrow, group)
 
-    def _begin(self, collection: Collection, namespaces: Sequence[str], group: asyncio.TaskGroup) -> None:
-        for namespace in namespaces:
-            group.create_task(self._reading(collection, namespace).run())
+    def _begin(
+        self, collection: Collection, namespaces: Sequence[str], group: asyncio.TaskGroup
+    ) -> dict[Reading[Any], asyncio.Task[None]]:
+        readings = [self._reading(collection, namespace) for namespace in namespaces]
+        return {reading: group.create_task(reading.run()) for reading in readings}
 
     def _reading(self, collection: Collection, namespace: str | None) -> Reading[Any]:
         found: Reading[Any] = Reading(self._client, collection, namespace, self._board, self._changed, self._every)

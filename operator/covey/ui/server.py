@@ -111,13 +111,14 @@ class Server:
         return self._gate.credentials(bearer_token(request.headers.get("Authorization")))
 
     async def _feed(self, request: web.Request) -> Feed:
-        namespaces = request.query.getall("namespace", [])
+        given = request.query.getall("namespace", None)
+        namespaces = [each for each in given or () if each]
         if len(namespaces) > self._limits.namespaces:
             what = f"more than {self._limits.namespaces} namespaces at once are not shown"
             raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(what, "name fewer, or none for all"))
         for each in namespaces:
             _check_name(each)
-        return await self._viewers.feed(self._credentials(request), namespaces)
+        return await self._viewers.feed(self._credentials(request), None if given is None else namespaces)
 
     async def _session(self, request: web.Request) -> web.Response:
         try:

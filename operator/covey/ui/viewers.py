@@ -80,14 +80,18 @@ class Viewers:
     def __len__(self) -> int:
         return len(self._entries)
 
-    async def feed(self, credentials: Credentials, namespaces: Sequence[str]) -> Feed:
+    async def feed(self, credentials: Credentials, namespaces: Sequence[str] | None) -> Feed:
         """The feed of a viewer; a new one where there is none.
+
+        Args:
+            credentials: the viewer's.
+            namespaces: what is looked at; empty for all that is allowed, None for what is looked at by default.
 
         Raises:
             Busy: too many feeds, or too many streams of this one.
             KubeError: the credentials are not good, or the API server does not answer.
         """
-        key = (credentials.identity, tuple(sorted(set(namespaces or self._namespaces))))
+        key = (credentials.identity, tuple(sorted(set(self._namespaces if namespaces is None else namespaces))))
         entry = self._entries.get(key)
         if entry is None or entry.task.done():
             entry = await self._open(key, credentials)

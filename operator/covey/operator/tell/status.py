@@ -10,7 +10,7 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
-from covey.operator.rolling.layout import written
+from covey.operator.rolling.memory import written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.snapshot.recorded import had_served

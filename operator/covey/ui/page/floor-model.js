@@ -32,7 +32,7 @@ export function buildFloor(state, gangs, plan) {
     return { key: `node/${name}`, name, path, cells: node.cells, others, closed: node.closed, runs: own, ours, free: Math.max(0, node.cells - others - ours) };
   });
   nodes.sort((one, two) => byPath(one.path, two.path) || natural(one.name, two.name));
-  const marks = new Map((plan?.floor?.marks ?? []).map((each) => [JSON.stringify(each.path), each.mark]));
+  const marks = plan ? marksOf(plan, levels) : new Map();
   return box(levels, 0, [], nodes, marks);
 }
 
@@ -88,6 +88,14 @@ function box(levels, depth, path, nodes, marks) {
   };
 }
 
+/** The domains that a plan's verdict names, by their path on this floor; the plan's topology has levels that no box shows, too.
+ * @returns {Map<string, string>} */
+function marksOf(plan, levels) {
+  const names = plan.report.topology.levels.map((level) => level.name);
+  const shownPath = (path) => path.filter((_name, depth) => levels.includes(names[depth]));
+  return new Map(plan.floor.marks.map((each) => [JSON.stringify(shownPath(each.path)), each.mark]));
+}
+
 /** Names in natural order, nodes without a level last. */
 function byPath(one, two) {
   for (let depth = 0; depth < one.length; depth += 1) {
@@ -114,7 +122,7 @@ function runsOf(state, gangs, plan) {
     if (pod.node && role) add(pod.node, run(key, pod, role, gang.units.length > 1));
   }
   for (const pod of plan?.floor?.pods ?? []) {
-    const planned = { ...pod, gang: pod.workload, state: "planned", reason: "planned, nothing is written", draining: false };
+    const planned = { ...pod, gang: pod.workload, state: "planned", reason: "", draining: false };
     const role = plan.floor.roles.find((each) => each.workload === pod.workload && each.role === pod.role);
     if (role && !taken.has(place(planned, pod.node))) add(pod.node, run(`plan:${pod.workload}/${pod.unit}/${pod.role}/${pod.replica}/${pod.index}`, planned, role, several(plan)));
   }

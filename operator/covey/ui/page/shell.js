@@ -129,7 +129,7 @@ export function connection(state, words) {
 
 /** Ask for a token until there is one. @param {import("./stream.js").Server} server @param {Refusal} refusal @returns {Promise<void>} */
 export function signIn(server, refusal) {
-  const why = server.signedIn || refusal.status === 0 ? refusal.faults.map(sentence).join(" ") : "";
+  const why = server.signedIn ? refusal.faults.map(sentence).join(" ") : "";
   server.signOut();
   const section = byId("sign-in"), form = byId("sign-in-form"), token = byId("token");
   const linked = refusal.mode === "kubeconfig";

@@ -20,7 +20,7 @@ export class StoryPart {
     this.#server = server;
     this.picture = h("div", { class: "axis" });
     this.words = h("p", { class: "dim", role: "status" });
-    this.list = h("ol", { class: "events", reversed: "", "aria-label": "Events, the newest first" });
+    this.list = h("ol", { class: "events", reversed: "", tabindex: "0", "aria-label": "Events, the newest first" });
     this.element = h("section", { class: "story", "aria-labelledby": "story-title" }, h("h3", { id: "story-title" }, "Story"), this.picture, this.words, this.list);
     new ResizeObserver(() => this.#draw()).observe(this.picture);
   }
@@ -77,8 +77,8 @@ export class StoryPart {
   }
 }
 
-/** Where it happened: `unit 0, prefill 1`; the unit only where there are several. */
-const where = (event, units) => [event.unit === null || !units ? "" : `unit ${event.unit}`, event.role ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
+/** Where it happened: `unit 0, prefill 1`; the unit only where there are several, and nothing that the message says. */
+const where = (event, units) => [event.unit === null || !units ? "" : `unit ${event.unit}`, event.role && !event.message.includes(event.role) ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
 
 function entry(event, before, units) {
   const gap = before ? (Date.parse(event.time) - Date.parse(before.time)) / 1000 : 0;

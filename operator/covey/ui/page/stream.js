@@ -2,7 +2,7 @@
 
 /** @typedef {{what: string, where?: string, hint?: string}} Fault */
 
-/** Why there is no answer; `status` is that of HTTP, 0 where the server ended the events itself. */
+/** Why there is no answer; `status` is that of HTTP, 0 where the server has ended the events itself: then the next request says more. */
 export class Refusal extends Error {
   /** @param {number} status @param {{error?: Fault, mode?: string, errors?: Fault[]}} body */
   constructor(status, body) {
@@ -87,7 +87,8 @@ export async function* eventsOf(body) {
  * @param {number} failures @param {number} chance from 0 to 1 @returns {number} */
 export const backOff = (failures, chance = Math.random()) => Math.min(30, 2 ** (failures - 1)) * (1 - chance / 4);
 
-const SILENCE = 45;
+/** Seconds without a word after which a connection is given up; the first word of a large cluster takes longer. */
+const SILENCE = 35, FIRST = 120;
 
 /** Follows the events for as long as the page lives. */
 export class Follower {
@@ -126,7 +127,7 @@ export class Follower {
       } catch (error) {
         this.#stop.abort();
         if (this.#again) continue;
-        if (error instanceof Refusal && (error.status === 401 || error.status === 0)) {
+        if (error instanceof Refusal && error.status === 401) {
           await this.#on.signIn(error);
           continue;
         }
@@ -144,10 +145,10 @@ export class Follower {
 
   async #read(arrived) {
     const query = this.namespace ? `?namespace=${encodeURIComponent(this.namespace)}` : "";
-    const answer = await this.#server.ask(`api/events${query}`, { signal: this.#stop.signal });
     const stop = this.#stop;
-    let silent = setTimeout(() => stop.abort(), SILENCE * 1000);
+    let silent = setTimeout(() => stop.abort(), FIRST * 1000);
     try {
+      const answer = await this.#server.ask(`api/events${query}`, { signal: stop.signal });
       for await (const { event, data } of eventsOf(answer.body)) {
         clearTimeout(silent);
         silent = setTimeout(() => stop.abort(), SILENCE * 1000);
