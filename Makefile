@@ -10,8 +10,9 @@ IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-examples test-install test-life test-slow test-matrix soak check bench bench-harm bench-kai bench-life bench-native bench-image cluster fmt crds \
-	requirements wheels image image-check sbom lint clean
+.PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
+	bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	requirements sbom wheels clean
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -38,12 +39,23 @@ test-life: $(READY) binaries ## The life of a deployment: scale, rollouts, failu
 test-examples: $(READY) binaries ## Everything in examples/: planned, applied, its start scripts run, its autoscalers driven
 	@$(BIN)/python -m pytest -n0 tests/examples $(ARGS)
 
+test-ui: $(READY) binaries ## The page of `covey ui` in a real browser (Debian's package chromium)
+	@PYTHONPATH=dev $(BIN)/python -c 'from screens import chromium; chromium.program()' 2> /dev/null \
+		|| { echo "make test-ui needs a browser: install Debian's package chromium, or set COVEY_CHROMIUM" >&2; exit 1; }
+	@$(BIN)/python -m pytest -n0 tests/ui $(ARGS)
+
 test-slow: $(READY) binaries ## What takes minutes: pods of nodes that are gone, leases that run out
 	@$(BIN)/python -m pytest -m slow --override-ini 'addopts=--strict-markers --strict-config --import-mode=importlib -ra' $(ARGS)
 
 test-install: $(READY) binaries wheels ## The chart, the manifests and the image: rendered, judged, installed and run
 	@$(BIN)/python dev/localcluster/binaries.py helm kubeconform kube-score kstatus promtool prometheus > /dev/null
 	@$(BIN)/python -m pytest -n0 tests/install tests/image $(ARGS)
+
+# The run takes about five minutes; ARGS=--again draws what the last one kept (build/panels).
+docs-pictures: $(READY) binaries ## Draw the pictures of the documentation, from a run on a real control plane
+	@$(BIN)/python dev/localcluster/binaries.py prometheus > /dev/null
+	@PYTHONPATH=operator:dev $(BIN)/python -m panels $(ARGS)
+	@PYTHONPATH=operator:dev $(BIN)/python -m screens
 
 # Two processes: each has the cluster of one backend at a time, and waits most of the time.
 test-matrix: $(READY) ## Every scenario on every backend and version that it supports (ARGS=--write updates docs/reference/backends.md)
@@ -67,6 +79,8 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/waiting.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/devices.py
+	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/headroom.py
 
 bench-native: $(READY) binaries ## Covey beside kube-scheduler's own gang scheduling, 5,000 nodes
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/native.py $(ARGS)
@@ -111,6 +125,16 @@ $(WHEELS): requirements/run.txt requirements/build.txt
 	@rm -rf $(@D) && $(BIN)/python -m pip download --quiet --disable-pip-version-check --require-hashes \
 		--only-binary=:all: --dest $(@D) --requirement requirements/run.txt --requirement requirements/build.txt
 	@touch $@
+
+# Without a warning; pictures that `make docs-pictures` makes are left out where it has not.
+docs: $(READY) ## Build the documentation's site (build/site/index.html)
+	@NO_MKDOCS_2_WARNING=1 PYTHONPATH=operator:dev $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# Two processes: each has the cluster of one page at a time, and waits most of the time.
+test-docs: $(READY) binaries ## Run every command of the documentation, page by page, and look at its site
+	@$(BIN)/python dev/localcluster/binaries.py helm > /dev/null
+	@$(BIN)/python -m pytest --numprocesses 2 --dist load tests/docs $(ARGS)
 
 lint: $(READY) $(LINT) ## Lint the image and the chart with checkov and the schemas of eight Kubernetes releases (450 MB of linters)
 	$(LINTERS)/checkov --quiet --compact --skip-download --framework dockerfile --file Dockerfile

@@ -11,8 +11,6 @@ from handbook.pages import ROOT
 EXAMPLES: Final = ROOT / "examples"
 _LANGUAGES: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".lua": "lua", ".sh": "bash", ".py": "python"}
 _COMMENTS: Final = {".yaml": "#", ".yml": "#", ".lua": "--", ".sh": "#", ".py": "#"}
-#: Longer files are inputs for programs, and shown from their start only.
-_SHOWN: Final = 400
 
 
 @cache
@@ -52,10 +50,8 @@ def _page(path: Path) -> str:
 def _source(path: Path) -> str:
     name = path.relative_to(EXAMPLES).as_posix()
     lines = path.read_text(encoding="utf-8").splitlines()
-    shown = lines[:_SHOWN]
-    more = [f"… and {len(lines) - _SHOWN} lines more."] if len(lines) > _SHOWN else []
     fence = f'``` {{ .{_LANGUAGES[path.suffix]} title="examples/{name}" }}'
-    return "\n".join([f"# {name}", "", *_comment(path), "", fence, *shown, "```", "", *more]) + "\n"
+    return "\n".join([f"# {name}", "", *_comment(path), "", fence, *lines, "```"]) + "\n"
 
 
 def _comment(path: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,6 +28,8 @@ _CLASSES: Final = {
     FieldClass.LIVE_FOR_NEW_PODS: "new pods only",
     FieldClass.LIVE: "in place",
 }
+#: A default as descriptions say it, where it is a value and no sentence.
+_SAID: Final = re.compile(r" ?\bDefault: (?P<value>[\w%-]+)\.")
 _LIMITS: Final = ("minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "maxProperties")
 
 
@@ -154,10 +157,14 @@ def _anchor(kind: str, path: str) -> str:
 
 
 def _default(field: Schema, *, is_required: bool) -> str:
+    """What holds where nothing is given: stored by the API server, or, where that stores none, taken by Covey."""
     if is_required:
         return "**required**"
     value = field.get("default")
-    return "" if value in (None, {}) else f"`{json.dumps(value) if isinstance(value, bool) else value}`"
+    if value not in (None, {}):
+        return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
+    said = _SAID.search(field.get("description", ""))
+    return f"`{said['value']}`" if said else ""
 
 
 def _type(field: Schema) -> str:
@@ -174,8 +181,11 @@ def _type(field: Schema) -> str:
 
 def _meaning(field: Mapping[str, Any]) -> str:
     """The description, then the limits that it may not have named, and the class as a mark."""
-    words = [_text(field.get("description", ""))]
+    description = _SAID.sub("", field.get("description", ""))
+    words = [_text(description)]
     limits = [f"{name} {field[name]}" for name in _LIMITS if name in field]
+    if f"{field.get('minimum')} to {field.get('maximum')}" in description:
+        limits = []
     if limits:
         words.append(f'<span class="limits">{" · ".join(limits)}</span>')
     if found := field.get(CLASS):

@@ -24,7 +24,8 @@ def _command(group: click.Group, above: click.Context, name: str) -> Iterator[st
     yield from (f"### `{path}` {{ #{anchor} }}", "")
     pieces = command.collect_usage_pieces(context)
     yield from ("``` { .text .no-copy }", f"{path} {' '.join(pieces)}".rstrip(), "```", "")
-    yield from (*(_cell(text) for text in (command.help or "").split("\n\n")), "")
+    for paragraph in (command.help or "").split("\n\n"):
+        yield from (_cell(paragraph), "")
     if isinstance(command, click.Group):
         for below in command.list_commands(context):
             yield from _command(command, context, below)

@@ -1,5 +1,6 @@
 """A real Kubernetes control plane on one machine, for tests, benchmarks, the demo and ``make cluster``."""
 
+from localcluster.background import Background
 from localcluster.binaries import BuildError
 from localcluster.client import ApiClient, ApiError, concurrently
 from localcluster.cluster import Cluster
@@ -16,6 +17,7 @@ __all__ = [
     "TROUBLES",
     "ApiClient",
     "ApiError",
+    "Background",
     "BuildError",
     "Cluster",
     "Gates",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -69,12 +70,13 @@ def variables(document: Mapping[str, Any]) -> dict[str, str]:
     return {each["name"]: each.get("allValue", "") for each in document["templating"]["list"]}
 
 
-def fill(expression: str, values: Mapping[str, str], *, step: float, scrape: float) -> str:
+def fill(expression: str, values: Mapping[str, str], *, span: float, step: float, scrape: float) -> str:
     """A query as it is sent.
 
     Args:
         expression: as the dashboard has it.
         values: of the variables.
+        span: seconds of the time range.
         step: seconds from one point to the next.
         scrape: seconds between two scrapes, as the data source is told. Grafana derives ``$__rate_interval`` from both.
 
@@ -82,7 +84,7 @@ def fill(expression: str, values: Mapping[str, str], *, step: float, scrape: flo
         KeyError: when it names a variable that there is not.
     """
     rate = max(step + scrape, 4 * scrape)
-    built_in = {"__rate_interval": f"{rate:g}s", "__interval": f"{step:g}s"}
+    built_in = {"__rate_interval": f"{rate:g}s", "__interval": f"{step:g}s", "__range": f"{math.ceil(span)}s"}
     return _VARIABLE.sub(lambda found: {**built_in, **values}[found[1]], expression)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.request import urlopen
 
 from localcluster import ApiError, Cluster, Nodes, eventually
 
@@ -18,19 +19,29 @@ KINDS: Final = (
     Nodes(blocks=2, racks=4, nodes=8),
     Nodes(prefix="a-", racks=2, nodes=8, product="NVIDIA-A100-SXM4-80GB"),
 )
+#: Selects nodes of the second kind.
+A100: Final = {"nvidia.com/gpu.product": KINDS[1].product}
+_PIN: Final = "kubernetes.io/hostname"
 
 
-def role(name: str, replicas: int, size: int, *, gpus: int = 8, image: str = "1", port: int = 0, **spec: Any) -> Json:
-    """A role; ``port`` is one of the node's own."""
-    container: Json = {
+def role(
+    name: str,
+    replicas: int,
+    size: int,
+    *,
+    gpus: int = 8,
+    image: str = "1",
+    on: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> Json:
+    """A role; ``on`` selects its nodes."""
+    container = {
         "name": "engine",
         "image": f"registry.example.com/engine:{image}",
         "resources": {"limits": {"nvidia.com/gpu": str(gpus)}},
     }
-    if port:
-        container["ports"] = [{"containerPort": port, "hostPort": port}]
-    template = {"spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
-    return {"name": name, "replicas": replicas, "size": size, "template": template, **spec}
+    pod: Json = {"containers": [container], "terminationGracePeriodSeconds": 0, "nodeSelector": dict(on or {})}
+    return {"name": name, "replicas": replicas, "size": size, "template": {"spec": pod}, **spec}
 
 
 @dataclass
@@ -38,6 +49,7 @@ class Fleet:
     """The cluster as somebody who deploys sees it; ``marks`` are the times at which something was done."""
 
     cluster: Cluster
+    began: float = 0.0
     marks: list[tuple[float, str]] = field(default_factory=list)
 
     def mark(self, text: str) -> None:
@@ -54,15 +66,22 @@ class Fleet:
         """A change of its spec."""
         self.cluster.api("PATCH", _path(namespace, name), {"spec": spec})
 
+    def ask_for_room(self, namespace: str, name: str) -> None:
+        """Ask how many replicas of each role could have places, now and again every ten seconds."""
+        asked = {"covey.dev/headroom": "the run", "covey.dev/headroom-seconds": "10"}
+        self.cluster.api("PATCH", _path(namespace, name), {"metadata": {"annotations": asked}})
+
     def delete(self, namespace: str, name: str) -> None:
         """It goes, sooner or later."""
         with contextlib.suppress(ApiError):
             self.cluster.api("DELETE", _path(namespace, name))
 
     def condition(self, namespace: str, name: str, kind: str) -> Json:
-        """A condition of its status; empty when it is not there."""
-        found = self.cluster.api("GET", _path(namespace, name)).get("status", {}).get("conditions", ())
-        return next((each for each in found if each["type"] == kind), {})
+        """A condition of its status; empty when there is none about the present spec."""
+        found = self.cluster.api("GET", _path(namespace, name))
+        current = found["metadata"]["generation"]
+        conditions = found.get("status", {}).get("conditions", ())
+        return next((each for each in conditions if (each["type"], each["observedGeneration"]) == (kind, current)), {})
 
     def await_condition(self, namespace: str, name: str, kind: str, reason: str, timeout: float = 90) -> None:
         """Wait until a condition has this reason."""
@@ -99,12 +118,50 @@ class Fleet:
         [manifest] = [each for kind in KINDS for each in kind.manifests(ready=True) if each["metadata"]["name"] == node]
         self.cluster.ensure("/api/v1/nodes", manifest)
 
-    def job(self, name: str, node: str, port: int) -> None:
-        """An ordinary pod on a port of a node."""
-        container = {"name": "job", "image": "registry.example.com/job:1", "ports": [{"containerPort": port}]}
-        container["ports"][0]["hostPort"] = port  # type: ignore[index] # its values have several types
+    def taint(self, node: str, key: str, effect: str) -> None:
+        """A node has this taint, and no other."""
+        self.cluster.api("PATCH", f"/api/v1/nodes/{node}", {"spec": {"taints": [{"key": key, "effect": effect}]}})
+
+    def pin_of(self, namespace: str, name: str, role: str) -> str:
+        """A node that a pod of a role has its place on."""
+
+        def pinned() -> str:
+            for pod in self.pods(namespace, name):
+                affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+                required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+                for term in required.get("nodeSelectorTerms", ()):
+                    for each in (*term.get("matchFields", ()), *term.get("matchExpressions", ())):
+                        if (
+                            each["key"] in {"metadata.name", _PIN}
+                            and pod["metadata"]["labels"]["covey.dev/role"] == role
+                        ):
+                            return str(each["values"][0])
+            return ""
+
+        return eventually(pinned, 60, f"{namespace}/{name} has a pod of {role} with a place")
+
+    def intrude(self, node: str) -> None:
+        """Somebody takes all of a node without asking any scheduler."""
+        container = {
+            "name": "job",
+            "image": "registry.example.com/job:1",
+            "resources": {"limits": {"nvidia.com/gpu": "8"}},
+        }
         spec = {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [container]}
-        self.cluster.api("POST", "/api/v1/namespaces/research/pods", {"metadata": {"name": name}, "spec": spec})
+        self.cluster.api("POST", "/api/v1/namespaces/research/pods", {"metadata": {"name": "intruder"}, "spec": spec})
+
+    def leader(self, lease: str, programs: Iterable[str]) -> str:
+        """The program that says that it holds a lease."""
+        held = f'leader_election_master_status{{name="{lease}"}} 1'
+
+        def found() -> str:
+            for name in programs:
+                with urlopen(self.cluster.processes[name].metrics_url) as page:
+                    if held in page.read().decode():
+                        return name
+            return ""
+
+        return eventually(found, 60, f"somebody holds {lease}")
 
 
 def patiently(what: Callable[[], object], timeout: float = 60) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 import zlib
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -62,7 +63,9 @@ class Kubelet:
         seconds = self._least + self._spread * (zlib.crc32(name.encode()) % 100) / 100
         if self._due.setdefault(uid, time.monotonic() + seconds) > time.monotonic():
             return
-        conditions = [{"type": kind, "status": "True"} for kind in ("Ready", "ContainersReady")]
+        since = datetime.now(UTC).strftime("%FT%TZ")
+        kinds = ("Ready", "ContainersReady")
+        conditions = [{"type": kind, "status": "True", "lastTransitionTime": since} for kind in kinds]
         if tell(self._cluster, pod, {"phase": "Running", "conditions": conditions}):
             self._done.add(uid)
             del self._due[uid]

@@ -1,4 +1,4 @@
-"""What one pass costs where there is nothing to do: the processor time of judging, planning and telling, by itself.
+"""What one pass costs where there is nothing to do: the processor time of planning and telling, by itself.
 
 One resource of 3,000 pods that all serve (5 units of 50 replicas of 4 pods and 100 of 4). No cache, no API server: a
 snapshot is taken, and the pure part of a reconcile runs on it again and again.
@@ -11,7 +11,6 @@ import cProfile
 import pstats
 import statistics
 import time
-from collections.abc import Callable
 from typing import Final
 
 from covey.api.times import rfc3339
@@ -44,20 +43,16 @@ def at_rest(units: int = UNITS, prefill: int = PREFILL, decode: int = DECODE) ->
     return world
 
 
-def passes(world: World) -> dict[str, Callable[[], object]]:
-    """The parts of a pass, each on a fresh snapshot: nothing may be remembered from one to the next."""
-
-    def told() -> object:
-        observed = world.observe()
-        verdict = world.judge()
-        start = time.process_time()
-        planned = plan(verdict, observed, world.status)
-        middle = time.process_time()
-        units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-        compute(verdict, observed, planned, units, world.status, rfc3339(world.now))
-        return middle - start, time.process_time() - middle, planned
-
-    return {"pass": told}
+def once(world: World) -> tuple[float, float]:
+    """Seconds for planning and for telling, on a fresh snapshot: nothing may be remembered from one pass to the next."""
+    observed, verdict = world.observe(), world.judge()
+    begun = time.process_time()
+    planned = plan(verdict, observed, world.status)
+    middle = time.process_time()
+    units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+    compute(verdict, observed, planned, units, world.status, rfc3339(world.now))
+    assert not planned.actions
+    return middle - begun, time.process_time() - middle
 
 
 def main() -> None:
@@ -66,19 +61,13 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     arguments = parser.parse_args()
     world = at_rest()
-    once = passes(world)["pass"]
-    planning, telling = [], []
-    for _ in range(arguments.passes):
-        plan_seconds, tell_seconds, planned = once()
-        assert not planned.actions
-        planning.append(plan_seconds)
-        telling.append(tell_seconds)
+    measured = [once(world) for _ in range(arguments.passes)]
     print(f"{len(world.pods)} pods at rest, {arguments.passes} passes, processor time (median, least):")
-    for what, seconds in (("plan", planning), ("tell", telling)):
-        print(f"  {what:5} {statistics.median(seconds) * 1e3:6.1f} ms  {min(seconds) * 1e3:6.1f} ms")
+    for what, seconds in zip(("plan", "tell"), zip(*measured, strict=True), strict=True):
+        print(f"  {what}  {statistics.median(seconds) * 1e3:6.1f} ms  {min(seconds) * 1e3:6.1f} ms")
     if arguments.profile:
         profile = cProfile.Profile()
-        profile.runcall(once)
+        profile.runcall(once, world)
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
 
 

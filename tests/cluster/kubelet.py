@@ -8,23 +8,21 @@ leaves its container waiting.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from api_manifests import Object
 from cluster.workbench import Workbench, is_ready, name_of, uid_of
-from localcluster import ApiError, eventually
+from localcluster import ApiError, Background, eventually
 
 #: Seconds between a change of the spec and the end of the old containers, and from there to the start of the new.
 _HEARS, _STARTS = 0.3, 0.3
 
 
-class Kubelet:
-    """Plays it for the pods of one namespace, as a context manager.
+class Kubelet(Background):
+    """Plays it for the pods of one namespace.
 
     Args:
         bench: the namespace.
@@ -32,25 +30,14 @@ class Kubelet:
     """
 
     def __init__(self, bench: Workbench, missing: Collection[str] = ()) -> None:
+        super().__init__()
         self.missing = set(missing)
         self._bench = bench
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
         self._heard: dict[tuple[str, str], float] = {}
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
 
     def _run(self) -> None:
         with ThreadPoolExecutor(8) as pool:
-            while not self._end.wait(0.1):
+            while not self.ended.wait(0.1):
                 # A server that was killed answers again; a pod may be gone by now.
                 with contextlib.suppress(ApiError, OSError):
                     list(pool.map(self._sync, [pod for pod in self._bench.all("Pod") if _is_running(pod)]))

@@ -13,7 +13,7 @@ from handbook.pages import Block, Directive, Page, PageError
 SHELL = "sh"
 SESSION = "console"
 #: Kinds of reasons why a block cannot be run here.
-KINDS = ("docker", "kind", "cloud", "registry", "internet", "gpu", "long")
+KINDS = ("docker", "kind", "cloud", "registry", "internet", "gpu", "kubelet", "long")
 _REASON = re.compile(r"\((?P<kind>\w+)\): (?P<why>.+)")
 _WORDS = {"run", "skip", "exit", "until"}
 
@@ -72,12 +72,15 @@ def skipped(page: Page) -> list[Skipped]:
     Raises:
         PageError: a reason is missing, or of no known kind.
     """
-    return [
-        _reason(page, block, each)
-        for block in page.blocks
-        for each in block.directives
-        if each.word == "skip"
-    ]
+    return [_reason(page, block, each) for block in page.blocks for each in block.directives if each.word == "skip"]
+
+
+def script(block: Block) -> list[str]:
+    """The commands of a block as they stand, whether it is run or not."""
+    text = block.text
+    if block.language == SESSION:
+        text = "\n".join(line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ "))
+    return [command.text for command in _script(text, block.line + 1)]
 
 
 def _reason(page: Page, block: Block, directive: Directive) -> Skipped:

@@ -18,6 +18,8 @@ _FORMS = (
     (re.compile(r"-[bcdfghjklmnpqrstvwxz2456789]{6,10}-[bcdfghjklmnpqrstvwxz2456789]{5}\b"), "-<pod>"),
     # Covey's are six hexadecimal digits.
     (re.compile(r"-[0-9a-f]{6}\b"), "-<pod>"),
+    # In pictures: which of equal replicas has a node.
+    (re.compile(r"\b([A-Z])\d+(?= +│)"), r"\1<number>"),
 )
 
 

@@ -59,7 +59,7 @@ class Shell:
             start_new_session=True,
         )
         # The virtual environment is there, and what runs the tests decides when it is made anew.
-        self.run("make() { command make --old-file=.venv/.ready --no-print-directory \"$@\"; }; export -f make")
+        self.run('make() { command make --old-file=.venv/.ready --no-print-directory "$@"; }; export -f make')
         return self
 
     def __exit__(
@@ -90,9 +90,9 @@ class Shell:
 
     def begin(self, command: str) -> Endless:
         """Begin a command that ends only when it is interrupted."""
-        script = self._files / "command"
+        script = self._files / f"endless-{uuid.uuid4().hex}"
         script.write_text(command + "\n")
-        printed = self._files / f"printed-{uuid.uuid4().hex}"
+        printed = script.with_suffix(".printed")
         printed.touch()
         done = self.run(f'set -m; bash "{script}" >"{printed}" 2>&1 </dev/null & echo "pid $!"; set +m')
         found = re.search(r"pid (\d+)", done.printed)

@@ -30,7 +30,7 @@ def _reads(command: str) -> bool:
         words = words[1:]
     if words[:2] == ["covey", "rollout"]:
         return words[2] in {"history", "status"}
-    return words[0] in _READERS or words[1:2] != [] and words[1] in _READING.get(words[0], ())
+    return words[0] in _READERS or (words[1:2] != [] and words[1] in _READING.get(words[0], ()))
 
 
 def _run(shell: Shell, page: Page, command: Command) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 
+from covey.observability.families import Family
+from install.chart import Helm, HelmError
 from localcluster.binaries import ensure_tool
 from metric_families import expressions, families, known_series, names_in, series_of
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "helm/covey/files/rules.yaml"
 TESTS = Path(__file__).parent / "alerts.yaml"
+RUNBOOKS = ROOT / "docs/operations/alerts.md"
 
 
 def rules() -> list[dict[str, Any]]:
@@ -69,6 +73,36 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do(name: str) -> None:
     assert all(text.endswith((".", ".)")) for text in alert["annotations"].values())
 
 
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    """Sections are headings of the second level; the site makes their anchors in small letters, as the chart does."""
+    parts = re.split(r"^## (.+)$", RUNBOOKS.read_text(), flags=re.MULTILINE)[1:]
+    sections = dict(zip(parts[::2], parts[1::2], strict=True))
+    assert list(sections) == list(ALERTS), "in the order of the rules"
+    for name, text in sections.items():
+        told = re.findall(r"^\*\*(.+?)\*\* ", text, re.MULTILINE)
+        assert told == ["What it means.", "How to look.", "What to do.", "What made it fire."], name
+        assert f"`{ALERTS[name]['labels']['severity']}`" in text, name
+        assert ALERTS[name]["for"] in text, name
+        assert "```" in text, f"{name} has a command to look with"
+
+
+def test_alerts_link_to_their_runbooks_if_there_is_an_address(offline: Helm) -> None:
+    def links(address: str) -> dict[str, str | None]:
+        values = {"metrics": {"rules": {"enabled": True, "runbookUrl": address}}}
+        [found] = [each for each in offline.render(values) if each["kind"] == "PrometheusRule"]
+        alerts = [rule for group in found["spec"]["groups"] for rule in group["rules"] if "alert" in rule]
+        for rule in alerts:
+            kept = {key: text for key, text in rule["annotations"].items() if key != "runbook_url"}
+            assert {**rule, "annotations": kept} == ALERTS[rule["alert"]]
+        return {rule["alert"]: rule["annotations"].get("runbook_url") for rule in alerts}
+
+    assert links("") == dict.fromkeys(ALERTS)
+    base = "https://docs.example.com/operations/alerts/"
+    assert links(base) == {name: f"{base}#{name.lower()}" for name in ALERTS}
+    with pytest.raises(HelmError, match="runbookUrl"):
+        links("alerts.md")
+
+
 def test_what_the_rules_name_exists() -> None:
     recorded = {rule["record"] for rule in rules() if "record" in rule}
     named = set().union(*(names_in(expression) for expression in expressions(rules())))
@@ -80,6 +114,7 @@ def test_the_stories_are_told_in_series_that_exist() -> None:
     """A misspelt label in a story would make an alert silent for the wrong reason."""
     ours = families()
     by_series = {series: family for family in ours.values() for series in series_of(family)}
+    by_series["up"] = Family("up", "gauge", ("job",), "Of Prometheus itself.")
     for story in yaml.safe_load(TESTS.read_text())["tests"]:
         for each in story["input_series"]:
             name, _, labels = each["series"].rstrip("}").partition("{")

@@ -4,19 +4,17 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlencode
 from urllib.request import urlopen
 
 import pytest
-import yaml
 
 from cluster.workbench import name_of
-from install.chart import NAMESPACE, Object
+from install.chart import NAMESPACE
 from install.test_installation import apply_example, await_covey
-from localcluster import Cluster, Process, eventually, free_port
+from localcluster import Cluster, eventually
 from localcluster.binaries import ensure_tool
-from localcluster.ports import address
 from localcluster.probe import answers
+from panels.prometheus import Prometheus, Scraped
 
 pytestmark = pytest.mark.usefixtures("covey")
 
@@ -39,52 +37,31 @@ def targets(cluster: Cluster) -> dict[str, str]:
 
 
 @pytest.fixture
-def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[str]:
-    """Scrapes what the PodMonitor selects; yields its address."""
+def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[Prometheus]:
+    """Scrapes what the PodMonitor selects."""
     await_covey(cluster)
     found = eventually(lambda: len(them := targets(cluster)) == 2 and them, 30, "both pods are found")
     spec = cluster.api("GET", f"/apis/monitoring.coreos.com/v1/namespaces/{NAMESPACE}/podmonitors/covey")["spec"]
-    job: Object = {
-        "job_name": "covey",
-        "scrape_interval": "1s",
-        "honor_labels": spec["podMetricsEndpoints"][0].get("honorLabels", False),
-        "static_configs": [{"targets": [at], "labels": {"pod": pod}} for pod, at in found.items()],
-    }
-    config = tmp_path / "prometheus.yaml"
-    rules = Path(__file__).parents[2] / "helm" / "covey" / "files" / "rules.yaml"
-    config.write_text(yaml.safe_dump({"scrape_configs": [job], "rule_files": [str(rules)]}))
-    for folder in ("logs", "run"):
-        (tmp_path / folder).mkdir()
-    listen = address(free_port())
-    command = [str(ensure_tool("prometheus")), f"--config.file={config}", f"--web.listen-address={listen}"]
-    command.append(f"--storage.tsdb.path={tmp_path / 'data'}")
-    process = Process("prometheus", command, directory=tmp_path, ready=lambda: answers(f"http://{listen}/-/ready"))
-    try:
-        process.start()
-        yield f"http://{listen}"
-    finally:
-        process.stop()
+    honor = spec["podMetricsEndpoints"][0].get("honorLabels", False)
+    scraped = [Scraped(at, {"pod": pod}) for pod, at in found.items()]
+    # What the Prometheus operator calls the job of a PodMonitor.
+    with Prometheus(tmp_path, f"{NAMESPACE}/covey", scraped, seconds=1, honor_labels=honor) as running:
+        yield running
 
 
-def ask(prometheus: str, query: str) -> list[Object]:
-    with urlopen(f"{prometheus}/api/v1/query?{urlencode({'query': query})}") as answer:
-        found: list[Object] = json.load(answer)["data"]["result"]
-    return found
-
-
-def test_prometheus_scrapes_both_processes(cluster: Cluster, prometheus: str) -> None:
+def test_prometheus_scrapes_both_processes(cluster: Cluster, prometheus: Prometheus) -> None:
     apply_example(cluster)
 
     def seen() -> bool:
-        up = {each["metric"]["pod"].rsplit("-", 2)[0] for each in ask(prometheus, "up == 1")}
+        up = {each["metric"]["pod"].rsplit("-", 2)[0] for each in prometheus.ask("up == 1")}
         assert up == {"covey-operator", "covey-scheduler"}
-        ready = ask(prometheus, 'sum(covey_workload_replicas_ready{name="llama"}) by (namespace, role)')
+        ready = prometheus.ask('sum(covey_workload_replicas_ready{name="llama"}) by (namespace, role)')
         found = {(each["metric"]["namespace"], each["metric"]["role"]): each["value"][1] for each in ready}
         assert found == {("default", "prefill"): "4", ("default", "decode"): "2"}
-        [admitted] = ask(prometheus, "sum(covey_gang_created_to_admitted_seconds_count)")
+        [admitted] = prometheus.ask("sum(covey_gang_created_to_admitted_seconds_count)")
         assert admitted["value"][1] == "1"
-        assert not ask(prometheus, 'ALERTS{alertstate="firing"}')
-        return len(ask(prometheus, "leader_election_master_status == 1")) == 2
+        assert not prometheus.ask('ALERTS{alertstate="firing"}')
+        return len(prometheus.ask("leader_election_master_status == 1")) == 2
 
     eventually(seen, 60, "both are scraped, and the labels are Covey's own")
 

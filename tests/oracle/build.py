@@ -8,7 +8,7 @@ from typing import Any
 from covey.api import core
 from covey.placement.model import Gang, Level, PodRequest, ReplicaRequest, RoleRequest, Shape, Topology
 from oracle.case import Case, Hold
-from oracle.instances import node, shape
+from oracle.written import node, shape
 
 BLOCKS = "example.com/block"
 RACKS = "example.com/rack"

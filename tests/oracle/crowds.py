@@ -13,7 +13,8 @@ from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Gang, PodRequest, ReplicaRequest, RoleRequest, Topology
 from oracle import facts
 from oracle.case import Case, Hold
-from oracle.instances import GPU, LEVELS, Draw, Seeded, node, shape
+from oracle.draws import Draw, Seeded
+from oracle.written import GPU, LEVELS, node, shape
 
 #: Milli-cores and GiB of a container; GPUs come on top now and then.
 SIZES = ((3500, 6), (1250, 60), (6000, 12), (12_000, 31), (500, 2), (8_000, 100))

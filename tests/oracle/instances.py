@@ -7,80 +7,27 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
 
-import msgspec
 from hypothesis import strategies as st
 
 from covey.api import core
 from covey.placement.cluster.shape import shape_of
 from covey.placement.model import (
     Gang,
-    Level,
     Path,
     PodRequest,
     Proximity,
     ReplicaRequest,
     RoleRequest,
-    Shape,
     Spread,
-    Topology,
 )
 from oracle import facts
 from oracle.case import Body, Case, Hold, bound
 from oracle.checker import violations
-
-T = TypeVar("T")
-
-GPU = "nvidia.com/gpu"
-GIB = 2**30
-
-
-class Draw(Protocol):
-    """A source of choices."""
-
-    def integer(self, low: int, high: int) -> int:
-        """Between low and high, both included."""
-
-    def pick(self, options: Sequence[T]) -> T:
-        """One of these."""
-
-    def chance(self, percent: int) -> bool:
-        """True this often; the smallest choice is False."""
-
-
-@dataclass(frozen=True)
-class Seeded:
-    """Choices from a seed: the same for ever on every machine."""
-
-    source: random.Random
-
-    def integer(self, low: int, high: int) -> int:
-        return self.source.randint(low, high)
-
-    def pick(self, options: Sequence[T]) -> T:
-        return options[self.source.randrange(len(options))]
-
-    def chance(self, percent: int) -> bool:
-        return self.source.randrange(100) < percent
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """Choices from hypothesis."""
-
-    draw: st.DrawFn
-
-    def integer(self, low: int, high: int) -> int:
-        return self.draw(st.integers(low, high))
-
-    def pick(self, options: Sequence[T]) -> T:
-        return self.draw(st.sampled_from(options))
-
-    def chance(self, percent: int) -> bool:
-        return self.draw(st.integers(0, 99)) >= 100 - percent
+from oracle.draws import Draw, Drawn, Seeded
+from oracle.written import GIB, GPU, away, draw_cluster, draw_labels, draw_template, draw_topology, shape
 
 
 @dataclass(frozen=True)
@@ -115,206 +62,8 @@ def cases(draw: st.DrawFn, size: Size) -> Case:
     return generate(Drawn(draw), size)
 
 
-# --- nodes
-
-
-def node(
-    name: str,
-    labels: Mapping[str, str] | None = None,
-    *,
-    gpus: int = 8,
-    cpu: str = "64",
-    memory: str = "512Gi",
-    pods: int = 110,
-    taints: tuple[core.Taint, ...] = (),
-    ready: bool = True,
-    cordoned: bool = False,
-) -> core.Node:
-    """A node as the API server would send it."""
-    allocatable: dict[str, str | int | float] = {"cpu": cpu, "memory": memory, "pods": str(pods)}
-    if gpus:
-        allocatable[GPU] = str(gpus)
-    return core.Node(
-        metadata=core.Meta(name=name, labels={"kubernetes.io/hostname": name, **(labels or {})}),
-        spec=core.NodeSpec(unschedulable=cordoned, taints=taints or None),
-        status=core.NodeStatus(
-            allocatable=allocatable, conditions=(core.Condition(type="Ready", status="True" if ready else "False"),)
-        ),
-    )
-
-
-LEVELS = (
-    Level("zone", ("topology.kubernetes.io/zone",)),
-    Level("block", ("example.com/block", "example.com/spine")),
-    Level("rack", ("example.com/rack",)),
-    Level("host", ("kubernetes.io/hostname",)),
-)
-
-
-def _topology(draw: Draw) -> Topology:
-    names = draw.pick(
-        ("block rack", "rack", "zone block rack", "zone block rack host", "block rack host", "block", "rack host")
-    ).split()
-    return Topology("random", tuple(level for level in LEVELS if level.name in names))
-
-
-def _cluster(draw: Draw, topology: Topology, count: int) -> list[core.Node]:
-    """Nodes filled into a tree of domains; values of finer levels recur under different parents."""
-    width = [draw.integer(1, 3) for _ in topology.levels]
-    plain = draw.chance(50)
-    kinds = draw.integer(1, 3)
-    found = []
-    for number in range(count):
-        labels: dict[str, str] = {"example.com/kind": f"k{draw.integer(0, kinds - 1)}"}
-        rest = number
-        for level, spread in reversed(list(zip(topology.levels, width, strict=True))):
-            if level.name == "host" or (not plain and draw.chance(4)):
-                continue  # a node may lack a level
-            labels[draw.pick(level.keys) if len(level.keys) > 1 else level.keys[0]] = f"{level.name[0]}{rest % spread}"
-            rest //= spread
-        kind = labels["example.com/kind"]
-        found.append(
-            node(
-                f"n{number:03}",
-                labels,
-                gpus={"k0": 8, "k1": 4, "k2": 0}[kind],
-                cpu={"k0": "64", "k1": "32000m", "k2": "96"}[kind],
-                memory={"k0": "512Gi", "k1": "262144Mi", "k2": "1Ti"}[kind],
-                pods=110 if plain or draw.chance(80) else draw.integer(1, 6),
-                taints=() if plain or draw.chance(75) else (draw.pick(TAINTS),),
-                ready=plain or not draw.chance(5),
-                cordoned=not plain and draw.chance(5),
-            )
-        )
-    return found
-
-
-TAINTS = (
-    core.Taint(key="nvidia.com/gpu", value="present", effect="NoSchedule"),
-    core.Taint(key="maintenance", effect="NoExecute"),
-    core.Taint(key="old", effect="PreferNoSchedule"),
-)
-TOLERATIONS = (
-    core.Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),
-    core.Toleration(operator="Exists"),
-    core.Toleration(key="nvidia.com/gpu", value="absent"),
-    core.Toleration(key="maintenance", operator="Equal", effect="NoExecute"),
-)
-
-
-# --- shapes
-
-
-def shape(gpus: int = 0, cpu: int = 1, memory: int = 1, **rules: object) -> Shape:
-    """A pod's shape: whole GPUs, cores and GiB."""
-    requests = {GPU: gpus, "cpu": 1000 * cpu, "memory": memory * GIB, "pods": 1}
-    return replace(Shape(tuple(sorted((name, amount) for name, amount in requests.items() if amount))), **rules)  # type: ignore[arg-type]
-
-
-def _affinity(draw: Draw) -> core.NodeSelector:
-    kind = f"k{draw.integer(0, 2)}"
-    requirement = draw.pick(
-        (
-            core.Requirement("example.com/kind", "NotIn", (kind,)),
-            core.Requirement("example.com/kind", "In", (kind, "k0")),
-            core.Requirement("example.com/absent", "DoesNotExist"),
-            core.Requirement("example.com/kind", "Exists"),
-        )
-    )
-    terms = [core.NodeSelectorTerm(match_expressions=(requirement,))]
-    if draw.chance(30):
-        name = core.Requirement("metadata.name", "In", (f"n{draw.integer(0, 9):03}",))
-        terms.append(core.NodeSelectorTerm(match_fields=(name,)))
-    if draw.chance(20):
-        terms.append(core.NodeSelectorTerm())  # matches nothing
-    return core.NodeSelector(tuple(terms))
-
-
-# --- pods, as people write them
-
-HOSTNAME = "kubernetes.io/hostname"
-#: A node label that every node has, and that several share.
-KIND = "example.com/kind"
-APPS = ("a", "b", "c")
-
-
-def _amounts(draw: Draw, gpus: int, cpu: int, memory: int) -> tuple[core.Container, ...]:
-    """Containers that ask for so many devices, cores and GiB together, in one of the ways people write it."""
-    cores: str | int = draw.pick((str(cpu), f"{1000 * cpu}m", cpu))
-    size: str | int = draw.pick((f"{memory}Gi", f"{1024 * memory}Mi", memory * GIB))
-    wanted: dict[str, str | int | float] = {"cpu": cores, "memory": size}
-    devices: dict[str, str | int | float] = {GPU: draw.pick((str(gpus), gpus))} if gpus else {}
-    match draw.integer(0, 2):
-        case 0:
-            return (core.Container(name="main", resources=core.Resources(requests=wanted | devices, limits=devices)),)
-        case 1:  # limits alone
-            return (core.Container(name="main", resources=core.Resources(limits=wanted | devices)),)
-        case _:
-            main = core.Resources(requests={"cpu": f"{999 * cpu}m", "memory": size}, limits=devices)
-            beside = core.Resources(requests={"cpu": f"{cpu}m"})
-            return (core.Container(name="main", resources=main), core.Container(name="beside", resources=beside))
-
-
-def away(draw: Draw, *, wide: bool = False) -> core.Affinity:
-    """Required anti-affinity, on the host or (``wide``) on all nodes of a kind."""
-    app = draw.pick(APPS)
-    selector = draw.pick(
-        (
-            core.LabelSelector(match_labels={"app": app}),
-            core.LabelSelector(match_expressions=(core.Requirement("app", "In", (app, "x")),)),
-            core.LabelSelector(match_expressions=(core.Requirement("app", "NotIn", ("a", "b")),)),
-            core.LabelSelector(match_labels={"app": app}, match_expressions=(core.Requirement("tier", "Exists"),)),
-            core.LabelSelector(match_labels={"index": "1"}),
-        )
-    )
-    name = core.LabelSelector(match_labels={"kubernetes.io/metadata.name": "other"})
-    term = core.PodAffinityTerm(
-        topology_key=KIND if wide else HOSTNAME,
-        label_selector=selector,
-        namespaces=draw.pick((None, None, None, ("other",), ("default", "other"))),
-        namespace_selector=draw.pick((None, None, None, core.LabelSelector(), name)),
-        match_label_keys=draw.pick((None, None, None, ("revision",))),
-        mismatch_label_keys=draw.pick((None, None, None, None, ("revision",))),
-    )
-    return core.Affinity(pod_anti_affinity=core.PodAffinity(required=(term,)))
-
-
-def _labels(draw: Draw) -> dict[str, str]:
-    found = {"app": draw.pick(APPS), "revision": draw.pick(("1", "2"))}
-    return found | ({"tier": "gpu"} if draw.chance(50) else {})
-
-
-def _template(draw: Draw, *, masks: bool, extras: bool) -> core.Pod:
-    """A pod that some replicas have in common; each gets its own name and index."""
-    gpus = draw.pick((1, 2, 4, 8, 3, 0, 5))
-    cpu = draw.pick((1, 4, 8, 16, 31)) if gpus else draw.pick((1, 8, 30, 60))
-    containers = _amounts(draw, gpus, cpu, draw.pick((1, 16, 64, 100)))
-    spec: dict[str, Any] = {"containers": containers}
-    affinity = core.Affinity()
-    if masks and draw.chance(40):
-        spec["tolerations"] = (draw.pick(TOLERATIONS), draw.pick(TOLERATIONS))
-    if masks and draw.chance(25):
-        spec["node_selector"] = {"example.com/kind": f"k{draw.integer(0, 1)}"}
-    if masks and draw.chance(25):
-        affinity = core.Affinity(node_affinity=core.NodeAffinity(required=_affinity(draw)))
-    if extras and draw.chance(25):
-        affinity = core.Affinity(affinity.node_affinity, None, away(draw).pod_anti_affinity)
-    elif extras and draw.chance(20):
-        port = core.ContainerPort(80, draw.integer(80, 81), draw.pick(("", "0.0.0.0", "10.0.0.1", "10.0.0.2")))
-        spec["containers"] = (msgspec.structs.replace(containers[0], ports=(port,)), *containers[1:])
-    if extras and draw.chance(15):
-        spec["init_containers"] = (core.Container(resources=core.Resources(requests={"cpu": "2", "memory": "2Gi"})),)
-    labels = _labels(draw) if extras else None
-    return core.Pod(
-        metadata=core.Meta(namespace="default", labels=labels), spec=core.PodSpec(affinity=affinity, **spec)
-    )
-
-
 def _body(pod: core.Pod) -> Body:
     return Body(shape_of(pod), pod)
-
-
-# --- the gang
 
 
 def _role(
@@ -345,7 +94,9 @@ def _gang(draw: Draw, case: Case, size: Size, *, extras: bool, tight: bool) -> C
     """Roles whose minimums ask for about what the best domain has, so that small things decide."""
     levels = [level.name for level in case.topology.levels]
     masks = draw.chance(40)
-    shapes = [_template(draw, masks=masks, extras=extras) for _ in range(draw.pick((1, 2, 3, 3, 4, 5)))][: size.shapes]
+    shapes = [draw_template(draw, masks=masks, extras=extras) for _ in range(draw.pick((1, 2, 3, 3, 4, 5)))][
+        : size.shapes
+    ]
     written: dict[str, core.Pod] = {}
     required = draw.pick(levels) if draw.chance(60) else None
     finer = levels[levels.index(required) + 1 :] if required else levels
@@ -424,7 +175,7 @@ STRANGERS = (shape(1, 4, 16), shape(2, 8, 64), shape(4, 16, 128), shape(8, 31, 2
 
 def _stranger(draw: Draw, name: str) -> core.Pod:
     """Somebody's pod with labels, now and then with terms of its own, on the host or on all nodes of a kind."""
-    meta = core.Meta(name=name, namespace=draw.pick(("default", "default", "other")), labels=_labels(draw))
+    meta = core.Meta(name=name, namespace=draw.pick(("default", "default", "other")), labels=draw_labels(draw))
     affinity = away(draw, wide=draw.chance(50)) if draw.chance(50) else None
     return core.Pod(metadata=meta, spec=core.PodSpec(affinity=affinity))
 
@@ -554,8 +305,8 @@ def _lose(case: Case, lost: set[str], *, cordon: bool) -> Case:
 
 def generate(draw: Draw, size: Size) -> Case:
     """One case. Everything about it comes from ``draw``."""
-    topology = _topology(draw)
-    nodes = _cluster(draw, topology, draw.integer(*size.nodes))
+    topology = draw_topology(draw)
+    nodes = draw_cluster(draw, topology, draw.integer(*size.nodes))
     extras = draw.chance(size.extras)
     empty = Gang(namespace="default", name="gang", unit=0, roles=(), topology=topology.name)
     tight = draw.chance(50)

@@ -26,7 +26,7 @@ from covey.placement.model import Gang, Level, Path, Plan, Topology, Verdict
 from covey.placement.question.demands import minimum_demands
 from covey.placement.question.free import RULES, look, ruled
 from oracle import facts
-from oracle.instances import GPU, node, shape
+from oracle.written import GPU, node, shape
 
 TOPOLOGY = Topology("floor", (Level("zone", ("zone",)), Level("block", ("block",)), Level("rack", ("rack",))))
 LEVELS = ("zone", "block", "rack")

@@ -103,12 +103,14 @@ ANYTHING: Final = Ask("", None)
 
 def ask_for_minimum(gang: Gang, inventory: Inventory) -> Ask:
     """What a gang waits for whose minimum found no room."""
-    return _ask(gang, inventory, minimum_demands(gang), surplus=False)
+    told = with_terms(gang, inventory.terms)
+    return _ask(told, inventory, minimum_demands(told), surplus=False)
 
 
 def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
     """What a gang waits for none of whose further replicas found room."""
-    return _ask(gang, inventory, surplus_demands(gang), surplus=True)
+    told = with_terms(gang, inventory.terms)
+    return _ask(told, inventory, surplus_demands(told), surplus=True)
 
 
 def same_question(gang: Gang, terms: Terms) -> Hashable:
@@ -135,20 +137,20 @@ def same_question(gang: Gang, terms: Terms) -> Hashable:
 
 
 def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:
+    """The ask of a gang that is told which anti-affinity terms speak of its pods."""
     if _is_open(gang):  # what is missing of one choice says nothing about the others
         return Ask(gang.topology, None)
-    told = with_terms(gang, inventory.terms)
     try:
         parts = _parts(gang, inventory, demands, surplus=surplus)
     except KeyError:  # a topology or a level that is gone
         return Ask(gang.topology, None)
     wide = gang.spread is not None or any(
         shape.wide_terms or not all(map(is_host, shape.matched))
-        for role in told.roles
+        for role in gang.roles
         for replica in role.replicas
         for shape in (pod.shape for pod in replica.pods if pod.node is None)
     )
-    key = None if surplus else same_question(told, inventory.terms)
+    key = None if surplus else same_question(gang, inventory.terms)
     return Ask(gang.topology, parts, key, wide)
 
 

@@ -80,6 +80,11 @@ def pinned(pod: core.Pod) -> str | None:
     return core.pinned_node(pod)
 
 
+def placed(pod: core.Pod) -> bool:
+    """The pod has its node, written on it: bound or pinned."""
+    return bound(pod) or pinned(pod) is not None
+
+
 def waits_for_start(pod: core.Pod) -> bool:
     """The pod is pinned and only our start gate keeps it from kube-scheduler: it counts as arrived."""
     return core.gates(pod) == {GATE_START} and pinned(pod) is not None

@@ -145,6 +145,10 @@ class Shelf:
         """The questions that wait for room."""
         return [alike for alike in self._asleep.values() if alike.lead is None]
 
+    def questions(self) -> Collection[Alike]:
+        """All questions of refused units, also those that stand in line to be asked again."""
+        return self._asleep.values()
+
     def wake(self, alike: Alike) -> None:
         """Something may have helped: the first of these units is asked, then perhaps the others."""
         first = alike.members.first()

@@ -13,6 +13,7 @@ from typing import Final
 
 from covey.placement.cluster.domains import DomainTree, NodeState
 from covey.placement.cluster.inventory import Inventory
+from covey.placement.cluster.shape import exclusive
 from covey.placement.model import Path, Shape
 
 #: Nodes that are counted between two chances for others.
@@ -119,12 +120,15 @@ def _add(sums: dict[tuple[str, Path], int], places: tuple[tuple[str, Path], ...]
 
 
 def room_for(state: NodeState, shape: Shape) -> int:
-    """How many pods of a shape a node takes now, if only it is looked at."""
+    """How many pods of a shape a node takes now, if only it is looked at.
+
+    A shape that keeps to itself because of anti-affinity is known for it once the gang is told (``with_terms``).
+    """
     free = state.free
     takes = min((free.get(name, 0) // amount for name, amount in shape.requests if amount > 0), default=0)
     if takes <= 0 or state.static_cause(shape) is not None or state.conflict(shape) is not None:
         return 0
-    return 1 if shape.host_ports or shape.anti_affinity else takes
+    return 1 if exclusive(shape) else takes
 
 
 __all__ = ["Slots", "room_for"]

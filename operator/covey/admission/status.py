@@ -14,7 +14,8 @@ import msgspec
 
 from covey.admission import podstate
 from covey.admission.apart import apart
-from covey.admission.tree import Node, Replica, Role, Unit, minimum_replicas, replica_met
+from covey.admission.preferences import preferences
+from covey.admission.tree import Node, Replica, Role, Unit, replica_met
 from covey.api import core
 from covey.api.constants import (
     ADMITTED,
@@ -99,13 +100,8 @@ def statuses(
     return [(each.group, _status(each, decision.topology, path_of, now)) for each in facts]
 
 
-def placed(pod: core.Pod) -> bool:
-    """The pod has its node, written on it: bound or pinned."""
-    return podstate.bound(pod) or podstate.pinned(pod) is not None
-
-
 def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -> Facts:
-    admitted, bound = _met(unit, placed), _met(unit, podstate.bound)
+    admitted, bound = _met(unit, podstate.placed), _met(unit, podstate.bound)
     said = [
         _with_warning(
             unit,
@@ -127,12 +123,12 @@ def _root(unit: Unit, decision: Decision, path_of: NodePath, settled: Settled) -
     ]
     nodes = _places(unit.followers())
     tree = unit.tree
-    return Facts(unit.root, said, tree.met(placed), tree.met(podstate.bound), nodes, decision)
+    return Facts(unit.root, said, tree.met(podstate.placed), tree.met(podstate.bound), nodes, decision)
 
 
 def _group(node: Node, desired: int | None) -> Facts:
     """A group below the root: how many of its pods, or of its groups, have what they need."""
-    admitted, bound = node.met(placed), node.met(podstate.bound)
+    admitted, bound = node.met(podstate.placed), node.met(podstate.bound)
     need = max(node.count, 1)
     ours = node.group.metadata.label(LABEL_ROLE) is not None
     what = "replicas" if ours else "pods" if node.leaf else "groups"
@@ -142,7 +138,7 @@ def _group(node: Node, desired: int | None) -> Facts:
 
 
 def _leaf(replica: Replica) -> Facts:
-    admitted = sum(map(placed, replica.pods))
+    admitted = sum(map(podstate.placed, replica.pods))
     bound = sum(map(podstate.bound, replica.pods))
     said = _both(admitted >= replica.size, bound >= replica.size, f"{admitted} of {replica.size} pods")
     return Facts(replica.group, said, admitted, bound, _places(replica.pods))
@@ -162,7 +158,7 @@ def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
 
 def _admitted(unit: Unit, decision: Decision) -> str:
     """How far the unit has come, and what keeps its surplus from coming further, unless that is only room."""
-    tally = _tally(unit, placed, "have their places")
+    tally = _tally(unit, podstate.placed, "have their places")
     stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN}
     return f"{tally}; {decision.message}" if stuck else tally
 
@@ -171,7 +167,7 @@ def _why_not(unit: Unit, decision: Decision) -> tuple[str, str]:
     if decision.reason is not None:
         return decision.reason, decision.message
     if any(podstate.bound(pod) for pod in unit.pods()):
-        return REASON_BELOW_MINIMUM, _tally(unit, placed, "have their places")
+        return REASON_BELOW_MINIMUM, _tally(unit, podstate.placed, "have their places")
     return REASON_WAITING, "waits to be planned"
 
 
@@ -199,73 +195,18 @@ def _whole(role: Role, accepted: Callable[[core.Pod], bool]) -> int:
     return sum(replica_met(replica, accepted) for replica in role.replicas)
 
 
-def _nodes(replicas: Iterable[Replica]) -> list[str]:
-    return _places(pod for replica in replicas for pod in replica.pods)
-
-
 def _places(pods: Iterable[core.Pod]) -> list[str]:
     return [node for pod in pods if (node := pod.spec.node_name or podstate.pinned(pod)) is not None]
 
 
 def _preferences(unit: Unit, topology: Topology | None, path_of: NodePath) -> list[Said]:
-    """``TopologySatisfied``, where a level is preferred: reached by the placed pods of every scope, or not.
-
-    Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is
-    never held back by a preference, so it does not spoil one either.
-    """
-    if topology is None:
+    """``TopologySatisfied``, where a level is preferred: reached by the placed pods of every scope, or not."""
+    found = preferences(unit, topology, path_of) if topology is not None else []
+    if topology is None or not found:
         return []
-    minimum = [(role, minimum_replicas(role, placed)) for role in unit.roles]
-    scopes: list[tuple[str, str, list[list[str]]]] = []
-    if level := _preferred(topology, unit.root):
-        following = [replica for role, replicas in minimum if role.follows for replica in replicas]
-        scopes.append(("unit", level, [_nodes(following)]))
-    for role, replicas in minimum:
-        groups = [replica.group for replica in role.replicas] if role.whole else [role.group]
-        preferred = next((level for group in groups if (level := _preferred(topology, group))), None)
-        if preferred and role.group is not unit.root:
-            scopes.append((f"role {role.name}", preferred, [_nodes([replica]) for replica in replicas]))
-    least = {(role.name, replica.number): replica for role, replicas in minimum for replica in replicas}
-    for scope in unit.scopes:
-        if level := _preferred(topology, scope.group):
-            near = [least[member] for member in scope.members if member in least]
-            scopes.append((f"group {scope.group.metadata.name}", level, [_nodes(near)]))
-    constraints = unit.root.spec.scheduling_constraints
-    for rule in (constraints.proximity or ()) if constraints else ():
-        if rule.mode == "Preferred":
-            near = [replica for role, replicas in minimum if role.name in rule.roles for replica in replicas]
-            scopes.append((f"proximity of {' and '.join(rule.roles)}", rule.level, [_nodes(near)]))
-    if not any(nodes for _, _, sets in scopes for nodes in sets):
-        return []
-    missed = [
-        f"{name}: not in one {level}" for name, level, sets in scopes if not _shared(topology, level, sets, path_of)
-    ]
+    missed = [f"{each}: not in one {each.level}" for each in found if not each.is_met(topology)]
     reason = "Preferred" if not missed else "NotReached"
     return [Said(TOPOLOGY_SATISFIED, not missed, reason, "; ".join(missed) or "every preferred level is reached")]
-
-
-def _preferred(topology: Topology, group: core.Group) -> str | None:
-    """The narrowest preferred level of a group; a level that the topology does not have is never reached."""
-    constraints = group.spec.scheduling_constraints
-    levels = [
-        each.level or next((level.name for level in topology.levels if each.key in level.keys), each.key or "")
-        for each in (constraints.topology or () if constraints else ())
-        if each.mode == "Preferred"
-    ]
-    order = [level.name for level in topology.levels]
-    return max(levels, key=lambda name: order.index(name) if name in order else len(order), default=None)
-
-
-def _shared(topology: Topology, level: str, sets: Sequence[Sequence[str]], path_of: NodePath) -> bool:
-    """Each set of nodes lies in one domain of a level."""
-    try:
-        depth = topology.depth(level) + 1
-    except KeyError:
-        return False
-    return all(
-        len({path[:depth] for path in paths}) <= 1 and all(path[depth - 1 : depth] != (None,) for path in paths)
-        for paths in ([path_of(node) for node in nodes] for nodes in sets)
-    )
 
 
 def _placement(topology: Topology | None, nodes: Sequence[str], path_of: NodePath) -> list[dict[str, Any]]:

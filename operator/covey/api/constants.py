@@ -91,12 +91,22 @@ ANNOTATION_RESTART_IGNORED: Final = "covey.dev/restart-ignored-containers"
 #: On a root group, from the operator: nodes and domains that its new pods keep off, a JSON list (``api.avoided``).
 ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 
+#: On a resource, from people and programs: any text that was not there before asks how many replicas of each role could
+#: have places now.
+ANNOTATION_HEADROOM: Final = "covey.dev/headroom"
+#: Beside it or instead of it: asks again each time so many seconds have passed.
+ANNOTATION_HEADROOM_SECONDS: Final = "covey.dev/headroom-seconds"
+#: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
+ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
+
 # Field managers of server-side apply, one for each writer
 MANAGER_OPERATOR: Final = "covey-operator"
 MANAGER_OPERATOR_STATUS: Final = "covey-operator-status"
 #: Of what the operator notes on objects for later: applying them must not take it away.
 MANAGER_OPERATOR_NOTES: Final = "covey-operator-notes"
 MANAGER_SCHEDULER: Final = "covey-scheduler"
+#: Of answers about head-room: they are written apart from the rest of a group's status.
+MANAGER_SCHEDULER_HEADROOM: Final = "covey-scheduler-headroom"
 
 # Condition types
 ADMITTED: Final = "Admitted"

@@ -404,6 +404,23 @@ class Reservation(Read, frozen=True):
     resource: str = ""
 
 
+class RoleHeadroom(Read, frozen=True):
+    """How many replicas of a role could have places; none where nobody knows, and then ``message`` says why."""
+
+    name: str
+    replicas: int | None = None
+    at_least: bool = False
+    message: str = ""
+
+
+class Headroom(Read, frozen=True):
+    """The answer to a question for head-room."""
+
+    asked: str
+    observed_at: str = ""
+    roles: tuple[RoleHeadroom, ...] | None = None
+
+
 class GroupStatus(Read, frozen=True):
     """The status of a group, written by the scheduler process alone."""
 
@@ -414,6 +431,7 @@ class GroupStatus(Read, frozen=True):
     #: Pods (PodGroup) or child groups (CompositePodGroup) that are admitted, and that are bound.
     admitted: int | None = None
     scheduled: int | None = None
+    headroom: Headroom | None = None
 
 
 class Group(Read, frozen=True):

@@ -91,6 +91,31 @@ class ExcludedNode(Model):
     """When it is tried again."""
 
 
+class RoleHeadroom(Model):
+    """How many replicas of one role could have places."""
+
+    name: DnsLabel
+    """The role."""
+    replicas: Count | None = None
+    """Replicas that could have places over all units of the resource, those that have some included; absent where nobody
+    knows."""
+    at_least: bool = False
+    """There may be room for more, which nobody has looked for."""
+    message: Sentence = ""
+    """Why there is no number, or why it is not greater where that is not for want of room."""
+
+
+class GroupHeadroom(Model):
+    """The answer to the question in the annotation scheduling.covey.dev/headroom."""
+
+    asked: Annotated[str, Field(min_length=1, max_length=253)]
+    """The question that it answers."""
+    observed_at: Timestamp
+    """When it was so."""
+    roles: Annotated[tuple[RoleHeadroom, ...], ListMap(("name",)), Field(max_length=16)] = ()
+    """The roles that were asked for."""
+
+
 class GroupStatus(Model):
     """What is, as the scheduler process saw it last."""
 
@@ -107,6 +132,8 @@ class GroupStatus(Model):
     """On a root that waits: the domain whose freed capacity is kept for it."""
     excluded_nodes: Annotated[tuple[ExcludedNode, ...], ListMap(("node",)), Field(max_length=1000)] = ()
     """Nodes that are not tried for a while."""
+    headroom: GroupHeadroom | None = None
+    """On a root that was asked: how many replicas of each role of its resource could have places."""
 
 
 class PodGroup(Model):

@@ -31,6 +31,10 @@ class RoleStatus(Model):
     """Replicas of the newest revision."""
     restarts: Count = 0
     """Times that replicas were recreated after a failure."""
+    max_feasible: Count | None = None
+    """Replicas that could have places, all else as it is: those that had some when it was looked, and as many more as
+    would have fitted. As of headroom.observedAt, and not kept up: it is looked again when somebody asks. Absent before
+    anybody has asked, and where nobody knows (headroom.message). At most 256 more in a unit are looked for."""
 
 
 class UnitEscalation(Model):
@@ -95,6 +99,17 @@ class RolloutStatus(Model):
     """What it waits for, if it does."""
 
 
+class Headroom(Model):
+    """The answer to the question in the annotation covey.dev/headroom; its numbers are roles[].maxFeasible."""
+
+    asked: Word
+    """The text of the annotation that was answered; another one there is not answered yet."""
+    observed_at: Timestamp
+    """When it was so."""
+    message: Sentence = ""
+    """Why a role has no number, or why it is not greater where that is not for want of room."""
+
+
 class Summary(Model):
     """Short texts for the columns of kubectl get."""
 
@@ -128,6 +143,8 @@ class DisaggregatedInferenceStatus(Model):
     """The units, the worst first; at most 64."""
     rollout: RolloutStatus | None = None
     """The rollout on its way, if there is one."""
+    headroom: Headroom | None = None
+    """The last answer about head-room, if anybody has asked."""
     summary: Summary | None = None
     """Short texts for the columns of kubectl get."""
     selector: Word | None = None

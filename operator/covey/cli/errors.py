@@ -15,11 +15,8 @@ import click
 
 from covey.manifests.errors import InputError
 
-OK: Final = 0
 FAILED: Final = 1
 BAD_INPUT: Final = 2
-INFEASIBLE: Final = 3
-UNKNOWN: Final = 4
 
 
 class CommandError(click.ClickException):

@@ -108,6 +108,24 @@ class OperatorConfig(Common):
     autoscaler_taints: Names = AUTOSCALERS
     avoid_node_after: int = Field(3, ge=0)
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
+    ui_bind_address: Address = ""
+    ui_memory_mib: int = Field(256, ge=128)
+
+    def ui_arguments(self) -> tuple[str, ...] | None:
+        """The command line of the UI beside the operator; None where there is none."""
+        if self.ui_bind_address in ("", "0"):
+            return None
+        given = {"--kubeconfig": self.kubeconfig, "--context": self.context}
+        return (
+            "ui",
+            "--sign-in",
+            "--attached",
+            f"--bind-address={self.ui_bind_address}",
+            f"--memory={self.ui_memory_mib}",
+            f"--log-level={self.log_level}",
+            f"--log-format={self.log_format}",
+            *(f"{flag}={value}" for flag, value in given.items() if value),
+        )
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,6 +36,14 @@ class Tree:
     def slots(self) -> tuple[Slot, ...]:
         """Every pod that there shall be, in the order of creation."""
         return tuple(self.layout.slots())
+
+    @cached_property
+    def replicas(self) -> Mapping[tuple[int, str, int], tuple[Slot, ...]]:
+        """The places of each replica, by its unit, role and number."""
+        found: dict[tuple[int, str, int], list[Slot]] = {}
+        for slot in self.slots:
+            found.setdefault((slot.unit, slot.role, slot.replica), []).append(slot)
+        return {replica: tuple(slots) for replica, slots in found.items()}
 
     def objects(self) -> Iterator[Object]:
         """All objects in creation order, pods under names without suffix: for printing, not for creating."""

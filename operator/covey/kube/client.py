@@ -133,6 +133,14 @@ class Client:
             if not continue_:
                 return items, chunk.metadata.resource_version
 
+    async def probe(self, resource: Resource, namespace: str | None = None) -> None:
+        """Ask whether a collection can be read, for at most one of its objects.
+
+        Raises:
+            Forbidden: these credentials may not.
+        """
+        await self._transport.send(requests.list_(resource, namespace, limit=1), seconds=_SECONDS)
+
     async def watch(
         self,
         resource: Resource,

@@ -7,7 +7,7 @@ import binascii
 import os
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -66,6 +66,40 @@ def load(path: str | None = None, context: str | None = None) -> Connection:
         raise ConfigurationError(f"{_named(files)}: {error}") from error
     except (OSError, ssl.SSLError, binascii.Error) as error:
         raise ConfigurationError(f"{_named(files)}: {getattr(error, 'filename', None) or ''} {error}") from error
+
+
+def load_server(path: str | None = None, context: str | None = None) -> Connection:
+    """The same server, and how to trust it, but without anybody's identity: no token, certificate or impersonation.
+
+    Args:
+        path: as for ``load``.
+        context: likewise.
+
+    Raises:
+        ConfigurationError: nothing usable was found.
+    """
+    files = [Path(path)] if path else default_files()
+    if not files:
+        return replace(_in_cluster(), credentials=SILENT)
+    try:
+        return _connection(replace(choose(files, context), user=User()))
+    except (OSError, ssl.SSLError, binascii.Error) as error:
+        raise ConfigurationError(f"{_named(files)}: {getattr(error, 'filename', None) or ''} {error}") from error
+
+
+def context_name(path: str | None = None) -> str:
+    """The name of the current context; empty where there is none, as in a cluster.
+
+    Raises:
+        ConfigurationError: the kubeconfig cannot be read.
+    """
+    files = [Path(path)] if path else default_files()
+    return choose(files).name if files else ""
+
+
+def bearer(server: Connection, token: str) -> Connection:
+    """That server, for whoever has this token and nothing else."""
+    return replace(server, credentials=Fixed(f"Bearer {token}"))
 
 
 def _named(files: Sequence[Path]) -> str:

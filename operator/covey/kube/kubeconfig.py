@@ -109,6 +109,7 @@ class _File(msgspec.Struct, rename="kebab"):
 class Chosen:
     """One context with all that it names, and the files that its cluster and its user are written in."""
 
+    name: str
     context: Context
     cluster: Cluster
     cluster_file: Path
@@ -168,7 +169,7 @@ def choose(files: Iterable[Path], context: str | None = None) -> Chosen:
         raise ConfigurationError(f"{names}: context {wanted} names user {chosen.user}, who is not there")
     cluster_file, cluster = clusters[chosen.cluster]
     user_file, user = users.get(chosen.user, (cluster_file, None))
-    return Chosen(chosen, cluster, cluster_file, user or User(), user_file)
+    return Chosen(wanted, chosen, cluster, cluster_file, user or User(), user_file)
 
 
 def find_user(file: Path, name: str) -> User:

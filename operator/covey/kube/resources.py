@@ -51,6 +51,9 @@ POD_DISRUPTION_BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets",
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event")
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASSES: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", namespaced=False)
+SELF_SUBJECT_REVIEWS: Final = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False
+)
 DISAGGREGATED_INFERENCES: Final = Resource(
     INFERENCE_GROUP, VERSION, "disaggregatedinferences", "DisaggregatedInference"
 )

@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,6 +23,8 @@ from covey.manifests.sources import STDIN, files_of
 
 T = TypeVar("T")
 
+#: Nesting of YAML that somebody pastes; an object of Kubernetes has some twenty levels.
+_DEEPEST: Final = 64
 _Base: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -134,6 +136,28 @@ def read_documents(paths: Iterable[str], *, may_be_empty: bool = False, recursiv
             raise InputError(Place(path), "holds no document", "give a file with at least one Kubernetes object")
 
 
+def read_pasted(text: str, name: str) -> list[Document]:
+    """All objects of a text that comes from nobody knows whom.
+
+    Unlike a file of the person at the terminal it may not refer to itself, which can make little text very large, and may
+    not be nested without bound, which PyYAML's C parser does not survive.
+
+    Args:
+        text: YAML or JSON.
+        name: stands for a file in what is said of it.
+
+    Raises:
+        InputError: as for ``read_documents``.
+    """
+    found: list[Document] = []
+    for number, content in enumerate(_parse(name, text, check=_check_tame), 1):
+        if content is not None:
+            found += _objects(Place(name, number), content)
+    if not found:
+        raise InputError(Place(name), "holds no document", "give at least one Kubernetes object")
+    return found
+
+
 def read_plain(file: str) -> dict[str, Any]:
     """A YAML or JSON file that holds one mapping; an empty one is an empty mapping.
 
@@ -163,10 +187,37 @@ def _text(file: str) -> str:
         raise InputError(Place(file), f"is not UTF-8 text (byte {error.start})", "save it as UTF-8") from None
 
 
-def _parse(file: str, text: str) -> Iterator[Any]:
+def _parse(file: str, text: str, check: Callable[[str, str], None] | None = None) -> Iterator[Any]:
+    """Documents one by one; ``check`` looks at YAML before it is loaded."""
     start = _end_of_blank(text, 0)
     values = _json_values(file, text, start) if text[start : start + 1] in ("{", "[") else None
-    yield from _yaml(file, text) if values is None else values
+    if values is None:
+        if check is not None:
+            check(file, text)
+        yield from _yaml(file, text)
+    else:
+        yield from values
+
+
+def _check_tame(file: str, text: str) -> None:
+    depth, number = 0, 0
+    try:
+        for event in yaml.parse(text, Loader=_Base):
+            where = Place(file, max(1, number))
+            if isinstance(event, yaml.DocumentStartEvent):
+                number += 1
+            elif isinstance(event, yaml.AliasEvent):
+                raise InputError(
+                    where, f"refers to the anchor {event.anchor}", "write it out; anchors are not taken here"
+                )
+            elif isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > _DEEPEST:
+                    raise InputError(where, f"is nested more than {_DEEPEST} deep", "give Kubernetes objects")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+    except yaml.YAMLError:
+        return  # which is said better when it is loaded
 
 
 def _json_values(file: str, text: str, position: int) -> list[Any] | None:

@@ -11,12 +11,13 @@ names an object, or what a stranger writes on a node, is bounded where it is mad
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily
 
 # A `_created` series beside every counter and histogram doubles the text and is read by nobody here.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # it has no annotations
@@ -43,6 +44,10 @@ class Family:
         """The meaning as plain text."""
         return self.meaning.replace("`", "")
 
+    def gauges(self) -> GaugeMetricFamily:
+        """The metric without series, for a collector to add them."""
+        return GaugeMetricFamily(self.name, self.help, labels=self.labels)
+
 
 class Families:
     """The metrics of one part of Covey, in the order of the reference page; ``title`` is its section there."""
@@ -54,10 +59,17 @@ class Families:
     def __iter__(self) -> Iterator[Family]:
         return iter(self._described)
 
-    def counter(self, name: str, meaning: str, *labels: str) -> Counter:
-        """A number that only grows while the process lives; the name ends in ``_total``."""
+    def counter(self, name: str, meaning: str, *labels: str, values: Iterable[str] = ()) -> Counter:
+        """A number that only grows while the process lives; the name ends in ``_total``.
+
+        ``values`` of its one label are shown from the beginning, as 0: Prometheus sees no increase in a series that begins
+        with 1, so the first of a kind would never be seen.
+        """
         family = self._describe(name, "counter", meaning, labels)
-        return Counter(name, family.help, labels, registry=REGISTRY)
+        counter = Counter(name, family.help, labels, registry=REGISTRY)
+        for each in values:
+            counter.labels(each)
+        return counter
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:
         """A number as it is now."""

@@ -45,7 +45,10 @@ WATCH_SILENCE: Final = FAMILIES.gauge(
 )
 CACHE_OBJECTS: Final = FAMILIES.gauge("covey_cache_objects", "Objects that the caches hold.", "resource")
 EVENTS_DROPPED: Final = FAMILIES.counter(
-    "covey_events_dropped_total", "Events not written: `rate` (the spam filter), `overflow`, `failed`.", "cause"
+    "covey_events_dropped_total",
+    "Events not written: `rate` (the spam filter), `overflow`, `failed`.",
+    "cause",
+    values=("rate", "overflow", "failed"),
 )
 
 # Work queues

@@ -10,6 +10,7 @@ RECONCILE_TOTAL: Final = FAMILIES.counter(
     "covey_reconcile_total",
     "Reconciles: `success`, `requeue` (comes back after a while, by intention), `error`.",
     "result",
+    values=("success", "requeue", "error"),
 )
 RECONCILE_DURATION: Final = FAMILIES.histogram("covey_reconcile_duration_seconds", "Wall time of one reconcile.")
 
@@ -32,6 +33,7 @@ GANG_ESCALATIONS: Final = FAMILIES.counter(
     "Times that something of a gang below its minimum was given up so that it can be placed anew: `Role` (its roles that"
     " have too few), `Unit`, `Termination` (the unit, by spec.gang.terminationDelaySeconds).",
     "step",
+    values=("Role", "Unit", "Termination"),
 )
 REPLICA_FAILURES: Final = FAMILIES.counter(
     "covey_replica_failures_total",
@@ -39,6 +41,7 @@ REPLICA_FAILURES: Final = FAMILIES.counter(
     " restarted after the replica had been Ready (`ContainerRestarted`), it was not Ready in time"
     " (`StartDeadlineExceeded`).",
     "reason",
+    values=("PodFailed", "PodRefused", "ContainerRestarted", "StartDeadlineExceeded"),
 )
 NODES_AVOIDED: Final = FAMILIES.collected(
     "covey_nodes_avoided",
@@ -52,6 +55,7 @@ ROLLOUTS_STARTED: Final = FAMILIES.counter(
     "Rollouts begun: `Spec` (another revision is asked for), `StepBack` (the one before is brought back, since the newest"
     " did not get Ready in time and onFailure is Rollback).",
     "cause",
+    values=("Spec", "StepBack"),
 )
 ROLLOUTS_FINISHED: Final = FAMILIES.counter(
     "covey_rollouts_finished_total",
@@ -60,6 +64,7 @@ ROLLOUTS_FINISHED: Final = FAMILIES.counter(
     " for), `Withdrawn` (the resource was suspended, or its spec can no longer be had). One whose resource is deleted ends"
     " uncounted.",
     "result",
+    values=("Completed", "Unready", "RolledBack", "Superseded", "Withdrawn"),
 )
 ROLLOUT_HOLDS: Final = FAMILIES.counter(
     "covey_rollout_holds_total",
@@ -67,8 +72,12 @@ ROLLOUT_HOLDS: Final = FAMILIES.counter(
     " `Paused`, `Unsupported`, `Room`, `Readiness`, `Partition`, `Budget`. To wait for `Readiness` is part of every"
     " rollout.",
     "gate",
+    values=("Failed", "Paused", "Unsupported", "Room", "Readiness", "Partition", "Budget"),
 )
-ROLLOUTS: Final = FAMILIES.collected("covey_rollouts_in_progress", "Rollouts that are on their way, held or not.")
+ROLLOUTS: Final = FAMILIES.collected(
+    "covey_rollouts_in_progress",
+    "Rollouts that are on their way, held or not; one that a partition keeps from its end stays among them.",
+)
 ROLLOUTS_HELD: Final = FAMILIES.collected(
     "covey_rollouts_held", "Those of them that wait, by what they wait for (as `covey_rollout_holds_total`).", "gate"
 )
@@ -88,6 +97,7 @@ EVACUATIONS_BLOCKED: Final = FAMILIES.counter(
     "Times that an evacuation got stuck: `NoRoom` (for successors), `NoSurge` (update.maxSurge allows none). Stuck now:"
     ' `covey_workloads{condition="EvacuationBlocked"}`.',
     "reason",
+    values=("NoRoom", "NoSurge"),
 )
 REPLICAS_EVACUATED: Final = FAMILIES.counter(
     "covey_replicas_evacuated_total",
@@ -136,5 +146,10 @@ WORKLOAD_ROLES: Final = {
     "admitted": _of_roles("replicas_admitted", "Replicas whose pods all have a node reserved."),
     "scheduled": _of_roles("replicas_scheduled", "Replicas whose pods are all bound."),
     "ready": _of_roles("replicas_ready", "Replicas whose pods are all Ready."),
+    "maxFeasible": _of_roles(
+        "replicas_feasible",
+        "Replicas that could have places, all else as it is, when somebody asked last (annotation `covey.dev/headroom`);"
+        " absent before, and where nobody knows.",
+    ),
     "restarts": _of_roles("replica_restarts", "How often the present replicas were recreated after a failure."),
 }

@@ -16,24 +16,40 @@ GANG_ADMISSIONS: Final = FAMILIES.counter(
     "covey_gang_admissions_total",
     "Admissions committed: `minimum`, `surplus`. A minimum that was lost and is admitted again counts again.",
     "kind",
+    values=("minimum", "surplus"),
 )
 GANG_REPLANS: Final = FAMILIES.counter(
     "covey_gang_replans_total",
     "Minimums admitted again, of gangs that had been admitted before: `PinsReleased` (pins were given up before the gang"
-    " was bound whole), `PodsLost` (pods that were bound were lost), `MinimumChanged` (by a rollout, a move, or more"
-    " replicas in the minimum).",
+    " was bound whole), `PodsLost` (pods that were bound were lost), `Other` (a rollout, a move, more replicas in the"
+    " minimum, or pods that somebody else replaces).",
     "cause",
+    values=("PinsReleased", "PodsLost", "Other"),
 )
 GANG_REFUSALS: Final = FAMILIES.counter(
     "covey_gang_refusals_total",
     "Plans that found no place: `Infeasible`, `SearchLimit`. A gang is planned again whenever room comes free.",
     "reason",
 )
+HEADROOM_DURATION: Final = FAMILIES.histogram(
+    "covey_headroom_duration_seconds",
+    "Looking how many replicas of one role would fit, when somebody asked: `known`, `unknown`, `broken_off` (a gang was"
+    " waiting to be planned; it is tried again).",
+    "result",
+)
+HEADROOM_QUESTIONS: Final = FAMILIES.gauge(
+    "covey_headroom_questions", "Resources whose question for head-room is not answered yet."
+)
 REFUSALS_UNTOLD: Final = FAMILIES.gauge(
     "covey_refusals_untold",
     "Gangs whose status is behind what was decided, because refusals are told at a bounded pace (20 statuses and Events a"
     " second): the `verdict` has changed, or only `numbers` in its message.",
     "change",
+)
+REFUSALS_UNCHECKED: Final = FAMILIES.gauge(
+    "covey_refusals_unchecked_age_seconds",
+    "Age of the oldest refusal since which room or nodes have changed: the gang may fit by now. Such refusals are looked at"
+    " again after a minute, one a second; 0 when there is none.",
 )
 GANGS_WAITING: Final = FAMILIES.gauge(
     "covey_gangs_waiting",
@@ -67,6 +83,7 @@ PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
     "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`.",
     "reason",
+    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken"),
 )
 NODE_EXCLUSIONS: Final = FAMILIES.counter(
     "covey_node_exclusions_total",
@@ -148,6 +165,7 @@ CERTIFICATE_RELOADS: Final = FAMILIES.counter(
     "covey_extender_certificate_reloads_total",
     "Changed certificate files read again: `success`, `error` (the old ones stay in force).",
     "result",
+    values=("success", "error"),
 )
 CERTIFICATE_EXPIRATION: Final = FAMILIES.gauge(
     "covey_extender_certificate_expiration_timestamp_seconds",

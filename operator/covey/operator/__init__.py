@@ -10,6 +10,7 @@ process killed at any instant is continued by the next.
 ``reconcile``                                              one pass over one resource
 ``observe``, ``execute``, ``tell``                         its edges: what reads and writes, and what people read
 ``plan``                                                   sums up what the rooms below decide
+``desired``                                                which replicas there shall be, and the tree they come to
 ``judge``, ``failures``, ``loss``, ``rolling``,            one feature each: pure
 ``scaling``, ``starting``
 ``upkeep``, ``replicas``                                   objects and pods, kept as they should be: pure

@@ -6,47 +6,44 @@ what was begun. Both are tested as properties.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, OnFailure
-from covey.backends import Backend, Identity, Release
+from covey.backends import Release
 from covey.backends.starts import can_reserve
-from covey.compile import Layout, Scale, Slot, Tree
-from covey.kube.resources import SERVICES
-from covey.operator.failures.failing import Failing, find_failing
+from covey.compile import Layout, Slot, Tree
+from covey.operator.desired import Desired, desire
+from covey.operator.failures.failing import find_failing
 from covey.operator.failures.logbook import Failure
 from covey.operator.judge.verdict import Verdict, revision_before
 from covey.operator.loss.giving_up import GivenUp
-from covey.operator.loss.stranded import find_stranded, lost_notes
+from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
-from covey.operator.replicas.fate import NO_FATE
-from covey.operator.replicas.replace import ReplicaPlan, ReplicaPlanner
+from covey.operator.replicas.news import created, removed, replaced
+from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
-from covey.operator.rolling import inplace
 from covey.operator.rolling.evacuating import find_evacuation
-from covey.operator.rolling.layout import Rolling, refused, revision_left, roll
-from covey.operator.rolling.leaving import Leaving, find_leaving
-from covey.operator.rolling.pairing import with_pairs
-from covey.operator.rolling.sets import find_released
+from covey.operator.rolling.inplace import find_exchanges
+from covey.operator.rolling.layout import Rolling, revision_left, roll
+from covey.operator.rolling.sets import find_unmarked
 from covey.operator.scaling.draining import drain, find_serving
+from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import unit_leaders
-from covey.operator.scaling.scaler import find_scalers, scaler_actions
-from covey.operator.snapshot import podstate
+from covey.operator.scaling.scaler import find_scalers, put_scalers
+from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
-from covey.operator.starting.release import let_go, progress_of, taken_back
-from covey.operator.terms.actions import Actions, DeleteObject, DeletePod, Note, Object
+from covey.operator.starting.release import find_released, progress_of
+from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
-from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
-from covey.operator.upkeep.remake import find_remake, identity_of
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -75,6 +72,8 @@ class Plan:
     failures: tuple[Failure, ...] = ()
     #: Units below their minimum, and what is given up of them.
     loss: GivenUp = field(default_factory=GivenUp)
+    #: What there is to tell of head-room.
+    headroom: Headroom = field(default_factory=Headroom)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -85,145 +84,70 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         observed: the snapshot; its time is the only clock.
         before: the status so far, which alone remembers how a rollout went.
     """
-    inference, accepted, backend = verdict.inference, verdict.accepted, verdict.backend
+    inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
-        return _stand_still(verdict, observed, before or {})
-    suspended = inference.spec.suspend
-    # 2. Which units and replicas, each of which revision: surplus goes, missing numbers are filled.
-    running = running_revisions(observed, accepted.revision)
-    states = replica_states(observed, accepted.revision, running)
-    scale = Scale.of(inference.spec)
-
-    def compiled(layout: Layout) -> Tree:
-        return backend.compile(inference, layout=layout, revision=accepted.revision, levels=verdict.levels)
-
-    leaving = find_leaving(inference.spec, observed)
-    scalers = find_scalers(inference.spec, inference.metadata.name, observed, states, before or {})
-    rolling = roll(
-        inference.spec,
-        accepted.revision,
-        observed,
-        states,
-        running,
-        refused(compiled, observed),
-        before or {},
-        scalers.totals,
-        leaving,
-    )
-    layout, tree = rolling.layout, compiled(rolling.layout)
-    # 3. What the API server would not change is made anew.
-    remake = find_remake(backend, tree, observed, scale, states)
-    if remake.unit is not None:
-        tree = compiled(remake.rest(layout))
-    tree = with_pairs(tree, inference.spec, accepted.revision, observed, states)
-    # 4. Pods that no longer have a place go; replicas are completed and replaced.
-    draining = drain(inference.spec, tuple(_surplus(tree, observed, _why(verdict, rolling, leaving))), observed)
-    surplus = draining.delete
-    # What has failed is judged by the restart policies, and waited for.
-    failing = find_failing(
-        inference, tree, observed, verdict.levels, reserves=can_reserve(backend.name), also=leaving.avoided
-    )
-    replicas, later = failing.applied(_replicas(inference, tree, observed, failing), inference, observed)
-    loss = find_loss(inference, backend, scale, layout, states, observed, before or {})
+        return _stand_still(verdict, observed, before)
+    # 2. What there shall be: units and replicas, each of its revision; their objects and pods.
+    want = desire(inference, accepted.revision, backend, verdict.levels, observed, before)
+    spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
+    # 3. Pods that no longer have a place go, gracefully.
+    surplus = drain(spec, tuple(_surplus(tree, observed, _why(verdict, want))), observed)
+    # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made anew.
+    reserves, shunned = can_reserve(backend.name), want.leaving.avoided
+    failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
+    plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
+    replicas, late = failing.applied(plans, inference, observed)
+    loss = find_loss(inference, backend, want.scale, layout, states, observed, before)
     stranded = find_stranded(observed)
-    lost = (*(item for part in replicas for item in part.delete), *loss.delete, *stranded)
-    going = {item.pod.metadata.uid for item in lost}
-    # 5. Objects that are missing or were edited are applied; those without a use are deleted.
-    apply = tuple(tuple(_applied(level.objects, observed, remake.fixed)) for level in tree.levels)
-    # 6. Pods are let go, or not made yet, where the backend's scheduler does not do that.
+    lost = _uids(_deletions(replicas), loss.outcome, stranded)
+    # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
     release = backend.release(progress_of(inference, layout, states, observed))
-    early = tuple(item for item in taken_back(release, observed) if item.pod.metadata.uid not in going)
-    ending = find_ending(tree, observed, going | {item.pod.metadata.uid for item in (*surplus, *early)})
-    not_yet = release.withheld | ending.slots | later.keys()
-    starting = find_starting(inference.spec, states, observed)
-    put_scalers, old_scalers = scaler_actions(tree.owner, scalers, observed)
-    # 7. Replicas of another revision that keep their pods get other images.
-    gone = going | {item.pod.metadata.uid for item in (*surplus, *early, *ending.delete)}
-    exchanges = inplace.find_exchanges(tree.layout, observed, accepted.revision, gone)
-    actions = Actions(
-        annotate=failing.annotate,
-        relabel=(
-            *find_relabelled(tree, observed, going),
-            *find_released(tree, observed, going),
-            *(item for part in replicas for item in part.relabel),
-            *unit_leaders(inference.spec, layout, observed),
-            *inplace.find_closed(tree.layout, observed),
-        ),
-        drain=draining.mark,
-        serve=tuple(find_serving(observed, draining.mark)),
-        delete_pods=(*_once(*surplus, *lost), *early, *ending.delete),
-        delete_objects=(
-            *remake.objects,
-            *_unused(backend, tree, observed),
-            *old_scalers,
-            *expired(observed, _history(inference)),
-        ),
-        # What is stored has been accepted by the API server, which is not asked about what is suspended.
-        store=None if suspended else to_store(tree.owner, accepted, observed),
-        # What has failed says a spec that is in order, and nobody while another is kept up.
-        mark=tuple(to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, rolling)))
-        if verdict.problem is None
-        else (),
-        scalers=put_scalers,
-        apply=apply,
-        publish=tuple(_applied(tree.published, observed)),
-        exchange=exchanges,
-        create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
-        factory=tree.pods,
-        ungate=tuple(
-            item for item in (*let_go(release, observed), *starting.ungate) if item.pod.metadata.uid not in going
-        ),
-        notes=(
-            *(remake.notes if surplus else ()),
-            *remake.shared_notes,
-            *draining.notes,
-            *_scaled_down(surplus, remake.unit),
-            *_created(observed, replicas, not_yet, rolling, leaving),
-            *_replaced(replicas, not_yet),
-            *failing.notes,
-            *inplace.told(exchanges),
-            *loss.notes,
-            *lost_notes(stranded),
-        ),
+    released = find_released(release, observed)
+    ending = find_ending(tree, observed, lost | _uids(surplus, released))
+    starting = find_starting(spec, states, observed)
+    headroom = find_headroom(inference, backend, layout, observed, before)
+    not_yet = release.withheld | ending.slots | late.keys()
+    # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
+    gone = lost | _uids(surplus, released, ending.outcome)
+    total = summed(
+        (
+            surplus,
+            _completed(replicas, not_yet, tree),
+            loss.outcome,
+            stranded,
+            released,
+            ending.outcome,
+            find_evacuation(spec, want.leaving, want.rolling),
+            failing.outcome,
+            put_scalers(tree.owner, want.scalers, observed),
+            starting.outcome,
+            Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
+            find_serving(observed, surplus.actions.drain),
+            find_exchanges(tree.layout, observed, accepted.revision, gone),
+            want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
+            find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
+            _labels(inference, want, observed, lost),
+            _history(verdict, accepted, want, observed),
+            _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
+            Outcome(again=soonest((want.rolling.again, *late.values()))),
+        )
     )
-    former = revision_left(accepted.revision, observed, running)
-    remarks = (
-        *loss.remarks,
-        *find_evacuation(inference.spec, leaving, rolling),
-        *failing.remarks,
-        *scalers.remarks,
+    former = revision_left(accepted.revision, observed, want.running)
+    return Plan(
+        total.actions,
+        layout,
+        states,
+        release,
+        starting,
+        want.rolling,
+        former,
+        total.remarks,
+        total.again,
+        failing.seen,
+        loss,
+        headroom,
     )
-    later_on = (failing.again, starting.again, leaving.again, draining.again, loss.again, *later.values())
-    again = min((each for each in later_on if each is not None), default=None)
-    return Plan(actions, layout, states, release, starting, rolling, former, remarks, again, failing.seen, loss)
-
-
-def _once(*deletions: DeletePod) -> Iterator[DeletePod]:
-    """Each pod once, for the first reason."""
-    yield from {item.pod.metadata.uid: item for item in reversed(deletions)}.values()
-
-
-def _why(verdict: Verdict, rolling: Rolling, leaving: Leaving) -> str:
-    if verdict.inference.spec.suspend:
-        return "suspended"
-    if rolling.progress is None and leaving.places:
-        return "evacuated"
-    return "rolled out" if rolling.progress is not None else "scaled down"
-
-
-def _history(inference: DisaggregatedInference) -> int:
-    rollout = inference.spec.rollout
-    return HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
-
-
-def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
-    """The rollout has failed, and there is a revision to go back to."""
-    rollout = verdict.inference.spec.rollout
-    if rolling.progress is None or not rolling.progress.failed or verdict.failed:
-        return False
-    goes_back = rollout is not None and rollout.on_failure is OnFailure.ROLLBACK
-    return goes_back and revision_before(verdict.wanted, observed) is not None
 
 
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
@@ -235,7 +159,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states)
+    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
 
 
 def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
@@ -247,112 +171,90 @@ def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
     yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
 
 
-def _replicas(
-    inference: DisaggregatedInference, tree: Tree, observed: Observed, failing: Failing
-) -> Iterator[ReplicaPlan]:
-    planner = ReplicaPlanner(inference.metadata.name, observed)
-    for (unit, role, replica), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
-        revision = tree.layout.units[unit][role][replica]
-        yield planner.plan(tuple(slots), revision, failing.fates.get((unit, role, replica), NO_FATE))
+def _why(verdict: Verdict, want: Desired) -> str:
+    """Why pods outside the layout go."""
+    if verdict.inference.spec.suspend:
+        return "suspended"
+    if want.rolling.progress is not None:
+        return "rolled out"
+    return "evacuated" if want.leaving.places else "scaled down"
 
 
-def _applied(objects: Iterable[Object], observed: Observed, fixed: Collection[Identity] = ()) -> Iterator[Object]:
-    for body in map(stamped, objects):
-        identity = identity_of(body)
-        owned = observed.objects.get(identity)
-        missing = owned is None or (owned.metadata.deletion_timestamp is None and has_drifted(body, owned))
-        if missing and identity not in fixed:
-            yield body
+def _deletions(replicas: Iterable[ReplicaPlan]) -> Outcome:
+    return Outcome(Actions(delete_pods=tuple(item for part in replicas for item in part.delete)))
 
 
-def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:
-    """Objects that are not wanted and that no pod and no group refers to any more."""
-    wanted = {identity_of(body) for level in tree.levels for body in level.objects}
-    wanted |= {identity_of(body) for body in tree.published}
-    pods = tuple(observed.every_pod())
-    # Pods that terminate still find each other.
-    service = SERVICES.type
-    used = {(service, pod.spec.subdomain or "") for pod in pods}
-    used |= backend.in_use(observed.objects, pods)
-    for identity, owned in observed.objects.items():
-        if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
-            yield DeleteObject(*identity, owned.metadata.uid)
+def _uids(*outcomes: Outcome) -> frozenset[str]:
+    """The pods that go."""
+    return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
-def _scaled_down(gone: tuple[DeletePod, ...], remade: int | None) -> Iterator[Note]:
-    surplus = tuple(item for item in gone if _unit(item) != str(remade))
-    replicas = {(_unit(item), _label(item, names.LABEL_ROLE), _label(item, names.LABEL_REPLICA)) for item in surplus}
-    counts = sorted(Counter(role for _, role, _ in replicas).items())
-    if counts:
-        reason = _REMOVED.get(surplus[0].why, "ScaledDown")
-        message = f"removing {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
-        yield Note(reason, message, "ScaleDown")
+def _completed(replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree) -> Outcome:
+    """What the plans of single replicas come to, but for pods that are not to be there yet."""
+    return Outcome(
+        Actions(
+            relabel=tuple(item for part in replicas for item in part.relabel),
+            delete_pods=_deletions(replicas).actions.delete_pods,
+            create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
+            factory=tree.pods,
+            notes=tuple(replaced(replicas, not_yet)),
+        )
+    )
 
 
-def _created(
+def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:
+    """Labels of the pods that stay."""
+    edited = find_relabelled(want.tree, observed, lost)
+    unmarked = find_unmarked(want.tree, observed, lost)
+    leaders = unit_leaders(inference.spec, want.layout, observed)
+    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
+
+
+def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed) -> Outcome:
+    """ControllerRevisions: written, marked, deleted."""
+    rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
+    limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
+    marks = to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, want.rolling))
+    return Outcome(
+        Actions(
+            # What is stored has been accepted by the API server, which is not asked about what is suspended.
+            store=None if suspended else to_store(want.tree.owner, accepted, observed),
+            # What has failed says a spec that is in order, and nobody while another is kept up.
+            mark=tuple(marks) if verdict.problem is None else (),
+            delete_objects=tuple(expired(observed, limit)),
+        )
+    )
+
+
+def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
+    """The rollout has failed, and there is a revision to go back to."""
+    rollout = verdict.inference.spec.rollout
+    if rolling.progress is None or not rolling.progress.failed or verdict.failed:
+        return False
+    goes_back = rollout is not None and rollout.on_failure is OnFailure.ROLLBACK
+    return goes_back and revision_before(verdict.wanted, observed) is not None
+
+
+def _told(
+    want: Desired,
     observed: Observed,
+    surplus: tuple[DeletePod, ...],
     replicas: tuple[ReplicaPlan, ...],
     not_yet: Collection[Slot],
-    rolling: Rolling,
-    leaving: Leaving,
-) -> Iterator[Note]:
-    """Replicas that are new, as against replaced: one note for all roles."""
-    new = {
-        (item.slot.unit, item.slot.role, item.slot.replica)
-        for part in replicas
-        for item in part.create
-        if not item.replaces and item.slot not in not_yet
-    }
-    counts = sorted(Counter(role for _, role, _ in new).items())
-    if counts:
-        message = f"creating {', '.join(f'{_replica_count(count)} of {role}' for role, count in counts)}"
-        grown = bool(observed.pods)
-        if rolling.progress is not None:
-            yield Note("RollingOut", f"{message} of revision {rolling.progress.target}", "Rollout")
-            return
-        if leaving.places:
-            yield Note("Evacuating", f"{message}, since nodes are to be empty", "Evacuate")
-            return
-        yield Note("ScaledUp" if grown else "Created", message, "ScaleUp" if grown else "Create")
+) -> Outcome:
+    """What people are told of replicas that come and go."""
+    reason = _REMOVED.get(surplus[0].why, "ScaledDown") if surplus else ""
+    notes = list(removed(surplus, reason, but=want.remake.unit))
+    growth = created(replicas, not_yet)
+    if growth:
+        notes.append(_grown(growth, want, observed))
+    return Outcome(Actions(notes=tuple(notes)))
 
 
-def _replaced(replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot]) -> Iterator[Note]:
-    """One note for all replicas of a role that share a fate: the loss of a rack must not use up the Events."""
-    fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
-    for part in replicas:
-        released = any(podstate.is_released(item.pod) for item in part.delete)
-        again = next((item.slot.role for item in part.create if item.replaces and item.slot not in not_yet), None)
-        if again is not None:
-            fates.setdefault((again, released, part.recreated), []).append(part)
-    for (role, released, recreated), parts in fates.items():
-        first = parts[0].create[0].slot
-        several = f"{len(parts)} replicas of {role}"
-        where = f"replica {first.replica} of {role} in unit {first.unit}" if len(parts) == 1 else several
-        pods = sum(item.replaces for part in parts for item in part.create)
-        if released:
-            yield Note("Released", _released(where, parts), "Replace")
-        elif recreated:
-            lost = "a pod of it was lost; the whole replica is recreated"
-            cause = lost if len(parts) == 1 else "a pod of each was lost; they are recreated whole"
-            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace", warning=True)
-        else:
-            cause = "its pod is replaced" if pods == 1 else f"{pods} pods are replaced"
-            yield Note("ReplicaReplaced", f"{where}: {cause}", "Replace")
-
-
-def _released(where: str, parts: list[ReplicaPlan]) -> str:
-    pods = [item.pod for part in parts for item in part.delete if podstate.is_released(item.pod)]
-    reasons = ", ".join(sorted({pod.metadata.annotation(names.ANNOTATION_RELEASE) or "" for pod in pods} - {""}))
-    return f"{len(pods)} pods of {where} gave up their nodes: {reasons}"
-
-
-def _replica_count(count: int) -> str:
-    return "1 replica" if count == 1 else f"{count} replicas"
-
-
-def _label(item: DeletePod, name: str) -> str:
-    return item.pod.metadata.label(name) or "?"
-
-
-def _unit(item: DeletePod) -> str:
-    return _label(item, names.LABEL_UNIT)
+def _grown(growth: str, want: Desired, observed: Observed) -> Note:
+    """Why there are more replicas."""
+    if want.rolling.progress is not None:
+        return Note("RollingOut", f"{growth} of revision {want.rolling.progress.target}", "Rollout")
+    if want.leaving.places:
+        return Note("Evacuating", f"{growth}, since nodes are to be empty", "Evacuate")
+    return Note("ScaledUp", growth, "ScaleUp") if observed.pods else Note("Created", growth, "Create")

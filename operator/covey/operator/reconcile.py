@@ -30,10 +30,11 @@ from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import differ, had_served
-from covey.operator.tell import milestones, status
+from covey.operator.tell import status
 from covey.operator.tell.departures import Departures
 from covey.operator.tell.gauges import WorkloadGauges
 from covey.operator.tell.lives import Lives
+from covey.operator.tell.milestones import Milestones
 from covey.operator.tell.pace import Pace, is_news, is_passing
 from covey.operator.tell.transitions import find_transitions
 from covey.operator.tell.units import describe_units
@@ -74,6 +75,7 @@ class Reconciler:
         self._recorder = recorder
         self._gauges = gauges
         self._lives = Lives(clock)
+        self._milestones = Milestones()
         self._width = width
         self._limits = limits
         self._clock = clock
@@ -137,12 +139,10 @@ class Reconciler:
         served = {unit.number for unit in units if had_served(unit.number, before)}
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
-            milestones.count(milestones.find_milestones(verdict, before, after))
+            self._milestones.written(owner.uid, verdict, before, after)
         # 6. Come back where time alone can help.
-        rolling = planned.rolling.again if planned.rolling is not None else None
-        for again in (planned.release.again, rolling, planned.again):
-            if again is not None:
-                self._caches.look_again(key, again)
+        if planned.again is not None:
+            self._caches.look_again(key, planned.again)
         self._come_back(owner.uid, problem)
 
     async def _observe(self, owner: Owner) -> Observed:
@@ -288,6 +288,7 @@ class Reconciler:
             self._written.pop(uid, None)
             self._pace.forget(uid)
             self._lives.forget(uid)
+            self._milestones.forget(uid)
             self._attempts.pop(uid, None)
 
 

@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import groupby
 
 from covey.picture.names import natural, path_order
+from covey.placement.cluster.resources import is_device
 from covey.placement.model import Path, Topology
 
 #: More cells than this on one node are drawn to a scale.
@@ -171,11 +172,18 @@ def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[Ground]
         totals: dict[str, int] = {}
         for amounts in source:
             for name, amount in amounts.items():
-                if "/" in name and not name.startswith("kubernetes.io/") and amount:
+                if amount and is_device(name):
                     totals[name] = totals.get(name, 0) + amount
         if totals:
             return min(totals, key=lambda name: (-totals[name], name))
     return _CPU
+
+
+def scale_of(resource: str, capacities: Iterable[Mapping[str, int]]) -> int:
+    """How much of a resource one cell stands for, so that no node has too many cells."""
+    largest = max((capacity.get(resource, 0) for capacity in capacities), default=0)
+    most = MOST_CELLS if resource != _CPU else MOST_CELLS // 2
+    return max(1, -(-largest // most))
 
 
 def build_floor(
@@ -200,10 +208,8 @@ def build_floor(
         marks: domains that the verdicts name, by path; the nearest ones are drawn whole although nothing is placed there.
     """
     resource = main_resource(wanted, grounds)
-    largest = max((ground.capacity.get(resource, 0) for ground in grounds), default=0)
-    most = MOST_CELLS if resource != _CPU else MOST_CELLS // 2
-    scale = max(1, -(-largest // most))
-    owners = _owners([*roles, *((spot.workload, spot.role) for spot in spots)])
+    scale = scale_of(resource, (ground.capacity for ground in grounds))
+    owners = owners_of([*roles, *((spot.workload, spot.role) for spot in spots)])
     several = len({(spot.workload, spot.unit) for spot in spots}) > len({spot.workload for spot in spots})
     runs: dict[str, list[Run]] = {}
     for spot in sorted(spots, key=lambda each: (each.workload, each.unit, each.role, each.replica, each.index)):
@@ -215,14 +221,15 @@ def build_floor(
         (ground.path, _node(ground, resource, scale, runs.get(ground.name, ())))
         for ground in sorted(grounds, key=lambda each: (path_order(each.path), natural(each.name)))
     ]
-    levels, constant = _levels(topology, [path for path, _ in nodes])
+    levels, constant = levels_of(topology, [path for path, _ in nodes])
     named = {path: mark for path, mark in (marks or {}).items() if path}
     boxes = _nest(levels, nodes, _Judge(len(nodes) <= SMALL_FLOOR, named)) if nodes else ()
     subtitle = " · ".join([f"topology {topology.name}", *constant, f"{len(nodes)} nodes"])
     return Floor(title, subtitle, resource, scale, boxes, tuple(owners.values()))
 
 
-def _owners(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
+def owners_of(pairs: Iterable[tuple[str, str]]) -> dict[tuple[str, str], Owner]:
+    """A colour and a letter for each (workload, role), in this order."""
     owners: dict[tuple[str, str], Owner] = {}
     letters: set[str] = set()
     for workload, role in pairs:
@@ -241,7 +248,7 @@ def _node(ground: Ground, resource: str, scale: int, runs: Iterable[Run]) -> Nod
     return NodeBox(ground.name, cells, others, tuple(runs), ground.closed)
 
 
-def _levels(topology: Topology, paths: Sequence[Path]) -> tuple[list[tuple[int, str]], list[str]]:
+def levels_of(topology: Topology, paths: Sequence[Path]) -> tuple[list[tuple[int, str]], list[str]]:
     """The depths worth a box, and words for the levels that all nodes share.
 
     A level is left out where no node has it, where it is the same for all (as long as a finer one is left to draw),

@@ -46,11 +46,11 @@ def floor_of(planned: Planned) -> Floor:
         title=", ".join(f"{workload.namespace}/{workload.name}" for workload in report.workloads),
         wanted=[resources.pod_requests(pod) for pod in ours.values()],
         roles=roles,
-        marks=_marks(report),
+        marks=marks_of(report),
     )
 
 
-def _marks(report: Report) -> dict[Path, Mark]:
+def marks_of(report: Report) -> dict[Path, Mark]:
     """The finest domain that holds each unit, and the best one of each refusal."""
     found = {}
     for workload in report.workloads:

@@ -62,6 +62,7 @@ def inference_workload(
         tuple(_mentions(document, inference)),
         inference.spec.priority_class_name,
         warnings=tuple(f"{metadata.namespace}/{metadata.name}: {text}" for text in _remarks(inference)),
+        summed=frozenset(role.name for role in spec.roles if role.is_scaled),
     )
 
 

@@ -138,3 +138,11 @@ class Report(Shape, frozen=True):
     topology: TopologyReport
     workloads: tuple[WorkloadReport, ...]
     added_nodes: tuple[AddedReport, ...] = ()
+
+    @property
+    def status(self) -> int:
+        """The exit status of ``covey plan``: 0 all is placed, 3 something is infeasible, else 4 something is unknown."""
+        verdicts = {workload.verdict for workload in self.workloads}
+        if "Infeasible" in verdicts:
+            return 3
+        return 4 if "Unknown" in verdicts else 0

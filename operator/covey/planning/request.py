@@ -52,9 +52,34 @@ def read_manifests(
     Raises:
         InputError: something is malformed, or nothing that can be planned is in it.
     """
+    documents = list(read_documents(files, recursive=recursive))
+    return sort_manifests(documents, namespace, fallback, topologies, where=Place(files[-1]), source="-f")
+
+
+def sort_manifests(
+    documents: Sequence[Document],
+    namespace: str | None,
+    fallback: str = "default",
+    topologies: Iterable[core.ClusterTopology] = (),
+    *,
+    where: Place,
+    source: str,
+) -> Manifests:
+    """Sort documents by what they are planned as.
+
+    Args:
+        documents: in their order.
+        namespace: as for ``read_manifests``.
+        fallback: likewise.
+        topologies: likewise.
+        where: what is blamed when there is nothing to plan.
+        source: begins warnings about what is left out.
+
+    Raises:
+        InputError: something is malformed, or nothing that can be planned is in it.
+    """
     found = Manifests()
     skipped: dict[str, int] = {}
-    documents = list(read_documents(files, recursive=recursive))
     found.topologies += [read_topology(each) for each in documents if _kind(each) == _TOPOLOGY]
     levels = known_levels([*topologies, *found.topologies])
     for number, given in enumerate(documents):
@@ -73,10 +98,10 @@ def read_manifests(
             found.priority_classes.append(document.read(core.PriorityClass))
         elif kind != _TOPOLOGY:
             skipped[document.kind] = skipped.get(document.kind, 0) + 1
-    found.warnings += [f"-f: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
+    found.warnings += [f"{source}: skipped {count} {kind}" for kind, count in sorted(skipped.items())]
     if not found.inferences and not found.parts.groups:
         raise InputError(
-            Place(files[-1]),
+            where,
             "holds nothing that can be planned",
             f"give a DisaggregatedInference, a tree of PodGroups with their pods, or one of {SOURCES}",
         )

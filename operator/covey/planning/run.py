@@ -36,6 +36,9 @@ class Planned:
     facts: Facts
     topology: Topology
     inventory: Inventory
+    #: Of each workload its units' gangs, with the places that they got; and what is kept for gangs that wait.
+    gangs: tuple[tuple[Gang, ...], ...] = ()
+    kept: tuple[Kept, ...] = ()
 
     def path_of(self, node: str) -> Path:
         """A node's domain path in the report's topology."""
@@ -85,15 +88,17 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
     pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
     decisions = pass_.run(contenders)
-    reports = []
+    reports, placed = [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
         mine = [decisions[place] for place, each in enumerate(contenders) if each.workload == number]
         teller = Teller(topology, partial(inventory.path, topology.name), workload.pods)
+        placed.append(tuple(each.gang for each in mine))
         reports.append(_told(workload, teller, mine, pass_.seconds.get(number, 0.0)))
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
     said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
-    return Planned(report, tuple(workloads), facts, shown, inventory)
+    kept = tuple(each for _, each in reserved)
+    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), kept)
 
 
 def _volumes(facts: Facts) -> Volumes:

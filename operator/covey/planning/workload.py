@@ -42,6 +42,8 @@ class Workload:
     warnings: tuple[str, ...] = ()
     #: What the API server knows it as: API version and kind.
     resource: tuple[str, str] = (INFERENCE_API, "DisaggregatedInference")
+    #: Roles whose number of replicas is a sum over all units, as an autoscaler sets it.
+    summed: frozenset[str] = frozenset()
     #: The Workload that the root of a ready tree refers to.
     made_for: str | None = None
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -86,8 +86,10 @@ class Admission:
         parking: Parking | None = None,
         breath: Breath | None = None,
         holding: Holding | None = None,
+        idle: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         self._cache = cache
+        self._idle = idle
         self._holding = holding or Holding(cache)
         self._moves = Moves(cache, self._holding)
         self._committer = committer
@@ -123,6 +125,15 @@ class Admission:
         if self._leads:
             self._dirty.add(root)
             self._wake.set()
+
+    def stir(self) -> None:
+        """There may be something to do."""
+        if self._leads:
+            self._wake.set()
+
+    def busy(self) -> bool:
+        """Something has happened that nobody has looked at yet."""
+        return self._wake.is_set()
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -177,6 +188,8 @@ class Admission:
         while True:
             await self._take_in()
             root = self._books.shelf.next(asyncio.get_running_loop().time())
+            if root is None and self._idle is not None and await self._idle():
+                continue
             if root is None:
                 break
             attempts[root] = attempts.get(root, 0) + 1

@@ -79,7 +79,7 @@ class Binder:
         self._looking: set[Key] = set()
         self._timed: dict[Key, asyncio.TimerHandle] = {}
         self._tasks = Tasks()
-        cache.subscribe(Listener(unit=self._look, pod=self._seen))
+        cache.subscribe(Listener(unit=self._look, pod=self._seen, gone=self._gone))
 
     async def bind(self, args: BindArgs) -> str:
         """Bind a pod when its time has come. Returns an error text, or nothing."""
@@ -277,14 +277,14 @@ class Binder:
         if latest is not None:
             self._answer(latest, error)
 
-    def _seen(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
-        call = self.waiting.get(pod.metadata.uid)
-        if call is None:
-            return
-        if gone:
-            self._answer(call, "the pod is gone")
-        else:
+    def _seen(self, pod: core.Pod) -> None:
+        if self.waiting.get(pod.metadata.uid) is not None:
             self._arrivals.tell(pod)
+
+    def _gone(self, pod: core.Pod) -> None:
+        call = self.waiting.get(pod.metadata.uid)
+        if call is not None:
+            self._answer(call, "the pod is gone")
 
     def _answer(self, call: Call, error: str) -> None:
         self.waiting.leave(call)

@@ -19,6 +19,7 @@ from covey.admission.slots import Slots
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.api.constants import REASON_FAILED
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.placement.model import Gang, Path
@@ -239,6 +240,8 @@ class Books:
     def ask_again(self, now: float) -> None:
         """Wake the question whose answer is the oldest, if it is too old and anything has changed since."""
         version = self._version()
+        due = [each.asked for each in self.shelf.questions() if each.lead is not None or each.version != version]
+        metrics.REFUSALS_UNCHECKED.set(max(0.0, now - min(due, default=now)))
         old = [each for each in self.shelf.sleeping() if each.asked + RETELL <= now and each.version != version]
         if old:
             self._rouse(min(old, key=lambda each: each.asked))

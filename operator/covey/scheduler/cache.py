@@ -50,7 +50,7 @@ class Listener:
     """What somebody wants to be told.
 
     ``unit``: a root's key; what is wanted, or a pod, has changed. ``status``: only what the groups' status says has.
-    ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed, or is gone.
+    ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 
@@ -58,7 +58,8 @@ class Listener:
     status: Callable[[Key], None] = lambda _key: None
     room: Callable[[str], None] = lambda _node: None
     node: Callable[[str], None] = lambda _node: None
-    pod: Callable[[core.Pod, bool], None] = lambda _pod, _gone: None
+    pod: Callable[[core.Pod], None] = lambda _pod: None
+    gone: Callable[[core.Pod], None] = lambda _pod: None
     world: Callable[[], None] = lambda: None
 
 
@@ -193,7 +194,7 @@ class Cache:
         freed = self.capacity.set_pod(pod, self.index.holding(pod))
         self._tell_units(roots)
         for listener in self._listeners:
-            listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
+            listener.pod(pod)
         if freed:
             self._tell_room(freed)
 
@@ -203,7 +204,7 @@ class Cache:
         freed = self.capacity.remove_pod(pod.metadata.uid)
         self._tell_units(roots)
         for listener in self._listeners:
-            listener.pod(pod, True)  # noqa: FBT003 - the listener's signature names it
+            listener.gone(pod)
         if freed:
             self._tell_room(freed)
 
@@ -239,7 +240,7 @@ class Cache:
         for pod in self.index.pins_below(group):
             freed = self.capacity.set_pod(pod, self.index.holding(pod))
             for listener in self._listeners:
-                listener.pod(pod, False)  # noqa: FBT003 - the listener's signature names it
+                listener.pod(pod)
             if freed:
                 self._tell_room(freed)
 

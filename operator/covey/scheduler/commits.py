@@ -80,21 +80,21 @@ class Commits:
         if committed.denied:
             self._denied(root, committed.denied)
         if done == len(placements):
-            self._done(root, want, done)
+            self._done(root, want, [each.pod for each in placements])
         self._mark(root)
 
-    def _done(self, root: Key, want: Want, pods: int) -> None:
+    def _done(self, root: Key, want: Want, pods: Sequence[core.Pod]) -> None:
         self._parking.forget(root)
         metrics.GANG_ADMISSIONS.labels(want.value).inc()
         unit = self._cache.index.unit(root)
         if unit is None:
             return
         if want is Want.MINIMUM:
-            self._lives.admitted(unit)
+            self._lives.admitted(unit, pods)
         controller = unit.root.metadata.controller
         # Of a resource's units the operator says so, on the resource.
         if controller is None or controller.kind != "DisaggregatedInference":
-            note = f"{pods} pods of the {want.value} have their places"
+            note = f"{len(pods)} pods of the {want.value} have their places"
             self._recorder.event(reference(unit), "Normal", "Admitted", note, "Admit")
 
     def _was_denied(self, root: Key) -> bool:

@@ -41,7 +41,7 @@ class Holding:
         self._known: set[str] = set()
         self._begun = False
         self._news = asyncio.Event()
-        cache.subscribe(Listener(unit=self._unit, pod=self._pod))
+        cache.subscribe(Listener(unit=self._unit, pod=self._pod, gone=self._gone))
 
     def of(self, root: Key) -> bool:
         """Room is held for a unit."""
@@ -113,20 +113,25 @@ class Holding:
         for hold in [hold for hold in holds.values() if not losses.is_wanted(hold, unit, assumed)]:
             self._drop(hold)
 
-    def _pod(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
+    def _pod(self, pod: core.Pod) -> None:
         if not self._begun:
             return
-        uid, ended = pod.metadata.uid, core.is_terminal(pod)
-        if gone and uid in self._known:
-            self._known.discard(uid)
-        elif (gone and not ended) or (ended and uid not in self._known):
-            if not gone:
-                self._known.add(uid)
+        uid = pod.metadata.uid
+        if core.is_terminal(pod) and uid not in self._known:
+            self._known.add(uid)
             self._lost(pod)
-        elif not gone:
-            self._read(pod)
-            if pod.spec.node_name in self._on:
-                self._give_way(pod.spec.node_name)
+            return
+        self._read(pod)
+        if pod.spec.node_name in self._on:
+            self._give_way(pod.spec.node_name)
+
+    def _gone(self, pod: core.Pod) -> None:
+        if not self._begun:
+            return
+        if pod.metadata.uid in self._known:
+            self._known.discard(pod.metadata.uid)
+        else:
+            self._lost(pod)
 
     def _lost(self, pod: core.Pod) -> None:
         """A pod has given up its node."""

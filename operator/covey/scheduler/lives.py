@@ -5,7 +5,7 @@ the write is known to have arrived: by its answer, or because the watch shows it
 what was observed: a condition that is True, or is False since another moment than the root's creation, has been True
 before (``status`` dates a condition that was never True by the creation). So a restart observes no gang again, and a
 gang that was admitted or bound while nobody led is observed by the next leader. Losing the minimum and getting it back
-is no new life. Counters die with their process, as all counters do: what was observed since the last scrape is lost.
+is no new life: that is counted as a replan, by whoever has written the pins. Counters die with their process, as all counters do: what was observed since the last scrape is lost.
 
 Times are those of this process where it has seen the moment, else the API's, in whole seconds: a gang that another
 process has admitted counts as admitted by the time of its first bind at the latest. Differences of clocks never show as
@@ -15,19 +15,30 @@ less than nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Final
 
 from covey.admission import podstate
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
-from covey.api.constants import ADMITTED, SCHEDULED
+from covey.api.constants import ADMITTED, ANNOTATION_ROOM, SCHEDULED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.lives import reached, since_true
 
 _STAGES: Final = (ADMITTED, SCHEDULED)
 _BOUND: Final = "PodScheduled"
+
+
+class Cause(StrEnum):
+    """Why the minimum of a gang is admitted again."""
+
+    #: Pins were given up before all of it was bound.
+    RELEASED = "PinsReleased"
+    #: Pods that were bound were lost.
+    LOST = "PodsLost"
+    OTHER = "Other"
 
 
 @dataclass(slots=True)
@@ -36,8 +47,20 @@ class _Life:
 
     uid: str
     recorded: set[str]
+    #: Its status says that its minimum is admitted now.
+    stands: bool = False
     admitted: float | None = None
     bound: float | None = None
+
+    @property
+    def has_been_admitted(self) -> bool:
+        """Now or before."""
+        return self.admitted is not None or ADMITTED in self.recorded
+
+    @property
+    def has_been_bound(self) -> bool:
+        """Its whole minimum at once, now or before."""
+        return self.bound is not None or SCHEDULED in self.recorded
 
 
 class Lives:
@@ -51,9 +74,11 @@ class Lives:
         self._clock = clock
         self._lives: dict[Key, _Life] = {}
 
-    def admitted(self, unit: Unit) -> None:
-        """The minimum's pins have just been written."""
+    def admitted(self, unit: Unit, pods: Iterable[core.Pod]) -> None:
+        """The minimum's pins have just been written: those of these pods."""
         life = self._of(unit.root)
+        if life.has_been_admitted:
+            metrics.GANG_REPLANS.labels(_cause(life, pods)).inc()
         life.admitted = life.admitted or self._clock()
 
     def look(self, unit: Unit) -> None:
@@ -66,14 +91,16 @@ class Lives:
         """A root's status is about to be written: what it says until now counts as observed."""
         self._of(root)
 
-    def written(self, unit: Unit, status: Mapping[str, Any]) -> None:
-        """The root's status is on the API server: observe what is new in it."""
+    def written(self, unit: Unit, status: Mapping[str, Any]) -> bool:
+        """The root's status is on the API server: observe what is new in it. Returns whether that is an admission."""
         life = self._of(unit.root)
         true = {each["type"] for each in status.get("conditions", ()) if each["status"] == "True"}
         for stage in _STAGES:
             if stage in true and stage not in life.recorded:
                 life.recorded.add(stage)
                 self._observe(stage, unit, life)
+        stood, life.stands = life.stands, ADMITTED in true
+        return life.stands and not stood
 
     def forget(self, root: Key) -> None:
         """The unit is gone."""
@@ -96,8 +123,17 @@ class Lives:
     def _of(self, root: core.Group) -> _Life:
         life = self._lives.get(key_of(root))
         if life is None or life.uid != root.metadata.uid:
-            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded(root)))
+            said = core.condition(root.status.conditions, ADMITTED)
+            stands = said is not None and said.status == "True"
+            life = self._lives[key_of(root)] = _Life(root.metadata.uid, set(_recorded(root)), stands)
         return life
+
+
+def _cause(life: _Life, pods: Iterable[core.Pod]) -> Cause:
+    """Why a minimum that was admitted had to be planned again; ``pods`` are those that got their places now."""
+    if any(pod.metadata.annotation(ANNOTATION_ROOM) for pod in pods):
+        return Cause.LOST
+    return Cause.OTHER if life.has_been_bound else Cause.RELEASED
 
 
 def _recorded(root: core.Group) -> list[str]:

@@ -40,8 +40,10 @@ from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
+from covey.scheduler.devices import Surveyor
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
+from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
 from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
@@ -146,7 +148,7 @@ class Process:
         settings = self._settings
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
-        cache.subscribe(Listener(pod=writer.forget))
+        cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)
         binder = Binder(
             cache,
@@ -233,21 +235,30 @@ class _Leader:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
+        reservations = Reservations(cache, reserve_after=settings.reserve_after)
         self._admission = Admission(
             cache,
             Committer(cache, writer),
             writer,
             self._queueing,
-            Reservations(cache, reserve_after=settings.reserve_after),
+            reservations,
             self._recorder,
             lives,
             decided=lambda root: self._statuses.changed(root),  # noqa: PLW0108 - it is made below
             breath=breath,
             holding=holding,
+            idle=lambda: self._headroom.step(),  # noqa: PLW0108 - it is made below
+        )
+        self._headroom = Headroom(
+            *(cache, client, self._queueing, reservations),
+            leads=leads,
+            busy=self._admission.busy,
+            stir=self._admission.stir,
         )
         self._statuses = StatusWriter(
             *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
         )
+        self._surveyor = Surveyor(cache.capacity.room, topologies.default)
         self._releases = Releases(
             *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
         )
@@ -258,7 +269,9 @@ class _Leader:
             self._admission.run(),
             self._statuses.run(self._admission.settled.wait),
             self._releases.run(self._admission.settled.wait),
+            self._headroom.run(self._admission.settled.wait),
             self._recorder.run(),
+            self._surveyor.run(),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:

@@ -22,6 +22,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Key, Unit, key_of
 from covey.api import core, times
 from covey.api.constants import REASON_INVALID_TOPOLOGY
+from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Gang, Topology
 from covey.scheduler.cache import Cache
@@ -117,6 +118,7 @@ class Queueing:
         seconds = min(FIRST_EXCLUSION * 2 ** min(count, 16), LONGEST_EXCLUSION)
         said = core.ExcludedNode(node=node, reason=reason[:1000], until=times.rfc3339(self._clock() + seconds))
         self._failures[unit.key] = {**known, node: _Failures(count + 1, now, seconds, said)}
+        metrics.NODE_EXCLUSIONS.inc()
 
     def forget(self, root: Key) -> None:
         """The unit is gone."""

@@ -72,7 +72,7 @@ class Releases:
         self._marks: dict[str, tuple[str, float]] = {}
         self._running = False
         self._breath = breath or Breath()
-        cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod))
+        cache.subscribe(Listener(unit=self._unit, status=self._unit, node=self._node, pod=self._pod, gone=self._gone))
 
     async def run(self, decided: Callable[[], Awaitable[object]] | None = None) -> None:
         """Watch for ever. Pins that are there already are judged by their gang's admission time.
@@ -112,16 +112,20 @@ class Releases:
         if self._running and name in self._cache.capacity.reserved:
             self._queue.add(("node", name))
 
-    def _pod(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
+    def _gone(self, pod: core.Pod) -> None:
+        uid = pod.metadata.uid
+        self._pinned_at.pop(uid, None)
+        self._doubted.pop(uid, None)
+        self._marks.pop(uid, None)
+
+    def _pod(self, pod: core.Pod) -> None:
         if not self._running:
             return
         uid = pod.metadata.uid
         node = self._cache.index.holding(pod)
         held = uid in self._pinned_at
-        if gone or self._cache.index.pinned(pod) is None or not podstate.counts(pod):
-            self._pinned_at.pop(uid, None)
-            self._doubted.pop(uid, None)
-            self._marks.pop(uid, None)
+        if self._cache.index.pinned(pod) is None or not podstate.counts(pod):
+            self._gone(pod)
         else:
             if podstate.waits_for_start(pod):
                 # Its time begins when its turn comes.
@@ -132,7 +136,7 @@ class Releases:
                 self._doubted.pop(uid, None)
             self._suspect(pod)
         # A pin that becomes a binding takes nothing from anybody, unless it was released and given up already.
-        if node is not None and not gone and not held:
+        if node is not None and not held:
             self._node(node)
 
     def _suspect(self, pod: core.Pod) -> None:

@@ -18,6 +18,7 @@ from covey.admission.reservations import Kept
 from covey.admission.soonest import Ending
 from covey.admission.tree import Key
 from covey.api import core, times
+from covey.observability import scheduler_metrics as metrics
 from covey.placement.model import Gang, Path
 from covey.scheduler.cache import Cache
 
@@ -77,7 +78,9 @@ class Reservations:
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
         kept = kept_for(entry)
-        return self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        metrics.DOMAINS_RESERVED.set(len(self._kept))
+        return ended
 
     def keeps(self, root: Key) -> bool:
         """A domain is kept for a unit."""

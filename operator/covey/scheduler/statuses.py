@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.admission import podstate
+from covey.admission.preferences import preferences
 from covey.admission.status import Decision, observed, statuses
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -30,6 +31,7 @@ from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.placement.cluster.inventory import NO_TOPOLOGY
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.levels import count_level
 from covey.scheduler.lives import Lives
 from covey.scheduler.pacing import RATE, Bucket, Lane, Pacer, lane
 
@@ -168,11 +170,18 @@ class StatusWriter:
         (group, status), *details = wanted
         self._lives.before(unit.root)
         done = await self._apply(root, group, status)
-        if done:
-            self._lives.written(unit, status)
+        if done and self._lives.written(unit, status):
+            self._count_levels(unit)
         if any(not self._is_written(root, *each) for each in details):
             self._details.add_after(root, DETAIL * self._rush())
         return done
+
+    def _count_levels(self, unit: Unit) -> None:
+        """The unit's minimum was admitted: how near to each other its pods are."""
+        topology = self._decision(unit.key).topology
+        if topology is not None:
+            for each in preferences(unit, topology, partial(self._cache.path, topology)):
+                count_level(each, topology)
 
     async def _write_details(self, root: Key) -> None:
         """The groups below a root, as they are by now."""

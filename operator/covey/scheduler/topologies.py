@@ -39,12 +39,23 @@ class Topologies:
         constraints = root.spec.scheduling_constraints
         name = constraints.topology_name if constraints else None
         if name not in self._chosen:
-            self._chosen[name] = self._choose(name)
+            topology = self._chosen[name] = self._choose(name)
+            if self._known.get(topology.name) != topology:
+                self._known[topology.name] = topology
+                self._cache.capacity.set_topologies(self._known.values())
         return self._chosen[name]
+
+    def default(self) -> Topology:
+        """The topology of whoever names none; the planner need not know it.
+
+        Raises:
+            LookupError: there is no clear choice.
+        """
+        return self._chosen.get(None) or self._choose(None)
 
     def _choose(self, name: str | None) -> Topology:
         resources = list(self._cache.topologies.store.values())
-        topology = presets.choose(
+        return presets.choose(
             name,
             [presets.topology_of(resource) for resource in resources],
             [
@@ -54,7 +65,3 @@ class Topologies:
             ],
             self._cache.nodes.store.values(),
         )
-        if self._known.get(topology.name) != topology:
-            self._known[topology.name] = topology
-            self._cache.capacity.set_topologies(self._known.values())
-        return topology

@@ -38,7 +38,7 @@ class Waker:
         self._refused: dict[str, core.Pod] = {}
         self._due: asyncio.Queue[core.Pod] = asyncio.Queue()
         self._mark = itertools.count(1)
-        cache.subscribe(Listener(room=self._room, pod=self._pod))
+        cache.subscribe(Listener(room=self._room, pod=self._pod, gone=self._gone))
 
     def refused(self, pod: core.Pod) -> None:
         """Note a stranger that was left without a node."""
@@ -78,6 +78,9 @@ class Waker:
             del self._refused[uid]
             self._due.put_nowait(pod)
 
-    def _pod(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - the listener's signature
-        if gone or pod.spec.node_name is not None:
-            self._refused.pop(pod.metadata.uid, None)
+    def _pod(self, pod: core.Pod) -> None:
+        if pod.spec.node_name is not None:
+            self._gone(pod)
+
+    def _gone(self, pod: core.Pod) -> None:
+        self._refused.pop(pod.metadata.uid, None)

@@ -96,10 +96,9 @@ class PodWriter:
         _, left = await asyncio.wait(self._under_way, timeout=seconds)
         return not left
 
-    def forget(self, pod: core.Pod, gone: bool) -> None:  # noqa: FBT001 - a cache's listener
+    def forget(self, pod: core.Pod) -> None:
         """The pod is gone: nothing about it need be known any more."""
-        if gone:
-            self._released.pop(pod.metadata.uid, None)
+        self._released.pop(pod.metadata.uid, None)
 
     async def pin(
         self,

@@ -14,7 +14,8 @@
 
 All under ``api`` but the session wants ``Authorization: Bearer TOKEN``, and answers 401 without one or when it is not good
 (any more); where a proxy in front adds the header, the page sends none. State and events take ``?namespace=NS``, repeatable;
-without it they are about everything that the viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
+without it they are about the namespace that the command was given, else (and with an empty one) about everything that the
+viewer may read. Whatever is not 2xx has a :class:`Refusal` for a body.
 
 A change is a JSON Merge Patch (RFC 7386) of the state: entries of the four maps are sent whole when they are new or
 different, and null when they are gone.
@@ -126,6 +127,7 @@ class Role(Shape, frozen=True):
 
     name: str
     letter: str
+    """Tells it from the gang's other roles."""
     ink: int
     """Numbers the colours over all gangs."""
     size: int
@@ -372,8 +374,10 @@ class Mark(Shape, frozen=True):
 
 
 class Floor(Shape, frozen=True):
-    """A plan as a picture."""
+    """A plan as a picture; a cell is ``scale`` of ``resource``."""
 
+    resource: str
+    scale: int
     roles: tuple[FloorRole, ...]
     pods: tuple[FloorPod, ...]
     marks: tuple[Mark, ...]

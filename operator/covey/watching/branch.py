@@ -181,12 +181,13 @@ def _leaving(pod: core.Pod, replica: Replica) -> str:
 
 
 def _pod(pod: core.Pod) -> Branch:
-    state, reason = _pod_state(pod)
+    state, reason = pod_state(pod)
     node = pod.spec.node_name or podstate.pinned(pod) or ""
     return Branch("pod", pod.metadata.name, state, reason, node, int(state is State.READY), 1)
 
 
-def _pod_state(pod: core.Pod) -> tuple[State, str]:
+def pod_state(pod: core.Pod) -> tuple[State, str]:
+    """How it stands with a pod, and why."""
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
     node = podstate.pinned(pod)
     if podstate.bound(pod):

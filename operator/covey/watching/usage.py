@@ -1,7 +1,6 @@
-"""Devices used, free and stranded, by topology level.
+"""Devices used, free and stranded, by topology level (``placement.cluster.devices`` defines them).
 
-*Stranded* are free devices that a pod which wants a whole node cannot have: those on partly used nodes, and those on
-nodes that are cordoned or not ready. Much free and much stranded means fragmentation.
+Much free and much stranded means fragmentation.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import msgspec
 
 from covey.picture.floor import Ground, main_resource
 from covey.picture.names import path_order
+from covey.placement.cluster.devices import CLUSTER, share
 from covey.placement.model import Path, Topology
 
 
@@ -49,7 +49,7 @@ def measure(
     """
     counted = resource or main_resource((), grounds)
     depths = _depths(topology, grounds, set(levels) if levels is not None else None)
-    found = [_usage("cluster", "", (), grounds, counted)]
+    found = [_usage(CLUSTER, "", (), grounds, counted)]
     members: dict[Path, list[Ground]] = {}
     for ground in grounds:
         for depth in depths:
@@ -76,8 +76,7 @@ def _usage(level: str, domain: str, path: Path, grounds: Sequence[Ground], resou
     capacity = used = free = stranded = 0
     for ground in grounds:
         has, taken = ground.capacity.get(resource, 0), ground.used.get(resource, 0)
-        left = max(0, has - taken)
-        capacity, used, free = capacity + has, used + taken, free + left
-        if taken or ground.closed:
-            stranded += left
+        left = share(has, taken, closed=ground.closed is not None)
+        capacity, used, free = capacity + has, used + taken, free + left.free
+        stranded += left.stranded
     return Usage(level, domain, path, len(grounds), capacity, used, free, stranded)

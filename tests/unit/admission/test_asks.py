@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from covey.admission.asks import ask_for_minimum, ask_for_surplus, same_question
 from covey.admission.slots import Slots, room_for
+from covey.api.core import Meta, Requirement
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Proximity, Refusal
+from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
-from covey.placement.terms import Terms
+from covey.placement.terms import Term, Terms
 from unit.placement.builders import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 LEVELS = st.sampled_from([None, "block", "rack"])
@@ -108,6 +109,24 @@ def test_a_change_of_the_topologies_begins_the_counts_again() -> None:
     assert slots.at(shape, "dc", ("z", "b1"), inventory) == 2
     inventory.set_topologies([replace(TOPOLOGY, name="other")])
     assert slots.at(shape, "other", ("z", "b1"), inventory) == 2
+
+
+def test_pods_that_keep_off_others_may_share_a_node() -> None:
+    """Two pods of four devices each fit on one node: their anti-affinity does not speak of themselves."""
+    for app, helps in (("noisy", True), ("engine", False)):
+        apart = Term("kubernetes.io/hostname", frozenset({"default"}), None, (Requirement("app", "In", (app,)),))
+        shape = replace(make_shape(4), anti_affinity=(apart,))
+        gang = make_gang(make_role("w", 2, shape=shape), required="rack")
+        meta = Meta(name="w", namespace="default", labels={"app": "engine"})
+        role = gang.roles[0]
+        replicas = tuple(replace(r, pods=tuple(replace(pod, meta=meta) for pod in r.pods)) for r in role.replicas)
+        gang = replace(gang, roles=(replace(role, replicas=replicas),))
+        inventory = make_inventory({"b1/r1": [0]})
+        ask, slots = ask_for_minimum(gang, inventory), Slots()
+        inventory.release("held/b1-r1-n0")
+        slots.changed(["b1-r1-n0"])
+        assert isinstance(plan_minimum(gang, inventory), Plan) == helps
+        assert ask.helped(inventory.nodes["b1-r1-n0"], inventory, slots) == helps
 
 
 def test_one_free_node_does_not_help_a_gang_of_a_rack() -> None:

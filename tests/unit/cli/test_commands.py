@@ -198,7 +198,7 @@ def test_all_examples_together() -> None:
     result = covey("plan", *files, *OFFLINE, "-o", "json")
     assert result.exit_code == 3
     verdicts = {each["name"]: each["verdict"] for each in json.loads(result.stdout)["workloads"]}
-    assert verdicts == {"llama": "Admitted", "qwen": "Admitted", "too-big": "Infeasible"}
+    assert verdicts == {"hello": "Admitted", "llama": "Admitted", "qwen": "Admitted", "too-big": "Infeasible"}
     assert workload(json.loads(result.stdout), "too-big")["reasons"][0]["role"] == "decode"
 
 

@@ -23,7 +23,7 @@ BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-
 def test_plan_prints_names_as_kubectl_does() -> None:
     result = covey("plan", "-f", EXAMPLES, *OFFLINE, "-o", "name")
     kind = "disaggregatedinference.inference.covey.dev"
-    assert result.stdout.split() == [f"{kind}/llama", f"{kind}/qwen", f"{kind}/too-big"]
+    assert result.stdout.split() == [f"{kind}/llama", f"{kind}/hello", f"{kind}/qwen", f"{kind}/too-big"]
     assert result.exit_code == 3
 
 

@@ -59,3 +59,33 @@ def test_a_meaning_is_a_cell_of_a_table(family: Family) -> None:
     assert "|" not in family.meaning
     assert "\n" not in family.meaning
     assert family.meaning.count("`") % 2 == 0
+
+
+def test_values_that_are_shown_from_the_beginning_are_those_that_are_described() -> None:
+    """Prometheus sees no increase in a series that begins with 1: the first of a kind would never be seen."""
+    shown = {each.name + "_total": each.samples for each in REGISTRY.collect() if each.type == "counter"}
+    begun = {
+        name: family
+        for name, family in families().items()
+        if family.type == "counter"
+        and family.labels
+        and family.labels[0] in {"reason", "cause", "result", "step", "gate", "kind"}
+    }
+    by_their_leader = {"covey_gang_refusals_total"}
+    for name, family in begun.items():
+        if len(family.labels) > 1 or name in by_their_leader:
+            continue
+        values = {sample.labels[family.labels[0]] for sample in shown[name] if sample.name == name}
+        assert values, name
+        assert values <= set(re.findall(r"`(\w+)`", family.meaning)), name
+
+
+def test_a_counter_begins_at_zero() -> None:
+    made = Families("Test").counter(
+        "covey_test_values_total", "Tests: `good`, `bad`.", "result", values=("good", "bad")
+    )
+    assert {sample.labels["result"]: sample.value for metric in made.collect() for sample in metric.samples} == {
+        "good": 0,
+        "bad": 0,
+    }
+    REGISTRY.unregister(made)

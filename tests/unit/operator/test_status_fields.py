@@ -8,14 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
+from covey.admission.headroom import Answer
 from covey.admission.status import Decision
 from covey.api import core
 from covey.api.crds import KINDS
 from covey.operator.terms.problem import Problem
+from covey.scheduler.headroom import Headroom
 from unit.admission.test_status import TOPOLOGY, preferring, tree
 from unit.admission.test_status import status as group_status
 from unit.api.test_crds import nodes, schema_of
 from unit.compile.inferences import inference, role
+from unit.operator.test_headroom import answers, asks
 from unit.operator.test_loss import lose, serving
 from unit.operator.test_rolling import NEW, act, condition, llama, serve
 from unit.operator.test_scaler import settle, settled
@@ -81,6 +84,10 @@ def situations() -> Iterator[dict[str, Any]]:
     lost = serving(gang={"terminationDelaySeconds": 100})
     lose(lost, "decode")
     yield lost.status
+    # Somebody has asked how many would fit.
+    asks(world, "one")
+    answers(world, "one", core.RoleHeadroom("prefill", 5), core.RoleHeadroom("decode", message="nobody knows"))
+    yield world.tell()
 
 
 def test_every_field_of_a_resource_s_status_is_filled_by_somebody() -> None:
@@ -98,6 +105,8 @@ def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
         group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),
         group_status(tree({(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}), name="root-decode-0"),
     ]
+    answer = Headroom.said("one", "2026-01-01T00:00:00Z", [Answer("decode", 1, is_floor=True, message="no more")])
+    statuses.append({"headroom": answer})
     found = {path for status in statuses for path in filled(status)}
     for kind in ("PodGroup", "CompositePodGroup"):
         assert declared(kind) - found == set()

@@ -37,21 +37,21 @@ def seen(world: World, *, taints: tuple[core.Taint, ...] = (), gone: float | Non
 
 def test_a_node_that_is_out_of_service_or_deleted() -> None:
     world = serving()
-    assert len(find_stranded(seen(world, taints=(OUT,)))) == 5
-    assert len(find_stranded(seen(world, gone=world.now))) == 5
+    assert len(find_stranded(seen(world, taints=(OUT,))).actions.delete_pods) == 5
+    assert len(find_stranded(seen(world, gone=world.now)).actions.delete_pods) == 5
 
 
 def test_a_node_that_may_come_back_or_is_not_known() -> None:
     world = serving()
-    assert not find_stranded(seen(world, taints=(UNREACHABLE,)))
-    assert not find_stranded(seen(world))
-    assert not find_stranded(dataclasses.replace(world.observe(), nodes={}))
+    assert not find_stranded(seen(world, taints=(UNREACHABLE,))).actions
+    assert not find_stranded(seen(world)).actions
+    assert not find_stranded(dataclasses.replace(world.observe(), nodes={})).actions
 
 
 def test_a_younger_pod_is_on_the_node_that_came_after() -> None:
     world = serving()
     begun = times.seconds(next(iter(world.pods.values())).metadata.creation_timestamp) or 0.0
-    assert not find_stranded(seen(world, gone=begun - 1.0))
+    assert not find_stranded(seen(world, gone=begun - 1.0)).actions
 
 
 def test_what_goes_or_waits_is_left_alone() -> None:
@@ -60,6 +60,6 @@ def test_what_goes_or_waits_is_left_alone() -> None:
     world.delete(first)
     world.fail(second)
     world.change(third, spec={"node_name": None})
-    assert len(find_stranded(seen(world, taints=(OUT,)))) == 2
+    assert len(find_stranded(seen(world, taints=(OUT,))).actions.delete_pods) == 2
     condemned = frozenset(pod.metadata.uid for pod in world.pods.values())
-    assert not find_stranded(dataclasses.replace(seen(world, taints=(OUT,)), condemned=condemned))
+    assert not find_stranded(dataclasses.replace(seen(world, taints=(OUT,)), condemned=condemned)).actions

@@ -92,7 +92,13 @@ class World:
     def stored(self) -> Inference:
         """The resource as the API server has it; ``edits`` are what this release would not have written."""
         meta = self.inference.metadata
-        metadata = core.Meta(name=meta.name, namespace=meta.namespace, uid=meta.uid, generation=meta.generation)
+        metadata = core.Meta(
+            name=meta.name,
+            namespace=meta.namespace,
+            uid=meta.uid,
+            generation=meta.generation,
+            annotations=meta.annotations,
+        )
         return Inference(metadata, {**self.inference.as_object()["spec"], **self.edits})
 
     def judge(self, bad_template: Problem | None = None) -> Verdict:

@@ -22,7 +22,7 @@ from oracle import facts
 from oracle.build import RACKS, TOPOLOGY, WHOLE, case, full, nodes, role
 from oracle.case import Case, Hold
 from oracle.checker import check, placement_of, violations
-from oracle.instances import node, shape
+from oracle.written import node, shape
 
 FLOOR = nodes(blocks=2, racks=2, per_rack=3)
 PREFILL = role("prefill", size=2, minimum=1, desired=2, required="rack")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from covey.placement.model import Topology
 from oracle.build import RACKS, WHOLE, case, nodes, role
 from oracle.case import Case
-from oracle.instances import LEVELS, node, shape
 from oracle.judge import judge
+from oracle.written import LEVELS, node, shape
 
 
 def right(found: Case) -> None:

@@ -15,7 +15,7 @@ from oracle import facts
 from oracle.build import case, full, nodes, role
 from oracle.case import Case, Hold
 from oracle.checker import check, score
-from oracle.instances import shape
+from oracle.written import shape
 
 
 def planned(found: Case) -> Case:

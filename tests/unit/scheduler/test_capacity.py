@@ -222,7 +222,7 @@ def test_a_group_that_is_gone_gives_its_pins_room_back_and_one_that_returns_take
     made = cache(node("n1"), LEAF, pod("p", group="g", pin="n1", gpus=8), pod("bound", group="g", node="n1", gpus=0))
     told: list[str] = []
     pods: list[str] = []
-    made.subscribe(Listener(room=told.append, pod=lambda found, _gone: pods.append(found.metadata.name)))
+    made.subscribe(Listener(room=told.append, pod=lambda found: pods.append(found.metadata.name)))
     drop(made, LEAF)
     assert (free(made.capacity), made.capacity.reserved, told, pods) == (8, {}, ["n1"], ["p"])
     put(made, LEAF)
@@ -238,7 +238,7 @@ def test_a_group_of_another_owner_has_no_pins() -> None:
 def test_a_status_of_a_group_touches_no_pod() -> None:
     made = cache(node("n1"), LEAF, pod("p", group="g", pin="n1", gpus=8))
     pods: list[str] = []
-    made.subscribe(Listener(pod=lambda found, _gone: pods.append(found.metadata.name)))
+    made.subscribe(Listener(pod=lambda found: pods.append(found.metadata.name)))
     put(made, group("g", minimum=1, status={"admitted": 1}), LEAF)
     assert pods == []
 

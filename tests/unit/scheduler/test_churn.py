@@ -76,7 +76,7 @@ class Parts:
         self.cache = made = cache()
         api: Any = Api(made)
         self.writer = PodWriter(api)
-        made.subscribe(Listener(pod=self.writer.forget))
+        made.subscribe(Listener(gone=self.writer.forget))
         self.topologies = Topologies(made)
         self.binder = Binder(made, api, self.writer, topology=self.topologies.choose, clock=clock)
         self.waker = Waker(made, self.writer)

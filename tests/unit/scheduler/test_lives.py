@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from covey.admission import podstate
 from covey.admission.status import Decision, statuses
 from covey.admission.tree import Unit
 from covey.api import times
@@ -73,6 +75,15 @@ def written(lives: Lives, found: Unit, now: str = CREATED) -> dict[str, Any]:
     return status
 
 
+def admit(lives: Lives, found: Unit) -> None:
+    """The pins of everything that is pinned in it have just been written."""
+    lives.admitted(found, [pod for pod in found.pods() if podstate.pinned(pod)])
+
+
+def replans() -> Counter[str]:
+    return Counter(Scrape.parse(metrics.render().decode()).by("cause", "covey_gang_replans_total"))
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -88,7 +99,7 @@ def test_a_life(clock: Clock, seen: Seen) -> None:
     written(lives, gang(GATED, GATED))
     assert seen() == NOTHING
     clock.now += 4.25
-    lives.admitted(gang(PINNED, PINNED))
+    admit(lives, gang(PINNED, PINNED))
     clock.now += 1.5
     lives.look(gang(bound(5), PINNED))
     clock.now += 0.25
@@ -103,7 +114,7 @@ def test_a_life(clock: Clock, seen: Seen) -> None:
 def test_a_write_that_is_refused_is_observed_with_the_next(clock: Clock, seen: Seen) -> None:
     lives = Lives(clock)
     found = gang(PINNED, PINNED)
-    lives.admitted(found)
+    admit(lives, found)
     lives.before(found.root)  # and the write fails
     assert seen() == NOTHING
     written(lives, found)
@@ -139,7 +150,7 @@ def test_what_is_lost_and_comes_back_is_no_new_life(clock: Clock, seen: Seen) ->
     status = written(lives, gang(bound(1), bound(2)))
     before = seen()
     lost = written(lives, gang(bound(1), GATED, status=status), "2026-01-01T01:00:00Z")
-    lives.admitted(gang(bound(1), PINNED, status=lost))
+    admit(lives, gang(bound(1), PINNED, status=lost))
     for leader in (lives, Lives(clock)):
         written(leader, gang(bound(1), bound(2), status=lost), "2026-01-01T02:00:00Z")
     assert seen() == before
@@ -153,7 +164,7 @@ def test_the_minimum_counts_not_the_surplus(clock: Clock, seen: Seen) -> None:
 def test_clocks_that_differ_do_not_make_time_run_backwards(clock: Clock, seen: Seen) -> None:
     clock.now -= 20
     lives = Lives(clock)
-    lives.admitted(gang(PINNED, PINNED))
+    admit(lives, gang(PINNED, PINNED))
     written(lives, gang(PINNED, PINNED))
     assert seen()["created_to_admitted"] == (1, 0)
 
@@ -161,10 +172,71 @@ def test_clocks_that_differ_do_not_make_time_run_backwards(clock: Clock, seen: S
 def test_a_namesake_has_a_life_of_its_own(clock: Clock, seen: Seen) -> None:
     lives = Lives(clock)
     first = gang(PINNED, PINNED)
-    lives.admitted(first)
+    admit(lives, first)
     written(lives, first)
     lives.forget(first.key)
     clock.now += 60
-    lives.admitted(first)
+    admit(lives, first)
     written(lives, first)
     assert seen()["created_to_admitted"] == (2, 60)
+
+
+SUCCESSOR = PINNED | {"annotations": {"scheduling.covey.dev/room": "n1"}}
+
+
+def test_a_minimum_that_is_admitted_again_is_a_replan_with_its_cause(clock: Clock) -> None:
+    before = replans()
+    lives = Lives(clock)
+    admit(lives, gang(PINNED, PINNED))
+    assert replans() == before
+    admit(lives, gang(PINNED, PINNED))  # before any status was written
+    assert replans() - before == {"PinsReleased": 1}
+    lives.look(gang(bound(1), bound(2)))
+    admit(lives, gang(bound(1), SUCCESSOR))
+    assert replans() - before == {"PinsReleased": 1, "PodsLost": 1}
+    admit(lives, gang(bound(1), PINNED))
+    assert replans() - before == {"PinsReleased": 1, "PodsLost": 1, "Other": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "cause"),
+    [
+        ((PINNED, PINNED), (PINNED, PINNED), "PinsReleased"),
+        ((bound(1), bound(2)), (bound(1), SUCCESSOR), "PodsLost"),
+        ((bound(1), bound(2)), (bound(1), PINNED), "Other"),
+    ],
+)
+def test_a_new_leader_knows_a_replan_by_the_status(
+    clock: Clock, first: tuple[Any, Any], again: tuple[Any, Any], cause: str
+) -> None:
+    status = written(Lives(clock), gang(*first))
+    lost = written(Lives(clock), gang(first[0], GATED, status=status), "2026-01-01T01:00:00Z")
+    before = replans()
+    admit(Lives(clock), gang(*again, status=lost))
+    assert replans() - before == {cause: 1}
+
+
+def test_a_new_leader_replans_nothing_by_looking(clock: Clock) -> None:
+    status, before = written(Lives(clock), gang(PINNED, PINNED)), replans()
+    written(Lives(clock), gang(bound(1), bound(2), status=status))
+    never = written(Lives(clock), gang(GATED, GATED))
+    admit(Lives(clock), gang(PINNED, PINNED, status=never))
+    assert replans() == before
+
+
+def test_an_admission_is_told_once_whoever_leads_and_again_after_a_loss(clock: Clock) -> None:
+    def tell(lives: Lives, found: Unit, now: str) -> tuple[bool, dict[str, Any]]:
+        _, status = statuses(found, Decision(), lambda _node: (), now)[0]
+        lives.before(found.root)
+        return lives.written(found, status), status
+
+    lives = Lives(clock)
+    assert tell(lives, gang(GATED, GATED), "2026-01-01T00:10:00Z")[0] is False
+    told, status = tell(lives, gang(PINNED, PINNED), "2026-01-01T00:20:00Z")
+    assert told
+    for leader in (lives, Lives(clock)):
+        assert tell(leader, gang(bound(1), bound(2), status=status), "2026-01-01T00:30:00Z")[0] is False
+    told, lost = tell(lives, gang(bound(1), GATED, status=status), "2026-01-01T00:40:00Z")
+    assert not told
+    assert tell(Lives(clock), gang(bound(1), PINNED, status=lost), "2026-01-01T00:50:00Z")[0]
+    assert tell(lives, gang(bound(1), PINNED, status=lost), "2026-01-01T00:50:00Z")[0]

@@ -9,6 +9,7 @@ import pytest
 
 from covey.admission.tree import Key
 from covey.api import core
+from covey.observability.families import REGISTRY
 from covey.scheduler import admission, books
 from scheduler_builders import cache, drop, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
@@ -142,6 +143,27 @@ async def test_the_numbers_of_an_answer_get_only_so_old(planned: list[str]) -> N
         await loop.turn()
     assert len(planned) == 1  # nothing has changed since
     assert loop.admission.decision(root_key("g3")).message != before
+
+
+async def test_a_refusal_is_unchecked_from_a_change_until_it_is_asked_again() -> None:
+    def unchecked() -> float | None:
+        return REGISTRY.get_sample_value("covey_refusals_unchecked_age_seconds")
+
+    loop = Loop(cache(*racks(1), *(each for number in range(5) for each in aged(f"g{number}", number))))
+    await loop.turn()
+    asked = asyncio.get_running_loop().time()
+    loop.admission._books.ask_again(asked + 1000.0)
+    assert unchecked() == 0  # nothing has changed: it holds, however old it is
+    drop(loop.cache, loop.cache.pods.store["ns", "taken-n0-0"])
+    await loop.turn()
+    loop.admission._books.ask_again(asked + 1000.0)
+    assert unchecked() == pytest.approx(1000.0, abs=5.0)
+    # It stands in line now, and would do so for ever if nobody planned.
+    loop.admission._books.ask_again(asked + 2000.0)
+    assert unchecked() == pytest.approx(2000.0, abs=5.0)
+    await loop.turn()
+    loop.admission._books.ask_again(asked + 1.0)
+    assert unchecked() == 0
 
 
 async def test_gangs_that_ask_the_same_share_one_refusal_and_others_do_not(planned: list[str]) -> None:

@@ -12,7 +12,6 @@ import click
 
 from covey.cli import options
 from covey.cli.data import echo_json, echo_names, echo_yaml, full_name
-from covey.cli.errors import INFEASIBLE, OK, UNKNOWN
 from covey.manifests.errors import InputError
 from covey.planning.additions import add_nodes, told
 from covey.planning.facts import Facts, read_facts
@@ -76,7 +75,7 @@ def plan(
     manifests = read_manifests(files, namespace, fallback, facts.topologies, recursive=recursive)
     planned = _plan(manifests, facts, additions)
     _show(planned, form, no_headers=no_headers, no_color=no_color)
-    sys.exit(_status(planned))
+    sys.exit(planned.report.status)
 
 
 def _from_cluster(kubeconfig: str | None, context: str | None) -> tuple[Facts, str]:
@@ -151,10 +150,3 @@ def _floor(planned: Planned) -> Floor:
     from covey.planning.drawing import floor_of  # noqa: PLC0415 - only for pictures
 
     return floor_of(planned)
-
-
-def _status(planned: Planned) -> int:
-    verdicts = {workload.verdict for workload in planned.report.workloads}
-    if "Infeasible" in verdicts:
-        return INFEASIBLE
-    return UNKNOWN if "Unknown" in verdicts else OK

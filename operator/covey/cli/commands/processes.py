@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -62,6 +63,8 @@ def _common(command: F) -> F:
 )
 @click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
 @click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
+@click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")
+@click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 256.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)
@@ -69,7 +72,13 @@ def operator(config: str | None, **flags: Any) -> None:
     from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
     _announce("operator", found)
-    _end(lambda: run(settings))
+    arguments = found.ui_arguments()
+    if arguments is None:
+        _end(lambda: run(settings))
+        return
+    from covey.ui.companion import keep_running  # noqa: PLC0415 - only where it is asked for
+
+    _end(lambda: run(settings, (partial(keep_running, arguments),)))
 
 
 @click.command()

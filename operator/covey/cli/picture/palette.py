@@ -11,7 +11,7 @@ from typing import Final
 _SHADES: Final[tuple[tuple[str, str, str], ...]] = (
     ("#2563eb", "#4f83f1", "#1e48b8"),  # blue
     ("#c2560c", "#dd7425", "#96420a"),  # orange
-    ("#0f8a62", "#2aa57b", "#0b6b4c"),  # green
+    ("#0d8059", "#2aa57b", "#0b6b4c"),  # green
     ("#9333c9", "#ab5bd9", "#7423a3"),  # purple
     ("#c0265f", "#d64f80", "#951b49"),  # raspberry
     ("#0d7f96", "#2b9bb1", "#096273"),  # teal

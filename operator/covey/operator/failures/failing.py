@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final
 
 from covey.api import constants as names
@@ -36,7 +35,8 @@ from covey.operator.replicas.replace import ReplicaPlan, is_broken
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.places import Place
-from covey.operator.terms.actions import Annotate, CreatePod, Note
+from covey.operator.terms.actions import Actions, Annotate, CreatePod, Note
+from covey.operator.terms.outcome import Outcome
 from covey.operator.terms.remark import Remark
 
 #: Unit, role and number.
@@ -59,6 +59,11 @@ class Failing:
     avoided: tuple[Avoided, ...] = ()
     #: The backend keeps places for pods that wait for their start.
     reserves: bool = True
+
+    @property
+    def outcome(self) -> Outcome:
+        """What to note, and what to tell."""
+        return Outcome(Actions(annotate=self.annotate, notes=self.notes), self.remarks, self.again)
 
     def applied(
         self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
@@ -109,9 +114,9 @@ def find_failing(
         also: what new pods keep off for other reasons.
     """
     judge = _Judge(inference, tree, observed, reserves=reserves)
-    for (unit, role, number), slots in groupby(tree.slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
-        judge.look_at((unit, role, number), tuple(slots), tree.layout.units[unit][role][number])
-    judge.recreate_units(tree.slots)
+    for (unit, role, number), slots in tree.replicas.items():
+        judge.look_at((unit, role, number), slots, tree.layout.units[unit][role][number])
+    judge.recreate_units(tree)
     return judge.found(levels, also)
 
 
@@ -157,10 +162,10 @@ class _Judge:
         if fate != NO_FATE:
             self._fates[replica] = fate
 
-    def recreate_units(self, slots: Sequence[Slot]) -> None:
+    def recreate_units(self, tree: Tree) -> None:
         """Once all replicas have been looked at."""
         if self._tally.wholes:
-            self._marks += self._units.fates(slots, self._roles, self._fates)
+            self._marks += self._units.fates(tree, self._roles, self._fates)
 
     def _is_quiet(self, slots: Sequence[Slot], role: Role, policy: RestartPolicy) -> bool:
         """Nothing of it has failed or is missing, and nothing is to be noted: most replicas, most of the time."""

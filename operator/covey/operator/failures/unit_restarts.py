@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
 
 from covey.api import core
 from covey.api.roles import RestartPolicy, Role
-from covey.compile import Slot
+from covey.compile import Tree
 from covey.compile.past import ANNOTATION_UNIT_RESTARTS, NO_PAST, Past
 from covey.kube.resources import PODS
 from covey.operator.failures.faults import pods_of
@@ -47,21 +46,19 @@ class UnitRestarts:
             at = float(int(row.failed_at or self._observed.now))
             self._tally.wholes[unit] = Past(0, row.failures, at, seen + 1)
 
-    def fates(
-        self, slots: Sequence[Slot], roles: dict[str, Role], fates: dict[tuple[int, str, int], Fate]
-    ) -> Iterator[Annotate]:
+    def fates(self, tree: Tree, roles: dict[str, Role], fates: dict[tuple[int, str, int], Fate]) -> Iterator[Annotate]:
         """Give up what is older than the last recreation of its unit; what stays of it is marked.
 
         Args:
-            slots: all places, replica by replica.
+            tree: what is wanted.
             roles: by name.
             fates: of the replicas, which are changed.
         """
-        for replica, found in groupby(slots, key=lambda slot: (slot.unit, slot.role, slot.replica)):
+        for replica, slots in tree.replicas.items():
             whole, role = self._tally.wholes.get(replica[0]), roles.get(replica[1])
             if whole is None or role is None:
                 continue
-            places = [self._observed.place(slot) for slot in found]
+            places = [self._observed.place(slot) for slot in slots]
             old = [each.now for each in places if each.now is not None and podstate.past(each.now).unit < whole.unit]
             fate = fates.get(replica, Fate())
             if old and (role.min_replicas or role.restart_policy is RestartPolicy.RECREATE_UNIT):

@@ -203,7 +203,11 @@ def read_inference(stored: Inference) -> DisaggregatedInference:
 def _metadata(stored: Inference) -> ObjectMeta:
     metadata = stored.metadata
     return ObjectMeta(
-        name=metadata.name, namespace=metadata.namespace, uid=metadata.uid, generation=metadata.generation
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        annotations=dict(metadata.annotations or {}),
     )
 
 

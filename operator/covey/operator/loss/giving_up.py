@@ -26,7 +26,8 @@ from covey.operator.replicas.scale import States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import RecordedUnit, recorded_units
-from covey.operator.terms.actions import DeletePod, Note
+from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.outcome import Outcome
 from covey.operator.terms.remark import Remark
 
 #: Seconds between the announcement and what was announced, at least; not for ``terminationDelaySeconds``.
@@ -77,6 +78,11 @@ class GivenUp:
     notes: tuple[Note, ...] = ()
     again: float | None = None
     shortages: Mapping[int, Shortage] = field(default_factory=dict)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What to do and to tell."""
+        return Outcome(Actions(delete_pods=self.delete, notes=self.notes), self.remarks, self.again)
 
 
 def give_up(

@@ -13,17 +13,19 @@ from covey.api import core, times
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.notice import is_out_of_service
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import DeletePod, Note
+from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.outcome import Outcome
 
 
-def find_stranded(observed: Observed) -> tuple[DeletePod, ...]:
+def find_stranded(observed: Observed) -> Outcome:
     """The pods of a resource on lost nodes that nobody has deleted yet."""
-    return tuple(
+    stranded = tuple(
         DeletePod(pod, "its node is lost")
         for pod in observed.every_pod()
         if podstate.is_bound(pod) and not podstate.is_dead(pod) and pod.metadata.uid not in observed.condemned
         if _is_lost(pod, observed)
     )
+    return Outcome(Actions(delete_pods=stranded, notes=tuple(_notes(stranded))))
 
 
 def _is_lost(pod: core.Pod, observed: Observed) -> bool:
@@ -36,7 +38,7 @@ def _is_lost(pod: core.Pod, observed: Observed) -> bool:
     return deleted is not None and (times.seconds(pod.metadata.creation_timestamp) or deleted) < deleted
 
 
-def lost_notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
+def _notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
     """What to announce: one note for all nodes."""
     nodes = sorted({item.pod.spec.node_name or "" for item in stranded})
     if nodes:

@@ -54,6 +54,8 @@ from covey.operator.terms.objects import (
 _GATHER = 0.03
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
+#: Annotations by which something is asked of a resource that stays as it is.
+_ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS)
 #: The index of pods by their node.
 _NODE = "node"
 
@@ -333,4 +335,8 @@ def _node_of(pod: core.Pod) -> tuple[str, ...]:
 
 
 def _is_asked_anew(now: core.Meta, before: core.Meta) -> bool:
-    return now.generation != before.generation or now.deletion_timestamp != before.deletion_timestamp
+    return (
+        now.generation != before.generation
+        or now.deletion_timestamp != before.deletion_timestamp
+        or any(now.annotation(name) != before.annotation(name) for name in _ASKING)
+    )

@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import uvloop
@@ -45,9 +45,13 @@ _ASIDE: Final = 4
 _UNBOUNDED: Final = 0
 
 
-def run(settings: Settings) -> int:
+#: Something that runs beside the operator, whether or not it leads; it never fails.
+Companion = Callable[[], Coroutine[Any, Any, None]]
+
+
+def run(settings: Settings, companions: Sequence[Companion] = ()) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    return uvloop.run(OperatorProcess(settings).run())
+    return uvloop.run(OperatorProcess(settings, companions=companions).run())
 
 
 class OperatorProcess:
@@ -56,10 +60,14 @@ class OperatorProcess:
     Args:
         settings: its flags.
         die: ends the process at once.
+        companions: what runs beside it.
     """
 
-    def __init__(self, settings: Settings, die: Callable[[int], object] = os._exit) -> None:
+    def __init__(
+        self, settings: Settings, die: Callable[[int], object] = os._exit, companions: Sequence[Companion] = ()
+    ) -> None:
         self._settings = settings
+        self._companions = companions
         self._die = die
         self._identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         self._stop = asyncio.Event()
@@ -101,7 +109,8 @@ class OperatorProcess:
         async with endpoints as served:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
-                async with self._background(self._caches.run(), recorder.run()):
+                beside = (companion() for companion in self._companions)
+                async with self._background(self._caches.run(), recorder.run(), *beside):
                     if await self._lead(elector):
                         await self._work(working, connection, queue, recorder)
             finally:

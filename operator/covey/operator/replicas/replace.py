@@ -8,16 +8,17 @@ was pinned but never bound is replaced alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from covey.api import constants as names
 from covey.api import core
+from covey.compile import Tree
 from covey.compile.identity import Slot
 from covey.compile.past import Past
 from covey.compile.pods import Told
 from covey.compile.revision import RoleRevision
-from covey.operator.replicas.fate import Fate
+from covey.operator.replicas.fate import NO_FATE, Fate
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.places import Place
@@ -92,6 +93,23 @@ class ReplicaPlanner:
             own, told = replace(own, failures=0), None
         room = {names.ANNOTATION_ROOM: last.node} if last.bound else {}
         return CreatePod(place.slot, last.uid, Told(own.joined(told).joined(fate.least), marks=room), replaces=True)
+
+
+def plan_replicas(
+    inference: str, tree: Tree, observed: Observed, fates: Mapping[tuple[int, str, int], Fate]
+) -> Iterator[ReplicaPlan]:
+    """What to do for every replica that there shall be.
+
+    Args:
+        inference: the name of the resource.
+        tree: what is wanted.
+        observed: the snapshot.
+        fates: what restart policies say of replicas, as far as there is anything against them.
+    """
+    planner = ReplicaPlanner(inference, observed)
+    for replica, slots in tree.replicas.items():
+        unit, role, number = replica
+        yield planner.plan(slots, tree.layout.units[unit][role][number], fates.get(replica, NO_FATE))
 
 
 def is_broken(inference: str, places: Sequence[Place]) -> bool:

@@ -13,6 +13,7 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.operator.rolling.layout import Rolling
 from covey.operator.rolling.leaving import Leaving
 from covey.operator.rolling.moving import Move
+from covey.operator.terms.outcome import Outcome
 from covey.operator.terms.remark import Remark
 from covey.rollout import RoleState, Stage, UnitState
 
@@ -24,7 +25,7 @@ REASON_BUDGET: Final = "NoSurge"
 REASON_UNIT_MOVING: Final = "UnitMoving"
 
 
-def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> tuple[Remark, ...]:
+def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> Outcome:
     """The conditions of a resource whose replicas have to leave their nodes.
 
     Args:
@@ -32,6 +33,10 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling:
         leaving: the replicas, and why.
         rolling: what becomes of them.
     """
+    return Outcome(remarks=tuple(_remarks(spec, leaving, rolling)), again=leaving.again)
+
+
+def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> Iterator[Remark]:
     found = {
         (unit, name): (state.roles[name], step.roles[name].keys())
         for unit, (state, step) in rolling.steps.items()
@@ -39,29 +44,25 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling:
         if state.roles[name].leaving
     }
     if not found:
-        return ()
+        return
     several = len(rolling.steps) > 1
     stuck = [
         (unit, name, _why(spec, rolling.steps[unit][0], name))
         for (unit, name), (role, layout) in found.items()
         if layout == role.alive.keys() and _is_stuck(rolling.steps[unit][0], role)
     ]
-    remarks = []
     moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     if moving:
-        remarks.append(Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several)))
+        yield Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several))
     if rolling.move is not None:
-        remarks.append(
-            Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
-        )
+        yield Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
     if stuck:
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
         what = _counted(name, len(found[unit, name][0].leaving))
         message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
-        remarks.append(Remark(names.EVACUATION_BLOCKED, reason, message))
-    return tuple(remarks)
+        yield Remark(names.EVACUATION_BLOCKED, reason, message)
 
 
 def _moved(move: Move, other: UnitState) -> str:

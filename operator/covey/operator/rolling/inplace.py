@@ -8,7 +8,7 @@ pods are of two revisions is one whose change was interrupted, and is brought to
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -19,7 +19,8 @@ from covey.compile.revision import Revision, RoleRevision
 from covey.operator.replicas.scale import known_revisions
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Exchange, Note, Relabel
+from covey.operator.terms.actions import Actions, Exchange, Note, Relabel
+from covey.operator.terms.outcome import Outcome
 from covey.rollout.images import differ_in_images_only, images_of
 
 
@@ -66,10 +67,8 @@ class Turning:
         return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
 
-def find_exchanges(
-    layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]
-) -> tuple[Exchange, ...]:
-    """Pods whose replica shall be of another revision than they are.
+def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Outcome:
+    """Pods whose replica shall be of another revision than they are, and those whose exchange is over.
 
     Args:
         layout: the revision of each replica.
@@ -77,18 +76,22 @@ def find_exchanges(
         in_force: the revision that is brought in.
         going: UIDs of pods that are to be deleted.
     """
+    exchanges = tuple(_exchanges(layout, observed, in_force, going))
+    closed = tuple(_closed(layout, observed))
+    return Outcome(Actions(relabel=closed, exchange=exchanges, notes=tuple(_notes(exchanges))))
+
+
+def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[Exchange]:
     turning = Turning.of(observed, in_force)
     gone = {*going, *observed.condemned}
-    return tuple(
-        Exchange(pod, images, revision.hash, observed.now)
-        for slot, pod in _current(layout, observed)
-        if pod.metadata.uid not in gone
-        and (revision := layout.revision_of(slot)) is not None
-        and (images := turning.images(slot, pod, revision)) is not None
-    )
+    for slot, pod in observed.current.items():
+        revision = layout.revision_of(slot) if pod.metadata.uid not in gone else None
+        images = turning.images(slot, pod, revision) if revision is not None and slot.index < revision.size else None
+        if revision is not None and images is not None:
+            yield Exchange(pod, images, revision.hash, observed.now)
 
 
-def find_closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
+def _closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """Pods of replicas that serve again, all with their new images."""
     replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(exchange.is_open, pods))}
     for replica in sorted(replicas):
@@ -106,7 +109,7 @@ def _serves(pod: core.Pod, now: float) -> bool:
     return podstate.is_ready(pod) or (late and podstate.says_ready(pod))
 
 
-def told(exchanges: Sequence[Exchange]) -> Iterator[Note]:
+def _notes(exchanges: Sequence[Exchange]) -> Iterator[Note]:
     """One note for all replicas that are exchanged."""
     label = attrgetter("pod.metadata.label")
     replicas = {
@@ -117,13 +120,6 @@ def told(exchanges: Sequence[Exchange]) -> Iterator[Note]:
     if counts:
         listed = ", ".join(f"{'1 replica' if count == 1 else f'{count} replicas'} of {role}" for role, count in counts)
         yield Note("UpdatedInPlace", f"giving other images to the pods of {listed}, which keep their nodes", "Rollout")
-
-
-def _current(layout: Layout, observed: Observed) -> Iterable[tuple[Slot, core.Pod]]:
-    for slot in layout.slots():
-        pod = observed.current.get(slot)
-        if pod is not None:
-            yield slot, pod
 
 
 def _replica(slot: Slot) -> tuple[int, str, int]:

@@ -17,7 +17,7 @@ from covey.compile.membership import Object
 from covey.compile.network import Network
 from covey.operator.replicas.scale import States
 from covey.operator.snapshot.observed import Observed
-from covey.operator.upkeep.remake import identity_of
+from covey.operator.upkeep.applying import identity_of
 
 #: A revision of a role: the role, and its hash.
 Part = tuple[str, str]

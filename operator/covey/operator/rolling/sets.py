@@ -20,7 +20,7 @@ from covey.operator.terms.actions import Relabel
 _REMOVED: Final = {names.LABEL_TOGETHER: None, names.LABEL_TOGETHER_COUNT: None}
 
 
-def find_released(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
     """The pods that wait and are not asked to come with others any more.
 
     While the scheduler process is placing a set, its marks stay: some of its pods are pinned already and some are not.

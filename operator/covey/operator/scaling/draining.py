@@ -23,23 +23,23 @@ from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot, slot_of
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import DeletePod, Drain, Note, Serve
+from covey.operator.terms.actions import Actions, DeletePod, Drain, Note, Serve
+from covey.operator.terms.outcome import Outcome
 
 _Place = tuple[int, str, int]
 _Items = Sequence[DeletePod]
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
-    """What to do with pods outside the layout now; ``again``: seconds after which time alone changes something."""
+class _Answer:
+    """What to do with one replica; ``again``: seconds after which it goes in any case."""
 
     mark: tuple[Drain, ...] = ()
     delete: tuple[DeletePod, ...] = ()
-    notes: tuple[Note, ...] = ()
     again: float | None = None
 
 
-def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Draining:
+def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
     """Who of those that are to go is marked, and who is deleted.
 
     Args:
@@ -49,7 +49,7 @@ def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observ
     """
     seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
     if not any(seconds.values()):
-        return Draining(delete=tuple(surplus))
+        return Outcome(Actions(delete_pods=tuple(surplus)))
     torn = {_place(slot) for slot, pods in observed.pods.items() if any(map(podstate.is_dead, pods))}
     units: dict[int, dict[str, dict[int, list[DeletePod]]]] = {}
     delete: list[DeletePod] = []
@@ -72,14 +72,19 @@ def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observ
                 ends += left
                 delete += (item for later in _after(role, seconds, unit) if not _runs(later) for item in later)
                 break
-    return Draining(tuple(mark), tuple(delete), tuple(_notes(mark)), min(ends, default=None))
+    actions = Actions(drain=tuple(mark), delete_pods=tuple(delete), notes=tuple(_notes(mark)))
+    return Outcome(actions, again=min(ends, default=None))
 
 
-def find_serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
+def find_serving(observed: Observed, mark: Iterable[Drain]) -> Outcome:
     """The readiness gates that have to be set: True where all of a replica runs, False where it is marked.
 
     Pods that are held until their leader is Ready do not count.
     """
+    return Outcome(Actions(serve=tuple(_serving(observed, mark))))
+
+
+def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
     marked = {item.pod.metadata.uid for item in mark}
     runs: dict[_Place, bool] = {}
     gated: list[tuple[_Place, core.Pod]] = []
@@ -99,17 +104,17 @@ def find_serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
             yield Serve(pod, serving=True)
 
 
-def _ask(items: _Items, seconds: float, now: float) -> Draining:
+def _ask(items: _Items, seconds: float, now: float) -> _Answer:
     """What to do with one replica."""
     if not seconds or not _runs(items) or all(map(_is_idle, items)):
-        return Draining(delete=tuple(items))
+        return _Answer(delete=tuple(items))
     since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
     begun = min(since, default=now)
     left = begun + seconds - now
     if left <= 0:
-        return Draining(delete=tuple(items))
+        return _Answer(delete=tuple(items))
     mark = (Drain(item.pod, begun) for item in items if not podstate.is_draining(item.pod))
-    return Draining(mark=tuple(mark), again=left)
+    return _Answer(mark=tuple(mark), again=left)
 
 
 def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int, _Items]]) -> Iterator[_Items]:

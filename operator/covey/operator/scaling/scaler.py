@@ -19,8 +19,9 @@ from covey.compile.identity import scaler_name
 from covey.kube.resources import ROLE_SCALERS
 from covey.operator.replicas.scale import States
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import DeleteObject, PutScaler
+from covey.operator.terms.actions import Actions, DeleteObject, PutScaler
 from covey.operator.terms.objects import RoleScaler
+from covey.operator.terms.outcome import Outcome
 from covey.operator.terms.remark import Remark
 
 #: Reasons of the condition; those of HorizontalPodAutoscalers.
@@ -149,9 +150,7 @@ def _replicas(count: int) -> str:
     return "1 replica is" if count == 1 else f"{count} replicas are"
 
 
-def scaler_actions(
-    owner: Owner, scalers: Scalers, observed: Observed
-) -> tuple[tuple[PutScaler, ...], tuple[DeleteObject, ...]]:
+def put_scalers(owner: Owner, scalers: Scalers, observed: Observed) -> Outcome:
     """What has to be written of RoleScalers, and those that have no use any more.
 
     Args:
@@ -166,7 +165,8 @@ def scaler_actions(
         for name, stored in observed.scalers.items()
         if name not in wanted and stored.metadata.deletion_timestamp is None
     )
-    return tuple(put for put in puts if put is not None), tuple(gone)
+    actions = Actions(scalers=tuple(put for put in puts if put is not None), delete_objects=tuple(gone))
+    return Outcome(actions, scalers.remarks)
 
 
 def _put(owner: Owner, name: str, role: str, scaled: Scaled, observed: Observed) -> PutScaler | None:

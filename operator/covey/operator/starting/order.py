@@ -18,7 +18,8 @@ from covey.compile import Scale, Slot
 from covey.operator.replicas.scale import ReplicaState, States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import Ungate
+from covey.operator.terms.actions import Actions, Ungate
+from covey.operator.terms.outcome import Outcome
 
 _NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}
 
@@ -31,6 +32,11 @@ class Starting:
     waits: Mapping[int, str] | None = None
     #: Seconds after which a pod has waited long enough since its replica failed.
     again: float | None = None
+
+    @property
+    def outcome(self) -> Outcome:
+        """What to do."""
+        return Outcome(Actions(ungate=self.ungate), again=self.again)
 
     def of(self, unit: int) -> str:
         """Who waits for whom in a unit, as ``decode waits for prefill to be Ready``; empty when nobody does."""

@@ -16,7 +16,8 @@ from covey.compile import Layout, Scale, Slot
 from covey.operator.replicas.scale import ReplicaState, States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import DeletePod, Ungate
+from covey.operator.terms.actions import Actions, DeletePod, Ungate
+from covey.operator.terms.outcome import Outcome
 
 
 def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> Progress:
@@ -26,7 +27,13 @@ def progress_of(inference: DisaggregatedInference, layout: Layout, states: State
     return Progress(inference, units, observed.objects, observed.room, observed.now)
 
 
-def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
+def find_released(release: Release, observed: Observed) -> Outcome:
+    """What a backend's decision comes to."""
+    actions = Actions(ungate=tuple(_let_go(release, observed)), delete_pods=tuple(_taken_back(release, observed)))
+    return Outcome(actions, again=release.again)
+
+
+def _let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
     """The pods in the places that may go."""
     for slot in release.slots:
         pod = observed.current.get(slot)
@@ -34,7 +41,7 @@ def let_go(release: Release, observed: Observed) -> Iterator[Ungate]:
             yield Ungate(pod, names.GATE_GANG, release.confined.get(slot, {}))
 
 
-def taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
+def _taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
     """Pods without a node in places where there are to be none yet."""
     for slot in release.withheld:
         for pod in observed.pods.get(slot, ()):

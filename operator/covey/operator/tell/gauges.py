@@ -19,7 +19,6 @@ from prometheus_client.registry import Collector
 from covey.api import constants as names
 from covey.api.reasons import BAD, GATES, GOOD, REASONS
 from covey.observability import operator_metrics as metrics
-from covey.observability.families import Family
 from covey.operator.tell.units import Unit
 
 Key = tuple[str, str]
@@ -39,7 +38,7 @@ class _Row:
     empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
     """
 
-    roles: Mapping[str, Sequence[float]]
+    roles: Mapping[str, Sequence[float | None]]
     units: Sequence[float]
     conditions: Mapping[str, float]
     reason: str = ""
@@ -76,7 +75,7 @@ class WorkloadGauges(Collector):
         conditions = {each["type"]: _TRUTH.get(each["status"], -1.0) for each in status["conditions"]}
         admitted, ready = sum(unit.is_admitted for unit in units), sum(unit.is_available for unit in units)
         row = _Row(
-            {each["name"]: tuple(each[field] for field in metrics.WORKLOAD_ROLES) for each in status.get("roles", ())},
+            {each["name"]: tuple(map(each.get, metrics.WORKLOAD_ROLES)) for each in status.get("roles", ())},
             (wanted, admitted, ready),
             {kind: conditions[kind] for kind in CONDITIONS if kind in conditions},
             _reason(status["conditions"]),
@@ -140,20 +139,21 @@ class _Families:
     """The metrics of one scrape."""
 
     def __init__(self) -> None:
-        self.roles = list(map(_family, metrics.WORKLOAD_ROLES.values()))
-        self.units = list(map(_family, metrics.WORKLOAD_UNITS))
-        self.conditions = _family(metrics.WORKLOAD_CONDITION)
-        self.true = _family(metrics.WORKLOADS)
-        self.unready = _family(metrics.WORKLOADS_UNREADY)
-        self.dropped = _family(metrics.WORKLOAD_SERIES_DROPPED)
-        self.rollouts = _family(metrics.ROLLOUTS)
-        self.held = _family(metrics.ROLLOUTS_HELD)
-        self.avoided = _family(metrics.NODES_AVOIDED)
+        self.roles = [each.gauges() for each in metrics.WORKLOAD_ROLES.values()]
+        self.units = [each.gauges() for each in metrics.WORKLOAD_UNITS]
+        self.conditions = metrics.WORKLOAD_CONDITION.gauges()
+        self.true = metrics.WORKLOADS.gauges()
+        self.unready = metrics.WORKLOADS_UNREADY.gauges()
+        self.dropped = metrics.WORKLOAD_SERIES_DROPPED.gauges()
+        self.rollouts = metrics.ROLLOUTS.gauges()
+        self.held = metrics.ROLLOUTS_HELD.gauges()
+        self.avoided = metrics.NODES_AVOIDED.gauges()
 
     def add(self, key: Key, row: _Row) -> None:
         for role, values in row.roles.items():
             for family, value in zip(self.roles, values, strict=True):
-                family.add_metric((*key, role), value)
+                if value is not None:
+                    family.add_metric((*key, role), value)
         for family, value in zip(self.units, row.units, strict=True):
             family.add_metric(key, value)
         for kind, value in row.conditions.items():
@@ -163,7 +163,3 @@ class _Families:
         yield from self.roles
         yield from self.units
         yield from (self.conditions, self.true, self.unready, self.dropped, self.rollouts, self.held, self.avoided)
-
-
-def _family(described: Family) -> GaugeMetricFamily:
-    return GaugeMetricFamily(described.name, described.help, labels=described.labels)

@@ -1,7 +1,8 @@
 """What is counted of rollouts and evacuations: once for each change between two statuses, when the later one is written.
 
 The status is the record. What it said before was counted by whoever wrote it, so a restarted operator counts nothing
-again, and what happened while none ran is counted by the next one.
+again, and what happened while none ran is counted by the next one. Within one process the status that was written last
+counts, for the watch may still show the one before that.
 
 =============================  ===================================================================================
 a rollout (``status.rollout``)
@@ -18,7 +19,7 @@ EvacuationBlocked becomes True it is blocked
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -51,10 +52,28 @@ class Result(StrEnum):
     WITHDRAWN = "Withdrawn"
 
 
-def count(milestones: Iterable[Milestone]) -> None:
-    """Count them."""
-    for counter, labels in milestones:
-        (counter.labels(*labels) if labels else counter).inc()
+class Milestones:
+    """Counts for the resources that this operator has looked at."""
+
+    def __init__(self) -> None:
+        self._written: dict[str, Mapping[str, Any]] = {}
+
+    def written(self, owner: str, verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+        """The status of a resource has been written: count what is new in it.
+
+        Args:
+            owner: UID of the resource.
+            verdict: what is kept up of it.
+            before: the status until now; it counts for what this process sees for the first time.
+            after: the status that was written.
+        """
+        for counter, labels in find_milestones(verdict, self._written.get(owner, before), after):
+            (counter.labels(*labels) if labels else counter).inc()
+        self._written[owner] = after
+
+    def forget(self, owner: str) -> None:
+        """The resource is gone."""
+        self._written.pop(owner, None)
 
 
 def find_milestones(verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:

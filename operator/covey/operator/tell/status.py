@@ -10,7 +10,7 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
-from covey.operator.rolling.layout import written
+from covey.operator.rolling.memory import written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.snapshot.recorded import had_served
@@ -60,6 +60,7 @@ def compute(
         "roles": roles,
         **_rollout(plan),
         "unitStatuses": _listed(units, served, plan),
+        **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
         "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
         "selector": f"{names.LABEL_INFERENCE}={inference.metadata.name},{names.LABEL_UNIT_LEADER}=true",
     }
@@ -115,6 +116,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
                 "ready": sum(state.is_ready for state, _ in states),
                 "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
                 "restarts": sum(restarts for _, (_, restarts) in states),
+                **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
             }
         )
     return rows

@@ -8,21 +8,22 @@ is created.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from covey.backends import Identity
 from covey.compile import Slot, Tree
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.actions import DeletePod
+from covey.operator.terms.actions import Actions, DeletePod
+from covey.operator.terms.outcome import Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """Places whose pods wait for a group of theirs to go, and the pods that keep it for nothing."""
+    """Places whose pods wait for a group of theirs to go; the pods that keep it for nothing are deleted."""
 
     slots: frozenset[Slot] = frozenset()
-    delete: tuple[DeletePod, ...] = ()
+    outcome: Outcome = field(default_factory=Outcome)
 
 
 def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Ending:
@@ -45,10 +46,14 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
     pods = [pod for slots in found for slot in slots for pod in observed.pods.get(slot, ())]
     return Ending(
         frozenset(slot for slots in found for slot in slots),
-        tuple(
-            DeletePod(pod, "its group is deleted")
-            for pod in pods
-            if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+        Outcome(
+            Actions(
+                delete_pods=tuple(
+                    DeletePod(pod, "its group is deleted")
+                    for pod in pods
+                    if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+                )
+            )
         ),
     )
 

@@ -7,16 +7,17 @@ the spec never takes everything down.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from covey.api import constants as names
-from covey.backends import Backend, Identity, Owned
-from covey.compile import Layout, Scale, Tree, type_of
+from covey.backends import Backend, Identity
+from covey.compile import Layout, Scale
 from covey.operator.replicas.scale import ReplicaState, States
-from covey.operator.snapshot.observed import Observed, number
-from covey.operator.terms.actions import DeleteObject, Note, Object
-from covey.operator.upkeep.drift import has_drifted, stamped
+from covey.operator.snapshot.observed import number
+from covey.operator.terms.actions import Actions, DeleteObject, Note
+from covey.operator.terms.outcome import Outcome
+from covey.operator.upkeep.applying import Deviation
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +33,17 @@ class Remake:
         units = {unit: roles for unit, roles in layout.units.items() if unit != self.unit}
         return replace(layout, units=units)
 
-    @property
-    def notes(self) -> Iterator[Note]:
-        """What to announce of it."""
+    def outcome(self, *, begins: bool) -> Outcome:
+        """What to do; it is announced when the pods of the unit begin to go (``begins``)."""
+        notes = (*(self._notes() if begins else ()), *self._shared_notes())
+        return Outcome(Actions(delete_objects=self.objects, notes=notes))
+
+    def _notes(self) -> Iterator[Note]:
         if self.unit is not None:
             message = f"unit {self.unit} is made anew: its groups cannot be changed in place"
             yield Note("UnitRemade", message, "Remake", warning=True)
 
-    @property
-    def shared_notes(self) -> Iterator[Note]:
+    def _shared_notes(self) -> Iterator[Note]:
         """What to announce where no unit goes with them."""
         for each in self.objects if len(self.objects) == len(self.fixed) else ():
             kind = each.type.partition(".")[0]
@@ -48,21 +51,27 @@ class Remake:
             yield Note(f"{kind}Remade", message, "Remake")
 
 
-def find_remake(backend: Backend, tree: Tree, observed: Observed, scale: Scale, states: States) -> Remake:
+def find_remake(
+    backend: Backend, layout: Layout, deviations: Iterable[Deviation], scale: Scale, states: States
+) -> Remake:
     """What cannot be changed in place.
 
     Args:
         backend: who knows what cannot.
-        tree: what is wanted.
-        observed: the snapshot.
+        layout: the units that there shall be.
+        deviations: objects that are not as they are wanted.
         scale: how many replicas are the minimum.
         states: how far each replica has come.
     """
-    found = tuple(_fixed(backend, tree, observed))
+    found = [
+        (each.identity, each.stored)
+        for each in deviations
+        if each.stored is not None and backend.is_fixed(each.stored, each.wanted)
+    ]
     if not found:
         return Remake()
     units = {number(owned.metadata, names.LABEL_UNIT) for _, owned in found}
-    begun = any(unit not in units and not _runs(scale, states.get(unit, {})) for unit in tree.layout.units)
+    begun = any(unit not in units and not _runs(scale, states.get(unit, {})) for unit in layout.units)
     chosen = min((unit for unit in units if unit is not None), default=None)
     shared = (
         DeleteObject(*identity, owned.metadata.uid)
@@ -70,20 +79,6 @@ def find_remake(backend: Backend, tree: Tree, observed: Observed, scale: Scale, 
         if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
     )
     return Remake(None if begun else chosen, tuple(shared), frozenset(identity for identity, _ in found))
-
-
-def _fixed(backend: Backend, tree: Tree, observed: Observed) -> Iterator[tuple[Identity, Owned]]:
-    for level in tree.levels:
-        for body in level.objects:
-            identity = identity_of(body)
-            owned = observed.objects.get(identity)
-            if owned is not None and has_drifted(stamped(body), owned) and backend.is_fixed(owned, body):
-                yield identity, owned
-
-
-def identity_of(body: Object) -> Identity:
-    """Type and name of an object."""
-    return type_of(body), body["metadata"]["name"]
 
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:

@@ -74,6 +74,11 @@ def amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
     return {name: amount(name, quantity) for name, quantity in (quantities or {}).items()}
 
 
+def is_device(resource: str) -> bool:
+    """Whether it is an extended resource: one that a plugin offers under a domain of its own, as GPUs are."""
+    return "/" in resource and not resource.startswith("kubernetes.io/")
+
+
 def text(resource: str, value: int) -> str:
     """An integer as the API writes it: cpu in milli-units with the suffix m, bytes with the largest suffix that fits."""
     if resource == CPU:

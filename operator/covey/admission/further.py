@@ -1,0 +1,122 @@
+"""A unit that is asked for more replicas of a role than anybody has asked for: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from covey.admission.gangs import wants_minimum
+from covey.api.constants import LABEL_DRAINING
+from covey.placement.model import Gang, Part, Path, ReplicaRequest, RoleRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One unit of the resource, as its surplus would be planned now.
+
+    ``forbidden`` are domains that are kept for other gangs. ``lacks``: groups or pods of its minimum do not exist yet.
+    """
+
+    gang: Gang
+    forbidden: Sequence[Path] = ()
+    lacks: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Its minimum has its places, so that more may come."""
+        return not self.lacks and not wants_minimum(self.gang)
+
+    def request(self, role: str) -> RoleRequest | None:
+        """What it asks for of a role; None where it has none of that name."""
+        return next((each for each in self.gang.roles if each.name == role), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The role in one unit: how many of its replicas have their places, and those that wait for one by themselves."""
+
+    request: RoleRequest
+    placed: int
+    waiting: tuple[ReplicaRequest, ...]
+
+    @classmethod
+    def of(cls, request: RoleRequest) -> Own:
+        """The role as it is asked for now."""
+        staying = [each for each in request.replicas if not _goes(each)]
+        # What comes together with others, or after others, is not placed alone.
+        waiting = [each for each in staying if not each.placed and each.together is None and not each.after]
+        waiting.sort(key=lambda each: (all(pod.node is None for pod in each.pods), each.replica))
+        return cls(request, sum(each.placed for each in staying), tuple(waiting))
+
+    def candidates(self, count: int, template: ReplicaRequest) -> list[ReplicaRequest]:
+        """So many replicas that might come: those that wait, then further ones."""
+        own = list(self.waiting[:count])
+        return own + [self.clone(number, template) for number in range(count - len(own))]
+
+    def clone(self, number: int, template: ReplicaRequest) -> ReplicaRequest:
+        """A further replica; ``number`` tells it from others."""
+        last = max((each.replica for each in self.request.replicas), default=-1)
+        return _copy(template, last + 1 + number)
+
+    def asking(self, site: Site, candidates: Sequence[ReplicaRequest], *, must: bool = False) -> Gang:
+        """The unit's gang with these candidates and nothing else to be placed; ``must``: all of them or none."""
+        gang = site.gang
+        asked, known = {each.replica for each in candidates}, {each.replica for each in self.request.replicas}
+        there = [kept for each in self.request.replicas if each.replica not in asked and (kept := _there(each))]
+        replicas = (*there, *candidates)
+        grown = replace(
+            self.request,
+            replicas=replicas,
+            minimum=len(replicas) if must else self.request.minimum,
+            desired=max(self.request.desired, len(replicas)),
+            missing=None,
+        )
+        roles = tuple(grown if each is self.request else _still(each) for each in gang.roles)
+        new = [(self.request.name, number) for number in sorted(asked - known)]
+        beside = {(self.request.name, number) for number in known}
+        rules = tuple(
+            replace(rule, members=(*rule.members, *new)) if beside and beside.issubset(rule.members) else rule
+            for rule in gang.rules
+        )
+        return replace(gang, roles=roles, rules=rules)
+
+
+def youngest(requests: Sequence[RoleRequest]) -> ReplicaRequest | None:
+    """The replica that was made last: the next one would be like it. None where there is none."""
+    known = [each for request in requests for each in request.replicas if each.pods]
+    return max(known, key=lambda each: (_created(each), -each.replica), default=None)
+
+
+def _created(replica: ReplicaRequest) -> str:
+    return max(pod.meta.creation_timestamp if pod.meta is not None else "" for pod in replica.pods)
+
+
+def _copy(template: ReplicaRequest, number: int) -> ReplicaRequest:
+    keys = {pod.key: f"more/{number}/{place}" for place, pod in enumerate(template.pods)}
+
+    def renamed(part: Part) -> Part:
+        return replace(part, pods=tuple(keys[key] for key in part.pods), parts=tuple(map(renamed, part.parts)))
+
+    pods = tuple(replace(pod, key=keys[pod.key]) for pod in template.pods)
+    return replace(template, replica=number, pods=pods, parts=tuple(map(renamed, template.parts)))
+
+
+def _goes(replica: ReplicaRequest) -> bool:
+    """The replica is about to be taken away."""
+    return any(pod.meta is not None and pod.meta.label(LABEL_DRAINING) == "true" for pod in replica.pods)
+
+
+def _there(replica: ReplicaRequest) -> ReplicaRequest | None:
+    """What of a replica has its places; None for nothing."""
+    if replica.placed:
+        return replica
+    pods = tuple(pod for pod in replica.pods if pod.node is not None)
+    return replace(replica, pods=pods, together=None, parts=(), after=()) if pods else None
+
+
+def _still(role: RoleRequest) -> RoleRequest:
+    """A role of which nothing is to be placed."""
+    return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _there(each))))
+
+
+__all__ = ["Own", "Site", "youngest"]

@@ -1,0 +1,94 @@
+"""What there shall be: units and replicas, each of its revision, and the objects and pods that they come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from covey.api.inference import DisaggregatedInference
+from covey.backends import Backend
+from covey.compile import Layout, Scale, Tree
+from covey.compile.membership import Levels
+from covey.compile.revision import Revision
+from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
+from covey.operator.rolling.layout import Rolling, roll
+from covey.operator.rolling.leaving import Leaving, find_leaving
+from covey.operator.rolling.pairing import with_pairs
+from covey.operator.rolling.refusals import refused
+from covey.operator.scaling.scaler import Scalers, find_scalers
+from covey.operator.snapshot.observed import Observed
+from covey.operator.upkeep.applying import Deviation, find_deviations
+from covey.operator.upkeep.remake import Remake, find_remake
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What there shall be, and what it was found from."""
+
+    scale: Scale
+    #: Of which revision each replica is, and how far it has come.
+    running: Running
+    states: States
+    #: Replicas that have to leave their nodes.
+    leaving: Leaving
+    scalers: Scalers
+    rolling: Rolling
+    #: What cannot be changed in place.
+    remake: Remake
+    #: Without a unit that is taken down to be made anew.
+    tree: Tree
+    #: Of each level of the tree, the objects that are not as they are wanted.
+    deviations: tuple[tuple[Deviation, ...], ...]
+
+    @property
+    def layout(self) -> Layout:
+        """All units and replicas."""
+        return self.rolling.layout
+
+
+def desire(
+    inference: DisaggregatedInference,
+    in_force: Revision,
+    backend: Backend,
+    levels: Levels | None,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> Desired:
+    """Decide what there shall be.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        in_force: the revision that is brought in.
+        backend: makes the groups.
+        levels: of the topology, where they are known.
+        observed: the snapshot.
+        before: the status so far, which alone remembers how a rollout went.
+    """
+    spec, scale = inference.spec, Scale.of(inference.spec)
+
+    def compiled(layout: Layout) -> Tree:
+        return backend.compile(inference, layout=layout, revision=in_force, levels=levels)
+
+    # 1. What runs, of which revision; who has to leave its node; what autoscalers ask for.
+    running = running_revisions(observed, in_force)
+    states = replica_states(observed, in_force, running)
+    leaving = find_leaving(spec, observed)
+    scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
+    # 2. Surplus goes, missing numbers are filled, revisions are rolled.
+    lacking = refused(compiled, observed)
+    rolling = roll(spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving)
+    tree = compiled(rolling.layout)
+    deviations = _deviations(tree, observed)
+    # 3. What the API server would not change is made anew, one unit at a time.
+    remake = find_remake(backend, rolling.layout, (each for level in deviations for each in level), scale, states)
+    if remake.unit is not None:
+        tree = compiled(remake.rest(rolling.layout))
+        deviations = _deviations(tree, observed)
+    # 4. Revisions that run side by side have Services of their own.
+    tree = with_pairs(tree, spec, in_force, observed, states)
+    return Desired(scale, running, states, leaving, scalers, rolling, remake, tree, deviations)
+
+
+def _deviations(tree: Tree, observed: Observed) -> tuple[tuple[Deviation, ...], ...]:
+    return tuple(find_deviations(level.objects, observed) for level in tree.levels)

@@ -1,0 +1,267 @@
+"""Writes pods, one request at a time; who has gone meanwhile is no error, and who is kept from it is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.compile import Owner, PodFactory
+from covey.compile.identity import Slot, hostname, slot_of
+from covey.kube import resources
+from covey.kube.client import Client, Ignored
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Retryable
+from covey.observability.logging import get_logger
+from covey.operator.execute.denials import Denials
+from covey.operator.execute.put_images import put_images
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import is_ours
+from covey.operator.terms.actions import CreatePod, DeletePod, Drain, Exchange, Relabel, Serve, Ungate
+from covey.operator.terms.problem import Blocked, of_pod_refusal
+
+_log = get_logger(__name__)
+
+#: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
+_GENERATIONS = 3
+
+
+class PodWriter:
+    """Writes the pods of one resource.
+
+    Args:
+        client: to the API server.
+        owner: the resource.
+        now: seconds since the epoch.
+        denials: where denials are noted.
+        created: told of every pod that was created.
+        spared: told of every pod (by UID) whose deletion was denied.
+        deleted: told of every deletion that the API server has taken.
+        changed: told of every pod whose labels or images were changed.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        owner: Owner,
+        now: float,
+        denials: Denials,
+        *,
+        created: Callable[[core.Pod], None],
+        spared: Callable[[str], None],
+        deleted: Callable[[DeletePod], None],
+        changed: Callable[[core.Pod], None],
+    ) -> None:
+        self._client = client
+        self._owner = owner
+        self._now = now
+        self._denials = denials
+        self._created = created
+        self._spared = spared
+        self._deleted = deleted
+        self._changed = changed
+        #: Places whose pod has kept an address that it should have lost: nobody else may have it.
+        self.addressed: set[Slot | None] = set()
+
+    async def relabel(self, action: Relabel) -> None:
+        """Change labels and annotations of a pod."""
+        metadata = action.pod.metadata
+        try:
+            self._changed(await self._label(metadata, action.labels, action.annotations))
+        except NotFound:
+            _log.debug("pod has gone", pod=metadata.name)
+        except Conflict:
+            await self._check_gone(metadata)
+        except ApiError as error:
+            self._denials.add("labels", metadata, error)
+            if action.labels.get(names.LABEL_ADDRESS, "") is None:
+                self.addressed.add(slot_of(action.pod.spec.hostname))
+
+    async def _check_gone(self, metadata: core.Meta) -> None:
+        """Make sure that a conflict means another incarnation, or none; the API server also says so of a busy object.
+
+        Raises:
+            Conflict: it is still there, and nothing may be done that goes by its being gone.
+        """
+        try:
+            found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
+        except NotFound:
+            found = None
+        if found is not None and found.metadata.uid == metadata.uid:
+            raise Conflict(409, "Conflict", f"pod {metadata.name} was changed at the same time")
+        _log.debug("pod has gone", pod=metadata.name)
+
+    async def _label(
+        self,
+        metadata: core.Meta,
+        labels: Mapping[str, str | None],
+        annotations: Mapping[str, str | None] | None = None,
+    ) -> core.Pod:
+        # A UID in a patch is a precondition.
+        patch = {"metadata": {"uid": metadata.uid, "labels": dict(labels), "annotations": dict(annotations or {})}}
+        return await self._client.merge_patch(
+            resources.PODS, metadata.name, self._owner.namespace, patch, type=core.Pod
+        )
+
+    async def drain(self, action: Drain) -> None:
+        """Mark a pod: it gets no more requests."""
+        metadata = action.pod.metadata
+        labels = {names.LABEL_DRAINING: "true", names.LABEL_ENDPOINT: None}
+        annotations = {names.ANNOTATION_DRAINING_SINCE: times.rfc3339(action.since)}
+        patch = {"metadata": {"uid": metadata.uid, "labels": labels, "annotations": annotations}}
+        try:
+            await self._client.merge_patch(resources.PODS, metadata.name, self._owner.namespace, patch, type=Ignored)
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._denials.add("mark", metadata, error)
+
+    async def serve(self, action: Serve) -> None:
+        """Set the readiness gate of a pod."""
+        metadata = action.pod.metadata
+        condition = {
+            "type": names.GATE_SERVING,
+            "status": "True" if action.serving else "False",
+            "reason": "Serving" if action.serving else "Draining",
+            "lastTransitionTime": times.rfc3339(self._now),
+        }
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": metadata.name, "namespace": self._owner.namespace, "uid": metadata.uid},
+            "status": {"conditions": [condition]},
+        }
+        try:
+            await self._client.apply(
+                resources.PODS, body, manager=names.MANAGER_OPERATOR_STATUS, subresource="status", type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._denials.add("readiness", metadata, error)
+
+    async def exchange(self, action: Exchange) -> None:
+        """Give a pod other images."""
+        metadata = action.pod.metadata
+        try:
+            changed = await put_images(self._client, action)
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except ApiError as error:
+            self._denials.add("images", metadata, error)
+        else:
+            if changed is not None:
+                self._changed(changed)
+                _log.info("images of pod changed", pod=metadata.name, revision=action.revision)
+
+    async def ungate(self, action: Ungate) -> None:
+        """Let a pod go."""
+        metadata = action.pod.metadata
+        gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
+        at = f"/spec/schedulingGates/{gates.index(action.gate)}"
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "test", "path": f"{at}/name", "value": action.gate},
+            *_confining(action),
+            {"op": "remove", "path": at},
+        ]
+        try:
+            await self._client.json_patch(
+                resources.PODS, metadata.name, self._owner.namespace, operations, type=Ignored
+            )
+        except (NotFound, Conflict):
+            _log.debug("pod has gone", pod=metadata.name)
+        except Invalid as error:
+            # A test that fails has no code of its own: an earlier pass may have let it go.
+            if await self._is_held(metadata, action.gate):
+                self._denials.add("release", metadata, error)
+        except ApiError as error:
+            self._denials.add("release", metadata, error)
+
+    async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
+        """This very pod still has a gate."""
+        try:
+            found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
+        except NotFound:
+            return False
+        return found.metadata.uid == metadata.uid and gate in core.gates(found)
+
+    async def delete(self, action: DeletePod) -> None:
+        """Delete this incarnation."""
+        metadata = action.pod.metadata
+        try:
+            await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except NotFound:
+            return
+        except Conflict:
+            try:
+                await self._check_gone(metadata)
+            except Conflict:
+                self._spared(metadata.uid)
+                raise
+            return
+        except ApiError as error:
+            self._denials.add("deletion", metadata, error)
+            self._spared(metadata.uid)
+            return
+        self._deleted(action)
+        labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
+        _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
+
+    async def create(self, item: CreatePod, factory: PodFactory, group: Callable[[], str]) -> None:
+        """Create the pod of a place.
+
+        Args:
+            item: the place, and who was there before.
+            factory: builds it.
+            group: the UID of its group, by which the first pod of a place is named.
+
+        Raises:
+            Blocked: the API server takes no such pod.
+            Retryable: its name is still taken.
+        """
+        predecessor = item.predecessor or group()
+        for _ in range(_GENERATIONS):
+            body = factory.build(item.slot, predecessor, item.told)
+            try:
+                created = await self._client.create(resources.PODS, body, type=core.Pod)
+            except AlreadyExists:
+                taken_by = await self._occupant(item, body["metadata"]["name"])
+                if taken_by is None:
+                    return
+                predecessor = taken_by
+            except ApiError as error:
+                problem = of_pod_refusal(error)
+                if problem is None:
+                    raise
+                raise Blocked(problem) from error
+            else:
+                self._created(created)
+                return
+        raise Retryable(1.0, f"no free name for pod {hostname(item.slot)}")
+
+    async def _occupant(self, item: CreatePod, name: str) -> str | None:
+        """Who has the name: None when it is the very pod that was to be created, else the UID to go on from."""
+        try:
+            found = await self._client.get(resources.PODS, name, self._owner.namespace, type=core.Pod)
+        except NotFound:
+            raise Retryable(0.1, f"pod {name} is on its way out") from None
+        if not is_ours(found.metadata, self._owner) or found.spec.hostname != hostname(item.slot):
+            return found.metadata.uid
+        if podstate.is_dead(found) or podstate.is_released(found):
+            await self._label(found.metadata, {names.LABEL_ADDRESS: None})
+            return found.metadata.uid
+        self._created(found)
+        return None
+
+
+def _confining(action: Ungate) -> Iterator[dict[str, Any]]:
+    """Keys may be added to the node selector of a pod that is gated, never changed (KEP-3838)."""
+    selected = action.pod.spec.node_selector
+    more = {key: value for key, value in action.confined.items() if key not in (selected or {})}
+    if more and selected is None:
+        yield {"op": "add", "path": "/spec/nodeSelector", "value": more}
+        return
+    for key, value in more.items():
+        escaped = key.replace("~", "~0").replace("/", "~1")
+        yield {"op": "add", "path": f"/spec/nodeSelector/{escaped}", "value": value}

@@ -1,0 +1,218 @@
+"""The units of a resource as ``covey.rollout`` is to see them: how far each replica has come, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Final
+
+from covey.api import constants as names
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.api.roles import InPlace
+from covey.backends import Owned
+from covey.compile import Slot
+from covey.compile.layout import RoleCount
+from covey.compile.revision import Revision
+from covey.operator.replicas.freed import Rooms
+from covey.operator.replicas.scale import ReplicaState, Running, States
+from covey.operator.rolling.inplace import Turning
+from covey.operator.rolling.leaving import Leaving, Place
+from covey.operator.snapshot import exchange, podstate
+from covey.operator.snapshot.observed import Observed, number
+from covey.rollout import Budget, Replica, RoleState, Stage, UnitState
+from covey.rollout.told import PATIENCE
+
+#: Seconds for which a replica that is not Ready any more counts as one that may be again.
+DOUBT: Final = 60.0
+
+
+@dataclass
+class Seen:
+    """The replicas of a resource, sorted once."""
+
+    spec: DisaggregatedInferenceSpec
+    in_force: Revision
+    observed: Observed
+    states: States
+    running: Running
+    leaving: Leaving = field(default_factory=Leaving)
+    #: Seconds after which the successor of a replica that leaves has waited long enough.
+    due: float | None = None
+    #: The rollout has not got any further for too long: nobody waits for what does not serve.
+    late: bool = False
+    #: A rollout is on its way.
+    rolls: bool = False
+    #: Seconds after which a replica is no longer in doubt.
+    doubt: float | None = None
+    _pods: dict[int, dict[str, dict[int, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]]]] = field(
+        default_factory=dict
+    )
+    _lost: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    #: Replicas that have lost a pod which had its node.
+    _bound: set[Place] = field(default_factory=set)
+    _grouped: dict[int, dict[str, set[int]]] = field(default_factory=dict)
+    _ages: dict[tuple[str, str], int] = field(default_factory=dict)
+    _turning: Turning = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._turning = Turning.of(self.observed, self.in_force)
+        for slot, pods in self.observed.pods.items():
+            found = self._pods.setdefault(slot.unit, {}).setdefault(slot.role, {})
+            found.setdefault(slot.replica, []).append((self.observed.current.get(slot), pods))
+        for slot, grave in self.observed.graves.items():
+            if grave.bound and not grave.retired:
+                self._bound.add((slot.unit, slot.role, slot.replica))
+            if not grave.retired and slot not in self.observed.pods:
+                self._lost.setdefault(slot.unit, {}).setdefault(slot.role, set()).add(slot.replica)
+        for owned in self.observed.objects.values():
+            self._group(owned)
+        for stored in self.observed.revisions:
+            for name, role in stored.record.revision.roles.items() if stored.record is not None else ():
+                self._ages[name, role.hash] = max(stored.number, self._ages.get((name, role.hash), 0))
+
+    def _group(self, owned: Owned) -> None:
+        unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
+        role = owned.metadata.label(names.LABEL_ROLE)
+        if unit is not None and role is not None and replica is not None:
+            self._grouped.setdefault(unit, {}).setdefault(role, set()).add(replica)
+
+    def unit(self, unit: int, counts: Mapping[str, RoleCount], *, stays: bool) -> UnitState:
+        """One unit as it is, and how many replicas it shall have."""
+        roles = {}
+        for role in self.spec.roles:
+            pods = self._pods.get(unit, {}).get(role.name, {})
+            lost = self._lost.get(unit, {}).get(role.name, set())
+            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost})}
+            spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
+            target = self.in_force.roles[role.name]
+            wanted = counts[role.name].replicas
+            in_place = role.update is not None and role.update.in_place is InPlace.IF_POSSIBLE
+            changes = any(each.revision.hash != target.hash for each in replicas.values())
+            # What is exchanged is to stay where it is in the end, whatever its room is worth.
+            if (len(replicas) > wanted or changes) and not (in_place and self.rolls):
+                replicas = self._ranked(unit, role.name, replicas)
+            if in_place:
+                replicas = {n: self._exchangeable((unit, role.name, n), each) for n, each in replicas.items()}
+            roles[role.name] = RoleState(
+                target,
+                wanted,
+                role.min_replicas,
+                Budget.of(role, wanted),
+                replicas,
+                frozenset(spare),
+                yields=bool(self.spec.disruption and self.spec.disruption.allow_below_minimum),
+            )
+        return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
+
+    def is_overdue(self, unit: int, state: UnitState) -> bool:
+        """Successors of replicas that leave have waited for room long enough."""
+        waiting = [
+            self._age((unit, name, number))
+            for name, role in state.roles.items()
+            if role.leaving
+            for number, each in role.new.items()
+            if each.stage is Stage.WAITING
+        ]
+        if not waiting:
+            return False
+        left = PATIENCE - max(waiting)
+        if left > 0:
+            self.due = left if self.due is None else min(self.due, left)
+        return left <= 0
+
+    def _age(self, place: Place) -> float:
+        """For how long a replica has been there, by its oldest pod."""
+        unit, role, replica = place
+        made = (
+            times.seconds(pod.metadata.creation_timestamp)
+            for pod, _ in self._pods.get(unit, {}).get(role, {}).get(replica, [])
+            if pod is not None
+        )
+        now = self.observed.now
+        return now - min((each for each in made if each is not None), default=now)
+
+    @cached_property
+    def _rooms(self) -> Rooms:
+        return Rooms(self.observed.current.items())
+
+    def _ranked(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
+        """The replicas with what their room is worth: some of them may have to go."""
+        rooms = self._rooms.of_replicas(unit, role)
+        return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
+
+    def _replica(self, place: Place, pods: list[tuple[core.Pod | None, tuple[core.Pod, ...]]]) -> Replica:
+        unit, role, replica = place
+        revision = self.running.get(place, self.in_force.roles[role])
+        state = self.states.get(unit, {}).get(role, {}).get(replica, ReplicaState(revision))
+        every = [each for _, incarnations in pods for each in incarnations]
+        stage = self._stage(state, [pod for pod, _ in pods if pod is not None], every)
+        mixed = any((pod.metadata.label(names.LABEL_REVISION) != revision.hash) for pod, _ in pods if pod is not None)
+        if mixed and stage > Stage.STARTING and self._turning.is_torn(self._members(place, revision.size), revision):
+            # What serves of it will be restarted: nobody may count on it.
+            stage = Stage.STARTING
+        ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
+        opened = stage < Stage.SERVING and not self.late and any(map(exchange.is_open, every))
+        for left in (exchange.patience(each, self.observed.now) for each in every if exchange.is_open(each)):
+            if left > 0:
+                self.due = left if self.due is None else min(self.due, left)
+        leaves = place in self.leaving.places and stage > Stage.WAITING
+        fresh = not ran and place not in self._bound
+        return Replica(revision, stage, state.standing, fresh, leaving=leaves, exchanging=opened)
+
+    def _exchangeable(self, place: Place, replica: Replica) -> Replica:
+        if replica.leaving:
+            return replica
+        size = replica.revision.size
+        target = self.in_force.roles[place[1]]
+        return replace(replica, exchangeable=self._turning.can_turn(self._members(place, size), size, target))
+
+    def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
+        """The live pods of a replica."""
+        slots = (Slot(*place, index) for index in range(size))
+        found = {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
+        return {slot: pod for slot, pod in found.items() if pod.metadata.uid not in self.observed.condemned}
+
+    def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
+        if any(podstate.is_draining(each) or self._retires(each) for each in every):
+            return Stage.GOING
+        if not state.is_admitted:
+            return Stage.WAITING
+        if any(self._goes(each) for each in live):
+            return Stage.STARTING
+        if state.is_ready:
+            return Stage.SERVING
+        since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
+        left = since + DOUBT - self.observed.now
+        if left <= 0:
+            return Stage.STARTING
+        self.doubt = left if self.doubt is None else min(self.doubt, left)
+        return Stage.DOUBTFUL
+
+    def _retires(self, pod: core.Pod) -> bool:
+        return pod.metadata.uid in self.observed.retired and self._goes(pod)
+
+    def _goes(self, pod: core.Pod) -> bool:
+        return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned
+
+
+def _blocked(roles: Mapping[str, RoleState]) -> str:
+    """Single pods and replicas of several hang under groups of different kinds, of which a role has one."""
+    crossing = [
+        name
+        for name, state in roles.items()
+        if any((each.revision.size > 1) != (state.target.size > 1) for each in state.outdated.values())
+    ]
+    if not crossing:
+        return ""
+    return (
+        f"size of {', '.join(crossing)} changes between 1 and more, which cannot be rolled yet: suspend the resource until "
+        "its pods are gone and resume it, or take the change back"
+    )
+
+
+def _changed(pod: core.Pod) -> float:
+    """When a pod's readiness changed last; at the beginning of time for one that says nothing of it."""
+    told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
+    return max((each for each in told if each is not None), default=0.0)

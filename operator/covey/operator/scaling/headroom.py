@@ -1,0 +1,155 @@
+"""Head-room on request: the question goes from the resource to the scheduler process, the answer into the status.
+
+Whoever wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``; with a number in
+``covey.dev/headroom-seconds`` it is asked anew each time so many seconds have passed, by the clock alone. It is carried to
+the root of the first unit, where the scheduler process answers (``scheduler.headroom``), and what it answers is copied.
+The status says which text it answers, so a question is carried until it is answered, and once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api import headroom as questions
+from covey.api.headroom import Question
+from covey.api.inference import Backend as BackendName
+from covey.api.inference import DisaggregatedInference
+from covey.api.times import rfc3339
+from covey.backends import Backend, Owned
+from covey.compile import Layout
+from covey.compile.identity import group_name
+from covey.kube.resources import COMPOSITE_POD_GROUPS
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import Annotate
+
+#: Seconds that pass at least before it is asked again by the clock.
+LEAST_PERIOD: Final = 10
+#: Longest text that is taken of somebody; the time goes with it.
+_LONGEST: Final = questions.LONGEST - 32
+_DIGITS: Final = 9
+_FIELD: Final = "headroom"
+_ROW: Final = "maxFeasible"
+
+
+@dataclass(frozen=True, slots=True)
+class Headroom:
+    """What is to be told of head-room, and the question to be carried.
+
+    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it is
+    asked again.
+    """
+
+    told: Mapping[str, Any] = field(default_factory=dict)
+    most: Mapping[str, int] = field(default_factory=dict)
+    annotate: tuple[Annotate, ...] = ()
+    again: float | None = None
+
+
+def find_headroom(
+    inference: DisaggregatedInference,
+    backend: Backend | None,
+    layout: Layout,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> Headroom:
+    """What is known of head-room, and what has to be asked.
+
+    Args:
+        inference: the resource, with the spec that is kept up.
+        backend: the one in use.
+        layout: the units that there shall be.
+        observed: the snapshot.
+        before: the status so far, which keeps the last answer.
+    """
+    asked, again = _question(inference.metadata.annotations or {}, observed.now)
+    # 1. Nobody asks (any more): nothing is told.
+    if not asked:
+        return Headroom()
+    return replace(_found(asked, inference, backend, layout, observed, _last(before)), again=again)
+
+
+def _found(
+    asked: str,
+    inference: DisaggregatedInference,
+    backend: Backend | None,
+    layout: Layout,
+    observed: Observed,
+    last: Headroom,
+) -> Headroom:
+    # 2. It is answered.
+    if last.told.get("asked") == asked:
+        return last
+    # 3. Nobody can answer it as things are.
+    why = _why_not(inference, backend)
+    if why:
+        return Headroom({"asked": asked, "observedAt": rfc3339(observed.now), "message": why})
+    root = _root(inference.metadata.name, layout, observed)
+    if root is None:
+        return last
+    # 4. The scheduler process has answered it.
+    answer = root.status.headroom
+    if answer is not None and answer.asked == asked:
+        return _answered(answer)
+    # 5. It is asked, or asked already.
+    wanted = questions.written(Question(asked, {role.name: role.is_scaled for role in inference.spec.roles}))
+    if root.metadata.annotation(names.ANNOTATION_QUESTION) == wanted:
+        return last
+    change = {names.ANNOTATION_QUESTION: wanted}
+    annotate = Annotate(COMPOSITE_POD_GROUPS.type, root.metadata.name, root.metadata.uid, change)
+    return Headroom(last.told, last.most, (annotate,))
+
+
+def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | None]:
+    """What is asked now, and seconds until it is something else by the clock."""
+    asked = annotations.get(names.ANNOTATION_HEADROOM, "")[:_LONGEST]
+    text = annotations.get(names.ANNOTATION_HEADROOM_SECONDS, "")
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or not int(text):
+        return asked, None
+    period = max(int(text), LEAST_PERIOD)
+    begun = now // period * period
+    return f"{asked} {rfc3339(begun)}".strip(), begun + period - now
+
+
+def _last(before: Mapping[str, Any]) -> Headroom:
+    told, rows = before.get(_FIELD), before.get("roles")
+    if not isinstance(told, Mapping):
+        return Headroom()
+    found = {
+        str(row.get("name")): most
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, Mapping) and isinstance(most := row.get(_ROW), int)
+    }
+    return Headroom(told, found)
+
+
+def _why_not(inference: DisaggregatedInference, backend: Backend | None) -> str:
+    if backend is None or backend.name is not BackendName.EXTENDER:
+        used = f"the backend is {backend.name.value}" if backend is not None else "the backend cannot be had"
+        return f"only Covey's own scheduler knows how many would fit, and {used}"
+    if inference.spec.suspend:
+        return "the resource is suspended, and has no places"
+    return "" if inference.spec.replicas else "there are no units"
+
+
+def _root(name: str, layout: Layout, observed: Observed) -> Owned | None:
+    """The root of the first unit that has one and keeps it."""
+    for unit in layout.units:
+        root = observed.objects.get((COMPOSITE_POD_GROUPS.type, group_name(name, unit)))
+        if root is not None and root.metadata.deletion_timestamp is None:
+            return root
+    return None
+
+
+def _answered(answer: core.Headroom) -> Headroom:
+    rows = answer.roles or ()
+    texts = [f"{each.name}: {each.message}" for each in rows if each.message]
+    texts += [f"{each.name}: there may be room for more" for each in rows if each.at_least]
+    told = {"asked": answer.asked, "observedAt": answer.observed_at, "message": "; ".join(texts)}
+    return Headroom(told, {each.name: each.replicas for each in rows if each.replicas is not None})
+
+
+__all__ = ["Headroom", "find_headroom"]

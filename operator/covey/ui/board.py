@@ -1,0 +1,305 @@
+"""The state of a view, kept current object by object: only what an object touches is drawn anew.
+
+No I/O. What it shows is a function of the objects that it holds alone, whatever order they came in: ``draw`` is that
+function, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from covey.admission import podstate
+from covey.api import core
+from covey.operator.terms.objects import Inference
+from covey.picture.floor import owners_of
+from covey.placement.cluster import resources
+from covey.ui import contract
+from covey.ui.gangs import Owners, draw_gang, key_of, numbered, role_names
+from covey.ui.ground import Layout, draw_node, lay_out, matters
+from covey.ui.pods import draw_pod, gang_of
+
+T = TypeVar("T")
+Key = tuple[str, str]
+#: Everything that is read.
+Thing = core.Node | core.ClusterTopology | core.Group | core.Pod | Inference
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a state that the objects make."""
+
+    topology: contract.Topology
+    resource: str
+    device: str
+    scale: int
+    warnings: tuple[str, ...]
+    nodes: Mapping[str, contract.Node]
+    gangs: Mapping[str, contract.Gang]
+    pods: Mapping[str, contract.Pod]
+    waiting: Mapping[str, contract.Waiting]
+
+
+class _Entries(dict[str, T], Generic[T]):
+    """A map of the state that remembers what has changed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed: dict[str, T | None] = {}
+
+    def draw(self, key: str, entry: T | None) -> None:
+        """An entry as it is now, None for none."""
+        if self.get(key) == entry:
+            return
+        self.changed[key] = entry
+        if entry is None:
+            del self[key]
+        else:
+            self[key] = entry
+
+    def take(self) -> dict[str, T | None]:
+        """What has changed since this was asked last."""
+        found, self.changed = self.changed, {}
+        return found
+
+
+@dataclass(slots=True)
+class _Gang:
+    """What belongs to one resource, whether or not that is known itself."""
+
+    inference: Inference | None = None
+    pods: dict[Key, core.Pod] = field(default_factory=dict)
+    waiting: frozenset[str] = frozenset()
+
+    @property
+    def is_empty(self) -> bool:
+        return self.inference is None and not self.pods
+
+
+class Board:
+    """Objects in, state out.
+
+    Args:
+        namespaces: those whose resources are shown; empty for all. Pods of others are only counted.
+    """
+
+    def __init__(self, namespaces: Collection[str] = ()) -> None:
+        self._namespaces = frozenset(namespaces)
+        self._topologies: dict[str, core.ClusterTopology] = {}
+        self._nodes: dict[str, core.Node] = {}
+        self._gangs: dict[str, _Gang] = {}
+        self._groups: dict[str, dict[tuple[str, Key], core.Group]] = {}
+        #: By node: what each pod of others requests.
+        self._others: dict[str, dict[Key, Mapping[str, int]]] = {}
+        self._layout: Layout | None = None
+        self._owners: Owners = {}
+        self._same_ground = False
+        self._same_roles = False
+        self._stale_nodes: dict[str, None] = {}
+        self._stale_gangs: dict[str, None] = {}
+        self._stale_pods: dict[Key, str] = {}
+        self._maps: tuple[
+            _Entries[contract.Node], _Entries[contract.Gang], _Entries[contract.Pod], _Entries[contract.Waiting]
+        ]
+        self._maps = (_Entries(), _Entries(), _Entries(), _Entries())
+        self._head: dict[str, Any] = {}
+
+    def put(self, thing: Thing, before: Thing | None = None) -> None:
+        """An object is new, or other than ``before``."""
+        match thing:
+            case core.Pod():
+                if isinstance(before, core.Pod):
+                    self._leave(before, self._gang_of(thing))
+                self._enter(thing)
+            case core.Group():
+                self._groups.setdefault(_owner(thing), {})[thing.kind, thing.metadata.key] = thing
+                self._touch_owner(thing)
+            case Inference():
+                key = key_of(thing)
+                gang = self._gangs.setdefault(key, _Gang())
+                self._same_roles &= gang.inference is not None and role_names(gang.inference) == role_names(thing)
+                gang.inference = thing
+                self._stale_gangs[key] = None
+            case core.Node():
+                self._same_ground &= not matters(self._nodes.get(thing.metadata.name), thing)
+                self._nodes[thing.metadata.name] = thing
+            case core.ClusterTopology():
+                self._same_ground = False
+                self._topologies[thing.metadata.name] = thing
+
+    def drop(self, thing: Thing) -> None:
+        """An object is gone; ``thing`` as it was put last."""
+        match thing:
+            case core.Pod():
+                self._leave(thing, None)
+            case core.Group():
+                self._touch_owner(thing)
+                groups = self._groups.get(_owner(thing), {})
+                groups.pop((thing.kind, thing.metadata.key), None)
+                if not groups:
+                    self._groups.pop(_owner(thing), None)
+            case Inference():
+                key = key_of(thing)
+                if (gang := self._gangs.get(key)) is not None:
+                    gang.inference = None
+                    self._same_roles = False
+                    self._stale_gangs[key] = None
+            case core.Node():
+                self._same_ground = False
+                self._nodes.pop(thing.metadata.name, None)
+                self._stale_nodes[thing.metadata.name] = None
+            case core.ClusterTopology():
+                self._same_ground = False
+                self._topologies.pop(thing.metadata.name, None)
+
+    def change(self) -> dict[str, Any]:
+        """What is different from what the last call left behind, as a JSON Merge Patch of the state."""
+        self._draw()
+        now = self._simple()
+        patch: dict[str, Any] = {name: value for name, value in now.items() if self._head.get(name) != value}
+        self._head = now
+        nodes, gangs, pods, waiting = self._maps
+        taken = {"nodes": nodes.take(), "gangs": gangs.take(), "pods": pods.take(), "waiting": waiting.take()}
+        return patch | {name: found for name, found in taken.items() if found}
+
+    def parts(self) -> Parts:
+        """Everything as it is now; the maps are the board's own."""
+        self._draw()
+        nodes, gangs, pods, waiting = self._maps
+        return Parts(**self._simple(), nodes=nodes, gangs=gangs, pods=pods, waiting=waiting)
+
+    def _simple(self) -> dict[str, Any]:
+        layout = self._layout
+        assert layout is not None
+        return {
+            "topology": layout.topology,
+            "resource": layout.resource,
+            "device": layout.device,
+            "scale": layout.scale,
+            "warnings": layout.warnings,
+        }
+
+    def _gang_of(self, pod: core.Pod) -> str | None:
+        shown = not self._namespaces or pod.metadata.namespace in self._namespaces
+        return gang_of(pod) if shown else None
+
+    def _enter(self, pod: core.Pod) -> None:
+        key, gang = pod.metadata.key, self._gang_of(pod)
+        if gang is not None:
+            self._gangs.setdefault(gang, _Gang()).pods[key] = pod
+            self._stale_gangs[gang] = None
+            self._stale_pods[key] = gang
+        elif (node := podstate.holding(pod)) is not None:
+            self._others.setdefault(node, {})[key] = resources.pod_requests(pod)
+            self._stale_nodes[node] = None
+
+    def _leave(self, pod: core.Pod, heir: str | None) -> None:
+        """Take a pod out; ``heir`` is the gang that it is put into at once."""
+        key, gang = pod.metadata.key, self._gang_of(pod)
+        if gang is not None and gang != heir:
+            self._gangs[gang].pods.pop(key, None)
+            self._stale_gangs[gang] = None
+            self._stale_pods[key] = gang
+        elif gang is None and (node := podstate.holding(pod)) is not None:
+            pods = self._others.get(node, {})
+            pods.pop(key, None)
+            if not pods:
+                self._others.pop(node, None)
+            self._stale_nodes[node] = None
+
+    def _touch_owner(self, group: core.Group) -> None:
+        owner = group.metadata.controller
+        if owner is not None:
+            self._stale_gangs[f"{group.metadata.namespace}/{owner.name}"] = None
+
+    def _draw(self) -> None:
+        if not self._same_ground or self._layout is None:
+            self._draw_ground()
+        if not self._same_roles:
+            self._draw_roles()
+        nodes, gangs, pods, waiting = self._maps
+        layout, self._same_ground, self._same_roles = self._layout, True, True
+        assert layout is not None
+        for name in self._take(self._stale_nodes):
+            node = self._nodes.get(name)
+            nodes.draw(name, draw_node(node, layout, self._taken(name, layout)) if node is not None else None)
+        for (namespace, name), key in self._stale_pods.items():
+            member = self._gangs[key].pods.get((namespace, name)) if key in self._gangs else None
+            entry = f"{namespace}/{name}"
+            if member is not None or (entry in pods and pods[entry].gang == key):
+                pods.draw(entry, draw_pod(member, key, layout) if member is not None else None)
+        self._stale_pods.clear()
+        for key in self._take(self._stale_gangs):
+            self._draw_gang(key, layout, gangs, waiting)
+
+    def _draw_ground(self) -> None:
+        """Nodes have come or gone, or are others: everything may look different."""
+        before = self._layout
+        self._layout = layout = lay_out(self._nodes.values(), self._topologies.values())
+        self._stale_nodes |= dict.fromkeys(self._nodes)
+        self._stale_gangs |= dict.fromkeys(self._gangs)
+        if before is None or (before.resource, before.scale) != (layout.resource, layout.scale):
+            self._stale_pods |= {pod: key for key, gang in self._gangs.items() for pod in gang.pods}
+
+    def _draw_roles(self) -> None:
+        """Resources have come or gone, or have other roles: letters and colours are given anew, the oldest first."""
+        found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
+        found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
+        owners = owners_of((key_of(each), role) for each in found for role in role_names(each))
+        # Letters are told apart within a resource: P is prefill everywhere.
+        for each in found:
+            own = owners_of((key_of(each), role) for role in role_names(each))
+            owners |= {place: replace(owners[place], letter=owner.letter) for place, owner in own.items()}
+        former, self._owners = self._owners, owners
+        changed = (key for (key, role), owner in owners.items() if former.get((key, role)) != owner)
+        self._stale_gangs |= dict.fromkeys(changed)
+
+    def _draw_gang(
+        self, key: str, layout: Layout, gangs: _Entries[contract.Gang], waiting: _Entries[contract.Waiting]
+    ) -> None:
+        gang = self._gangs.get(key)
+        if gang is None:
+            return
+        drawn, waits = None, {}
+        if gang.inference is not None:
+            groups = self._groups.get(gang.inference.metadata.uid, {}).values()
+            drawn, found = draw_gang(gang.inference, groups, gang.pods.values(), layout, self._owners)
+            waits = numbered(found)
+        gangs.draw(key, drawn)
+        for name in gang.waiting - waits.keys():
+            waiting.draw(name, None)
+        for name, entry in waits.items():
+            waiting.draw(name, entry)
+        gang.waiting = frozenset(waits)
+        if gang.is_empty:
+            del self._gangs[key]
+
+    def _taken(self, node: str, layout: Layout) -> int:
+        return sum(requests.get(layout.resource, 0) for requests in self._others.get(node, {}).values())
+
+    @staticmethod
+    def _take(stale: dict[str, None]) -> Iterator[str]:
+        names = list(stale)
+        stale.clear()
+        return iter(names)
+
+
+def draw(things: Iterable[Thing]) -> Parts:
+    """The parts of a state that some objects make."""
+    board = Board()
+    for thing in things:
+        board.put(thing)
+    return board.parts()
+
+
+def _owner(group: core.Group) -> str:
+    owner = group.metadata.controller
+    return owner.uid if owner is not None else ""
+
+
+def encode(value: Any) -> bytes:
+    """Its JSON."""
+    return msgspec.json.encode(value)

@@ -1,0 +1,297 @@
+"""One viewer's state, kept current and given to all of the viewer's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from covey import __version__
+from covey.api.times import rfc3339
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, KubeError, Unauthorized
+from covey.kube.resources import SELF_SUBJECT_REVIEWS
+from covey.observability.logging import get_logger
+from covey.ui import contract
+from covey.ui.board import Board
+from covey.ui.limits import DEFAULT, Limits
+from covey.ui.reading import Readings
+
+_log = get_logger(__name__)
+
+#: Drawing may take this part of the time.
+_SHARE: Final = 0.2
+_ACCOUNT: Final = "system:serviceaccount:"
+
+
+class Ended(Exception):  # noqa: N818 - named for what happened
+    """The viewer's rights, or the feed itself, have ended; the text is for the viewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """A viewer, as the API server knows it; ``home``: the namespace of a service account."""
+
+    name: str = ""
+    home: str | None = None
+
+
+async def ask_who(client: Client) -> Who:
+    """Whose credentials a client has.
+
+    Raises:
+        Unauthorized: nobody's.
+        KubeError: the API server does not answer.
+    """
+    try:
+        answer = await client.create(SELF_SUBJECT_REVIEWS, {}, type=_Review)
+    except Forbidden:
+        return Who()
+    name = answer.status.user_info.username
+    home = name.removeprefix(_ACCOUNT).partition(":")[0] if name.startswith(_ACCOUNT) else None
+    return Who(name, home)
+
+
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+
+
+class _Subject(msgspec.Struct, rename="camel", frozen=True):
+    user_info: _User = _User()
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Subject = _Subject()
+
+
+class Stream:
+    """What one open page has still to be sent."""
+
+    def __init__(self, snapshot: Callable[[], bytes], most: int) -> None:
+        self._snapshot = snapshot
+        self._most = most
+        self._changes: deque[bytes] = deque()
+        self._whole = True
+        self._ended: str | None = None
+        self._wake = asyncio.Event()
+        self._wake.set()
+
+    def push(self, change: bytes) -> None:
+        """There is a change; where too many wait already, a whole state takes their place."""
+        if self._whole:
+            return
+        self._changes.append(change)
+        if len(self._changes) > self._most:
+            self.restart()
+        self._wake.set()
+
+    def restart(self) -> None:
+        """Send the whole state next."""
+        self._changes.clear()
+        self._whole = True
+        self._wake.set()
+
+    def end(self, why: str) -> None:
+        """Nothing more comes."""
+        self._ended = why
+        self._wake.set()
+
+    async def next(self) -> tuple[str, bytes]:
+        """The next event, ``snapshot`` or ``change``, with its JSON.
+
+        Raises:
+            Ended: nothing more comes.
+        """
+        while True:
+            if self._ended is not None:
+                raise Ended(self._ended)
+            if self._whole:
+                self._whole = False
+                return "snapshot", self._snapshot()
+            if self._changes:
+                return "change", self._changes.popleft()
+            self._wake.clear()
+            await self._wake.wait()
+
+
+class Feed:
+    """What one viewer sees.
+
+    Args:
+        client: with the viewer's credentials; closed with the feed.
+        who: the viewer.
+        mode: how the viewer has got in.
+        namespaces: what is looked at; empty for all namespaces.
+        fallback: the namespace to look at where all of them are not allowed.
+        cluster: the name of the cluster, where it has one.
+        limits: bounds.
+        clock: monotonic, seconds.
+        wall: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        who: Who,
+        mode: contract.Mode,
+        namespaces: Sequence[str] = (),
+        fallback: str | None = None,
+        *,
+        cluster: str = "",
+        limits: Limits = DEFAULT,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.client = client
+        self.used_at = clock()
+        self._who = who
+        self._mode = mode
+        self._cluster = cluster
+        self._server = ""
+        self._limits = limits
+        self._clock = clock
+        self._wall = wall
+        self._board = Board(namespaces)
+        self._dirty = asyncio.Event()
+        self._drawn = asyncio.Event()
+        self._streams: set[Stream] = set()
+        self._ended: str | None = None
+        self._head: dict[str, Any] = {}
+        self._readings = Readings(
+            client, namespaces, who.home or fallback, self._board, self._dirty.set, limits.recheck
+        )
+
+    @property
+    def streams(self) -> int:
+        """Open streams."""
+        return len(self._streams)
+
+    @property
+    def readings(self) -> Readings:
+        """What is read, and what is denied."""
+        return self._readings
+
+    async def run(self) -> None:
+        """Read, draw and send until cancelled, or until the viewer's credentials are not good any more."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._readings.run())
+                group.create_task(self._draw())
+        except BaseExceptionGroup as errors:
+            self._end(errors)
+        finally:
+            self.end(self._ended or "the server has closed this view; open it anew")
+            await self.client.close()
+
+    def end(self, why: str) -> None:
+        """Tell all streams that nothing more comes."""
+        self._ended = why
+        self._drawn.set()
+        for stream in self._streams:
+            stream.end(why)
+
+    async def ready(self) -> None:
+        """Wait for the first state.
+
+        Raises:
+            Ended: the viewer's credentials are not good any more.
+            KubeError: the API server does not answer.
+        """
+        try:
+            async with asyncio.timeout(self._limits.patience):
+                await self._drawn.wait()
+        except TimeoutError:
+            raise self._readings.lost or KubeError("the API server takes too long to answer") from None
+        if self._ended is not None:
+            raise Ended(self._ended)
+
+    def snapshot(self) -> bytes:
+        """The JSON of the whole state."""
+        return msgspec.json.encode(self.state())
+
+    def state(self) -> contract.State:
+        """The whole state."""
+        parts = self._board.parts()
+        head = self._heading()
+        return contract.State(
+            **head,
+            now=rfc3339(self._wall()),
+            topology=parts.topology,
+            resource=parts.resource,
+            device=parts.device,
+            scale=parts.scale,
+            warnings=parts.warnings,
+            nodes=parts.nodes,
+            gangs=parts.gangs,
+            pods=parts.pods,
+            waiting=parts.waiting,
+        )
+
+    @asynccontextmanager
+    async def stream(self) -> AsyncIterator[Stream]:
+        """A stream of changes, which begins with the whole state.
+
+        Raises:
+            Ended: as for ``ready``.
+            KubeError: likewise.
+        """
+        stream = Stream(self.snapshot, self._limits.behind)
+        self._streams.add(stream)
+        try:
+            await self.ready()
+            yield stream
+        finally:
+            self._streams.discard(stream)
+            self.used_at = self._clock()
+
+    async def _draw(self) -> None:
+        version = asyncio.create_task(self._ask_version())
+        await self._readings.settled()
+        await version
+        while True:
+            began = self._clock()
+            self._dirty.clear()
+            patch = self._board.change()
+            head = self._heading()
+            patch |= {name: value for name, value in head.items() if self._head.get(name) != value}
+            self._head = head
+            if not self._drawn.is_set():
+                for stream in self._streams:
+                    stream.restart()
+                self._drawn.set()
+            elif patch and self._streams:
+                change = msgspec.json.encode({**patch, "now": rfc3339(self._wall())})
+                for stream in self._streams:
+                    stream.push(change)
+            spent = self._clock() - began
+            await asyncio.sleep(max(self._limits.pace, spent / _SHARE))
+            await self._dirty.wait()
+
+    async def _ask_version(self) -> None:
+        try:
+            self._server = str((await self.client.version()).get("gitVersion", ""))
+        except KubeError as error:
+            _log.debug("the server does not tell its version", error=str(error))
+
+    def _heading(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "server": self._server,
+            "cluster": self._cluster,
+            "viewer": contract.Viewer(self._who.name, self._mode, self._readings.namespaces),
+            "denied": tuple(self._readings.denied()),
+        }
+
+    def _end(self, errors: BaseExceptionGroup[BaseException]) -> None:
+        unauthorized = errors.subgroup(Unauthorized)
+        if unauthorized is not None:
+            self._ended = "the API server does not take these credentials any more"
+            return
+        _log.error("a view has failed", exc_info=errors)
+        self._ended = "the server could not go on with this view; open it anew"

@@ -1,0 +1,228 @@
+"""A DisaggregatedInference as a view shows it, and what it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from pydantic import ValidationError
+
+from covey.api import constants as names
+from covey.api import core, reasons
+from covey.api.inference import DisaggregatedInference
+from covey.api.meta import Condition
+from covey.operator.terms.objects import Inference
+from covey.picture.floor import Owner
+from covey.ui import contract
+from covey.ui.ground import Layout
+from covey.watching.advice import advise, is_wrong
+from covey.watching.branch import Branch, State, grow, reserved
+
+#: Conditions that only sum up what others say.
+_SUMS = frozenset({names.READY, names.STALLED, names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET})
+Owners = Mapping[tuple[str, str], Owner]
+
+
+def key_of(inference: Inference) -> str:
+    """``namespace/name``."""
+    return f"{inference.metadata.namespace}/{inference.metadata.name}"
+
+
+def role_names(inference: Inference) -> list[str]:
+    """The roles of a resource, whether or not the rest of it is understood."""
+    roles = inference.spec.get("roles")
+    found = [role.get("name") for role in roles if isinstance(role, dict)] if isinstance(roles, list) else []
+    return [name for name in found if isinstance(name, str)]
+
+
+def draw_gang(
+    stored: Inference, groups: Collection[core.Group], pods: Collection[core.Pod], layout: Layout, owners: Owners
+) -> tuple[contract.Gang, tuple[contract.Waiting, ...]]:
+    """A resource, and what it waits for.
+
+    Args:
+        stored: the resource.
+        groups: its groups.
+        pods: its pods.
+        layout: says where nodes lie.
+        owners: letters and colours by (``namespace/name``, role).
+    """
+    try:
+        inference = DisaggregatedInference.model_validate(
+            {
+                "metadata": msgspec.to_builtins(stored.metadata),
+                "spec": stored.spec,
+                **({"status": stored.status} if stored.status else {}),
+            }
+        )
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        return _unknown(stored, f"it is not understood by this release: {where}: {first['msg']}"), ()
+    tree = grow(inference, groups, pods, layout.whereabouts(inference.spec.topology.name))
+    gang = _gang(stored, inference, tree, pods, owners)
+    return gang, tuple(_waiting(gang, inference, tree, groups))
+
+
+def _gang(
+    stored: Inference, inference: DisaggregatedInference, tree: Branch, pods: Collection[core.Pod], owners: Owners
+) -> contract.Gang:
+    meta = inference.metadata
+    status = inference.status
+    found = status.conditions if status else ()
+    conditions = [
+        contract.Condition(each.type, each.status, each.reason, each.message, each.last_transition_time, is_wrong(each))
+        for each in found
+    ]
+    return contract.Gang(
+        meta.namespace,
+        meta.name,
+        tree.state.value,
+        tree.reason,
+        tree.ready,
+        tree.total,
+        meta.creation_timestamp,
+        bool(inference.spec.suspend),
+        meta.deletion_timestamp is not None,
+        inference.spec.effective_backend.value,
+        "",
+        tuple(_roles(key_of(stored), inference, stored.status, owners)),
+        tuple(contract.Unit(int(each.name), each.state.value, each.reason, each.placement) for each in tree.children),
+        _rollout(inference),
+        tuple(sorted(conditions, key=lambda each: not each.wrong)),
+        tuple(contract.Advice(each.reason, each.meaning, each.remedy) for each in advise(inference, pods)),
+    )
+
+
+def _unknown(stored: Inference, problem: str) -> contract.Gang:
+    """A resource of which nothing but its name can be told."""
+    meta = stored.metadata
+    going = meta.deletion_timestamp is not None
+    return contract.Gang(
+        meta.namespace, meta.name, State.WAITING.value, problem, 0, 0, meta.creation_timestamp,
+        suspended=False, draining=going, backend="", problem=problem, roles=(), units=(), rollout=None, conditions=(),
+        advice=(),
+    )  # fmt: skip
+
+
+def _roles(
+    key: str, inference: DisaggregatedInference, status: Mapping[str, Any], owners: Owners
+) -> Iterator[contract.Role]:
+    told: dict[str, Mapping[str, Any]] = {each["name"]: each for each in status.get("roles") or ()}
+    units = inference.spec.replicas
+    for role in inference.spec.roles:
+        owner, counts = owners[key, role.name], told.get(role.name, {})
+        yield contract.Role(
+            role.name,
+            owner.letter,
+            owner.ink,
+            role.size,
+            int(counts.get("replicas", role.replicas * units)),
+            int(counts.get("minReplicas", role.min_replicas * units)),
+            int(counts.get("admitted", 0)),
+            int(counts.get("scheduled", 0)),
+            int(counts.get("ready", 0)),
+            int(counts.get("updated", 0)),
+            int(counts.get("restarts", 0)),
+            counts.get("maxFeasible"),
+        )
+
+
+def _rollout(inference: DisaggregatedInference) -> contract.Rollout | None:
+    found = inference.status.rollout if inference.status else None
+    if found is None:
+        return None
+    held = found.hold
+    hold = contract.Hold(held.gate, held.message, held.since or "") if held is not None else None
+    paused = bool(inference.spec.rollout and inference.spec.rollout.paused)
+    return contract.Rollout(
+        found.from_revision, found.to_revision, found.wave, found.ready, found.outdated, paused, hold
+    )
+
+
+def _waiting(
+    gang: contract.Gang, inference: DisaggregatedInference, tree: Branch, groups: Collection[core.Group]
+) -> Iterator[contract.Waiting]:
+    """What the groups say of units, then what the resource says of itself and no unit says."""
+    if gang.suspended:
+        return
+    key = f"{gang.namespace}/{gang.name}"
+    roots = {number: root for root in groups if (number := _unit_of(root)) is not None}
+    units = [(int(unit.name), unit) for unit in tree.children]
+    told = [
+        found for number, unit in units if (root := roots.get(number)) and (found := _of_unit(key, number, unit, root))
+    ]
+    own = list(_of_resource(key, inference, units_told=bool(told)))
+    yield from told
+    yield from own
+    for number, unit in units:
+        # Why there are no groups yet is what the resource says, if it says anything.
+        if number not in roots and not own and unit.state is State.WAITING:
+            yield _told(key, number, names.REASON_WAITING, unit.reason, "")
+
+
+def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.Waiting]:
+    """What the resource says of itself and no unit says."""
+    silent = _SUMS | {names.ADMITTED, names.PROGRESSING} if units_told else _SUMS
+    seen = set()
+    rollout = inference.status.rollout if inference.status else None
+    if rollout is not None and rollout.hold is not None:
+        hold = rollout.hold
+        seen.add(hold.gate)
+        yield _told(key, None, hold.gate, hold.message, hold.since or "")
+    for each in _wrong(inference, silent):
+        if each.reason not in seen:
+            seen.add(each.reason)
+            yield _told(key, None, each.reason, each.message, each.last_transition_time)
+
+
+def _wrong(inference: DisaggregatedInference, silent: Collection[str]) -> Iterator[Condition]:
+    found: Sequence[Condition] = inference.status.conditions if inference.status else ()
+    for each in found:
+        if is_wrong(each) and each.type not in silent:
+            yield each
+
+
+def _unit_of(group: core.Group) -> int | None:
+    """The unit that a group is the root of."""
+    text = group.metadata.label(names.LABEL_UNIT)
+    is_root = group.spec.parent_composite_pod_group_name is None
+    return int(text) if is_root and text is not None and text.isdecimal() else None
+
+
+def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.Waiting | None:
+    """Why a unit has no place, or is not decided yet."""
+    admitted = core.condition(root.status.conditions, names.ADMITTED)
+    if admitted is None:
+        return _told(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)
+    if admitted.status == "True":
+        return None
+    said = _told(key, number, admitted.reason, admitted.message, admitted.last_transition_time or "")
+    return msgspec.structs.replace(said, reserved=reserved(root))
+
+
+def _told(key: str, unit: int | None, reason: str, message: str, since: str) -> contract.Waiting:
+    explained = reasons.explain(reason)
+    return contract.Waiting(
+        key,
+        unit,
+        reason,
+        message,
+        since,
+        explained.meaning if explained else "",
+        explained.remedy if explained else "",
+        explained is not None and explained.needs_person,
+        None,
+    )
+
+
+def numbered(waiting: Iterable[contract.Waiting]) -> dict[str, contract.Waiting]:
+    """By the key that they have in a state."""
+    found: dict[str, contract.Waiting] = {}
+    counts: dict[tuple[str, int | None], int] = {}
+    for each in waiting:
+        place = (each.gang, each.unit)
+        counts[place] = count = counts.get(place, -1) + 1
+        found[f"{each.gang}/{'' if each.unit is None else each.unit}/{count}"] = each
+    return found

@@ -1,0 +1,33 @@
+"""What a server of the UI allows, so that no viewer harms another, or the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds. Times are in seconds, sizes in bytes.
+
+    ``feeds``: viewers (with different namespaces counted apart) whose objects are kept at the same time. ``streams``: event
+    streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
+    drawing never takes more than a fifth of the time. ``recheck``: between two questions whether something may still be
+    read. ``patience``: for the first answers of the API server. ``behind``: changes that may wait for a slow stream before
+    it is sent a whole state instead. ``manifest``: size of what is pasted. ``plans``: plans that wait for the one that runs.
+    ``namespaces``: that one view looks at.
+    """
+
+    feeds: int = 16
+    streams: int = 8
+    idle: float = 60.0
+    pace: float = 1.0
+    recheck: float = 30.0
+    patience: float = 20.0
+    behind: int = 8
+    manifest: int = 1 << 20
+    plans: int = 4
+    namespaces: int = 20
+
+
+DEFAULT: Final = Limits()

@@ -1,0 +1,102 @@
+"""A UI that runs until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from covey.kube.connection import Connection
+from covey.observability.http import parse_address, serve
+from covey.observability.logging import get_logger
+from covey.ui.gate import Gate, Link, OwnToken
+from covey.ui.limits import DEFAULT, Limits
+from covey.ui.server import Server
+from covey.ui.viewers import Viewers
+
+_log = get_logger(__name__)
+
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def is_loopback(address: str) -> bool:
+    """Whether nobody on another machine can reach an address.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return (parse_address(address)[0] or "") in _LOOPBACK
+
+
+async def serve_link(
+    connection: Connection,
+    address: str,
+    announce: Callable[[str], None],
+    *,
+    cluster: str = "",
+    namespaces: tuple[str, ...] = (),
+    limits: Limits = DEFAULT,
+) -> None:
+    """Serve one kubeconfig's view to whoever has the link, until SIGTERM or SIGINT.
+
+    Args:
+        connection: of the kubeconfig.
+        address: where to listen.
+        announce: called with every link, the first when the server answers.
+        cluster: the context's name.
+        namespaces: what is looked at where the page does not say; empty for all that is allowed.
+        limits: bounds.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    base = [""]
+    gate = Link(connection, lambda code: announce(f"{base[0]}/#code={code}"))
+    viewers = Viewers(gate.mode, cluster=cluster, namespaces=namespaces, fallback=connection.namespace, limits=limits)
+    hosts: set[str] | None = set() if is_loopback(address) else None
+    server = Server(gate, viewers, hosts=hosts, limits=limits)
+    async with serve(server.application(), address) as url:
+        assert url is not None
+        base[0] = url
+        if hosts is not None:
+            port = url.rpartition(":")[2]
+            hosts |= {f"{host}:{port}" for host in ("127.0.0.1", "localhost", "[::1]")}
+        gate.open()
+        await _until_stopped(viewers)
+
+
+async def serve_tokens(server: Connection, address: str, *, attached: bool = False, limits: Limits = DEFAULT) -> None:
+    """Serve whoever brings a token for the API server, with that token alone, until SIGTERM or SIGINT.
+
+    Args:
+        server: the API server, without anybody's identity.
+        address: where to listen.
+        attached: end when standard input ends, too.
+        limits: bounds.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+    gate: Gate = OwnToken(server)
+    viewers = Viewers(gate.mode, limits=limits)
+    async with serve(Server(gate, viewers, limits=limits).application(), address) as url:
+        _log.info("serving the UI", url=url)
+        await _until_stopped(viewers, attached=attached)
+
+
+async def _until_stopped(viewers: Viewers, *, attached: bool = False) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    if attached:
+        # Nobody writes to it: it is ready when its other end is closed.
+        loop.add_reader(sys.stdin.fileno(), stop.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    sweeping = asyncio.create_task(viewers.run())
+    try:
+        await stop.wait()
+    finally:
+        sweeping.cancel()
+        await asyncio.gather(sweeping, return_exceptions=True)

@@ -1,0 +1,289 @@
+"""What one viewer may read, kept current with the viewer's own credentials, and asked anew whether it still may be.
+
+The API server checks a watch when it begins, and lets it run for minutes after the right has been taken away. So each
+collection is asked for again and again, for one object; when that is denied, the watch is ended and all that it brought
+is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from covey.api import core
+from covey.kube import resources
+from covey.kube.client import Client
+from covey.kube.errors import Forbidden, KubeError, NotFound, Unauthorized, Unreachable
+from covey.kube.reflector import Reflector
+from covey.kube.resources import Resource
+from covey.kube.watch import DELETED, EventType
+from covey.operator.terms.objects import Inference
+from covey.ui import contract
+from covey.ui.board import Board, Thing
+
+T = TypeVar("T", bound=core.Pod | core.Node | core.Group | core.ClusterTopology | Inference)
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """A kind that is read. ``whole``: it is wanted of all namespaces even where only some are looked at."""
+
+    resource: Resource
+    type: type[Any]
+    #: What the page lacks without it.
+    effect: str
+    whole: bool = False
+
+
+COLLECTIONS: Final = (
+    Collection(resources.NODES, core.Node, "nodes and their topology are not shown"),
+    Collection(resources.CLUSTER_TOPOLOGIES, core.ClusterTopology, "levels are guessed from the nodes' labels"),
+    Collection(resources.DISAGGREGATED_INFERENCES, Inference, "what is wanted, and what waits, is not shown"),
+    Collection(resources.COMPOSITE_POD_GROUPS, core.Group, "why units wait is not shown"),
+    Collection(resources.POD_GROUPS, core.Group, "why units wait is not shown"),
+    Collection(resources.PODS, core.Pod, "what these pods take of the nodes is not counted", whole=True),
+)
+
+
+class Reading(Generic[T]):
+    """One collection of one namespace (None: of all).
+
+    Args:
+        client: with the viewer's credentials.
+        collection: what is read.
+        namespace: where.
+        board: takes the objects.
+        changed: called after every change.
+        every: seconds between two questions whether it may be read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        collection: Collection,
+        namespace: str | None,
+        board: Board,
+        changed: Callable[[], None],
+        every: float,
+    ) -> None:
+        self.collection = collection
+        self.namespace = namespace
+        self.denied: Forbidden | None = None
+        #: Why the API server could not be asked last.
+        self.lost: KubeError | None = None
+        #: Set once the collection has been listed, or denied.
+        self.settled = asyncio.Event()
+        self._client = client
+        self._board = board
+        self._changed = changed
+        self._every = every
+        self._reflector: Reflector[T] | None = None
+
+    async def run(self, *, stay: bool = True) -> None:
+        """Read for as long as it is allowed; once it is denied, ask again from time to time, or (not ``stay``) return.
+
+        Raises:
+            Unauthorized: the credentials are not good any more.
+        """
+        task: asyncio.Task[None] | None = None
+        try:
+            while True:
+                allowed = await self._ask()
+                if allowed and task is None:
+                    task = asyncio.create_task(self._read())
+                elif not allowed and task is not None:
+                    await _end(task)
+                    task = None
+                    self._forget()
+                if self.denied is not None:
+                    if not stay:
+                        return
+                    self.settled.set()
+                await asyncio.sleep(self._every)
+        finally:
+            if task is not None:
+                await _end(task)
+            self._forget()
+
+    async def granted(self) -> None:
+        """Wait until what was denied is allowed."""
+        while True:
+            if await self._ask():
+                return
+            await asyncio.sleep(self._every)
+
+    async def _ask(self) -> bool:
+        """Whether it may be read; while the API server cannot be asked, what was known before holds."""
+        denied, self.lost = self.denied, None
+        try:
+            await self._client.probe(self.collection.resource, self.namespace)
+            denied = None
+        except NotFound:
+            denied = None
+        except Forbidden as error:
+            denied = error
+        except Unauthorized:
+            raise
+        except KubeError as error:
+            self.lost = error
+            return self._reflector is not None
+        if (denied is None) != (self.denied is None) or denied is not None:
+            self.denied = denied
+            self._changed()
+        return denied is None
+
+    async def _read(self) -> None:
+        kind = self.collection.type
+        self._reflector = reflector = Reflector(
+            self._client, self.collection.resource, kind, namespace=self.namespace, on_event=self._take
+        )
+        running = asyncio.create_task(reflector.run())
+        try:
+            await reflector.settled.wait()
+            self.settled.set()
+            self._changed()
+            await running
+        finally:
+            await _end(running)
+
+    def _take(self, kind: EventType, item: T, before: T | None) -> None:
+        if kind == DELETED:
+            self._board.drop(self._named(before or item))
+        else:
+            self._board.put(self._named(item), self._named(before) if before is not None else None)
+        self._changed()
+
+    def _named(self, item: T) -> Thing:
+        """The object with its kind, which the API server leaves out of lists."""
+        if isinstance(item, core.Group) and item.kind != self.collection.resource.kind:
+            return msgspec.structs.replace(item, kind=self.collection.resource.kind)
+        return item
+
+    def _forget(self) -> None:
+        reflector, self._reflector = self._reflector, None
+        for item in list(reflector.store.values()) if reflector else ():
+            self._board.drop(self._named(item))
+        self._changed()
+
+    def told(self) -> contract.Denied | None:
+        """What is not shown for want of rights."""
+        if self.denied is None:
+            return None
+        resource = self.collection.resource
+        what = self.denied.message or str(self.denied)
+        return contract.Denied(
+            "list", resource.plural, resource.group, self.namespace, f"{what}: {self.collection.effect}"
+        )
+
+
+class Readings:
+    """Everything that one viewer looks at.
+
+    Args:
+        client: with the viewer's credentials.
+        namespaces: what to look at; empty for all namespaces.
+        fallback: the namespace to look at where all of them are not allowed; None for none.
+        board: takes the objects.
+        changed: called after every change.
+        every: seconds between two questions whether a collection may be read.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        fallback: str | None,
+        board: Board,
+        changed: Callable[[], None],
+        every: float,
+    ) -> None:
+        self._client = client
+        self._board = board
+        self._changed = changed
+        self._every = every
+        self._narrow = tuple(namespaces) or ((fallback,) if fallback else ())
+        self._named = bool(namespaces)
+        self._readings: list[Reading[Any]] = []
+        self._begun = asyncio.Event()
+
+    async def run(self) -> None:
+        """Read until cancelled.
+
+        Raises:
+            Unauthorized: the credentials are not good any more.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                for collection in COLLECTIONS:
+                    group.create_task(self._follow(collection, group))
+                await asyncio.sleep(0)  # by then each has its first reading
+                self._begun.set()
+        except BaseExceptionGroup as errors:
+            found = errors.subgroup(Unauthorized)
+            if found is None:
+                raise
+            raise found.exceptions[0] from None
+
+    async def settled(self) -> None:
+        """Wait until it is known of everything what there is, or that it may not be read."""
+        await self._begun.wait()
+        # What is denied everywhere adds readings of namespaces before it is settled itself.
+        while waiting := next((each for each in self._readings if not each.settled.is_set()), None):
+            await waiting.settled.wait()
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """What is looked at in fact; empty for all namespaces."""
+        kind = resources.DISAGGREGATED_INFERENCES
+        found = (each for each in self._readings if each.collection.resource == kind and each.namespace is None)
+        return () if any(each.denied is None for each in found) else self._narrow
+
+    @property
+    def lost(self) -> KubeError | None:
+        """Why the API server does not answer, if so."""
+        return next((each.lost for each in self._readings if each.lost is not None), None)
+
+    def denied(self) -> Iterator[contract.Denied]:
+        """What is not shown for want of rights."""
+        for each in self._readings:
+            told = each.told()
+            if told is not None:
+                yield told
+
+    async def _follow(self, collection: Collection, group: asyncio.TaskGroup) -> None:
+        """Read from all namespaces, and from the narrow ones where that is denied or not wanted."""
+        narrow = self._narrow if collection.resource.namespaced else ()
+        if not narrow or collection.whole or not self._named:
+            wide = self._reading(collection, None)
+            while True:
+                await wide.run(stay=not narrow)
+                tasks = self._begin(collection, narrow, group)
+                wide.settled.set()
+                await wide.granted()
+                for reading, task in tasks.items():
+                    await _end(task)
+                    self._readings.remove(reading)
+        else:
+            self._begin(collection, narrow, group)
+
+    def _begin(
+        self, collection: Collection, namespaces: Sequence[str], group: asyncio.TaskGroup
+    ) -> dict[Reading[Any], asyncio.Task[None]]:
+        readings = [self._reading(collection, namespace) for namespace in namespaces]
+        return {reading: group.create_task(reading.run()) for reading in readings}
+
+    def _reading(self, collection: Collection, namespace: str | None) -> Reading[Any]:
+        found: Reading[Any] = Reading(self._client, collection, namespace, self._board, self._changed, self._every)
+        self._readings.append(found)
+        return found
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError, Unreachable):
+        await task

@@ -1,0 +1,310 @@
+"""The HTTP application of the UI: routes, and what goes wrong, in the words of :mod:`covey.ui.contract`."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+from aiohttp import web
+
+from covey.api import reasons
+from covey.kube.errors import ApiError, Forbidden, KubeError, NotFound, Unauthorized
+from covey.manifests.errors import InputError
+from covey.observability.logging import get_logger
+from covey.ui import contract
+from covey.ui.assets import INDEX, Asset, load_assets
+from covey.ui.facts import read_facts
+from covey.ui.feed import Ended, Feed, Stream
+from covey.ui.gate import Closed, Gate, UsedUp
+from covey.ui.headers import SECURITY, bearer_token, is_meant, is_strange
+from covey.ui.limits import DEFAULT, Limits
+from covey.ui.plans import plan, problems_of
+from covey.ui.story import read_story
+from covey.ui.viewers import Busy, Credentials, Viewers, new_client
+
+_log = get_logger(__name__)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+#: Seconds of silence on an event stream after which a comment is sent.
+_BEAT: Final = 15.0
+_PLANS_CONTENT: Final = frozenset({"text/plain", "application/yaml", "application/json", "text/yaml"})
+_JSON: Final = "application/json"
+
+
+class Refused(Exception):  # noqa: N818 - named for what happened
+    """A request that is not answered as asked."""
+
+    def __init__(self, status: HTTPStatus, *errors: contract.Problem) -> None:
+        super().__init__(errors[0].what)
+        self.status = status
+        self.errors = errors
+
+
+class Server:
+    """One UI.
+
+    Args:
+        gate: who may come in.
+        viewers: whom it serves.
+        hosts: the only values of Host that are meant for it; None for any.
+        limits: bounds.
+    """
+
+    def __init__(
+        self, gate: Gate, viewers: Viewers, *, hosts: Collection[str] | None = None, limits: Limits = DEFAULT
+    ) -> None:
+        self._gate = gate
+        self._viewers = viewers
+        self._hosts = hosts
+        self._limits = limits
+        self._assets = load_assets()
+        self._planning = asyncio.Lock()
+        self._plans = 0
+
+    def application(self) -> web.Application:
+        """All routes."""
+        app = web.Application(middlewares=[self._guard], client_max_size=self._limits.manifest)
+        router = app.router
+        router.add_post("/api/session", self._session)
+        router.add_get("/api/state", self._state)
+        router.add_get("/api/events", self._events)
+        router.add_get("/api/gangs/{namespace}/{name}/story", self._story)
+        router.add_post("/api/plan", self._plan)
+        router.add_get("/api/explain/{reason}", self._explain)
+        router.add_get("/", self._file)
+        router.add_get("/{file}", self._file)
+        app.on_response_prepare.append(_secure)
+        return app
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whatever goes wrong is said in one form."""
+        try:
+            self._check(request)
+            return await handler(request)
+        except web.HTTPException as error:
+            return self._refuse(HTTPStatus(error.status), contract.Problem(error.reason))
+        except TimeoutError:
+            return self._refuse(HTTPStatus.GATEWAY_TIMEOUT, contract.Problem("it took too long; try again"))
+        except (Refused, Closed, Busy, Ended, KubeError, InputError) as error:
+            return self._refuse(*_in_words(error))
+
+    def _check(self, request: web.Request) -> None:
+        """Raise for a request that is not meant for this server; its files may be asked for from anywhere."""
+        if not is_meant(request.headers, self._hosts):
+            raise Refused(HTTPStatus.FORBIDDEN, contract.Problem("this server does not go by that name"))
+        if request.path.startswith("/api/") and is_strange(request.method, request.headers):
+            raise Refused(HTTPStatus.FORBIDDEN, contract.Problem("requests of other sites are not answered"))
+
+    def _refuse(self, status: HTTPStatus, *errors: contract.Problem) -> web.Response:
+        body = contract.Refusal(errors[0], self._gate.mode, errors if len(errors) > 1 else ())
+        return _answer(body, status=status)
+
+    def _credentials(self, request: web.Request) -> Credentials:
+        return self._gate.credentials(bearer_token(request.headers.get("Authorization")))
+
+    async def _feed(self, request: web.Request) -> Feed:
+        given = request.query.getall("namespace", None)
+        namespaces = [each for each in given or () if each]
+        if len(namespaces) > self._limits.namespaces:
+            what = f"more than {self._limits.namespaces} namespaces at once are not shown"
+            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(what, "name fewer, or none for all"))
+        for each in namespaces:
+            _check_name(each)
+        return await self._viewers.feed(self._credentials(request), None if given is None else namespaces)
+
+    async def _session(self, request: web.Request) -> web.Response:
+        try:
+            asked = msgspec.json.decode(await _body(request, {_JSON}), type=contract.Code)
+        except msgspec.MsgspecError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"no code: {error}")) from None
+        return _answer(contract.Session(self._gate.redeem(asked.code)))
+
+    async def _state(self, request: web.Request) -> web.Response:
+        feed = await self._feed(request)
+        await feed.ready()
+        answer = web.Response(body=feed.snapshot(), content_type=_JSON)
+        answer.enable_compression()
+        return answer
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        feed = await self._feed(request)
+        async with feed.stream() as stream:
+            sender = await _Sender.open(request)
+            try:
+                await self._send_all(stream, sender)
+            except Ended as end:
+                body = contract.Refusal(contract.Problem(str(end)), self._gate.mode)
+                with suppress(ConnectionError):
+                    await sender.send("end", msgspec.json.encode(body))
+            except ConnectionError:
+                pass  # the page was closed
+        return sender.response
+
+    @staticmethod
+    async def _send_all(stream: Stream, sender: _Sender) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(_BEAT):
+                    kind, data = await stream.next()
+            except TimeoutError:
+                await sender.beat()
+            else:
+                await sender.send(kind, data)
+
+    async def _story(self, request: web.Request) -> web.Response:
+        namespace, name = request.match_info["namespace"], request.match_info["name"]
+        _check_name(namespace)
+        _check_name(name)
+        async with new_client(self._credentials(request).connection) as client:
+            story = await read_story(client, namespace, name, time.time())
+        return _answer(story, compress=True)
+
+    async def _plan(self, request: web.Request) -> web.Response:
+        credentials = self._credentials(request)
+        namespace = request.query.get("namespace") or "default"
+        _check_name(namespace)
+        body = await _body(request, _PLANS_CONTENT)
+        try:
+            manifest = body.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"is not UTF-8 text (byte {error.start})")) from None
+        if self._plans > self._limits.plans:
+            raise Busy("other plans are being made; try again in a moment")
+        self._plans += 1
+        try:
+            async with self._planning:
+                async with new_client(credentials.connection) as client:
+                    facts, denied = await read_facts(client, (namespace,))
+                answer = await asyncio.to_thread(plan, manifest, namespace, facts, denied, time.perf_counter)
+        finally:
+            self._plans -= 1
+        return _answer(answer, compress=True)
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        self._credentials(request)
+        reason = request.match_info["reason"]
+        found = reasons.explain(reason)
+        meaning = found.meaning if found else reasons.GOOD.get(reason) or reasons.BAD.get(reason)
+        if meaning is None:
+            raise Refused(HTTPStatus.NOT_FOUND, contract.Problem(f"{reason[:100]} is no reason of Covey's"))
+        remedy, needs_person = (found.remedy, found.needs_person) if found else ("", False)
+        return _answer(contract.Explained(reason, meaning, remedy, needs_person))
+
+    async def _file(self, request: web.Request) -> web.Response:
+        asset = self._assets.get(request.match_info.get("file", INDEX))
+        if asset is None:
+            raise Refused(HTTPStatus.NOT_FOUND, contract.Problem("there is no such file"))
+        return _asset(request, asset)
+
+
+class _Sender:
+    """Server-sent events over one response, compressed where the browser takes it.
+
+    aiohttp's own compression keeps what it has been given until there is enough of it; an event has to go at once.
+    """
+
+    def __init__(self, response: web.StreamResponse, *, compress: bool) -> None:
+        self.response = response
+        self._deflate = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS) if compress else None
+
+    @classmethod
+    async def open(cls, request: web.Request) -> _Sender:
+        compress = "gzip" in request.headers.get("Accept-Encoding", "")
+        headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
+        if compress:
+            headers["Content-Encoding"] = "gzip"
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        return cls(response, compress=compress)
+
+    async def send(self, kind: str, data: bytes) -> None:
+        """One event; JSON of msgspec's has no line ends."""
+        await self._write(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
+
+    async def beat(self) -> None:
+        """A comment: proxies close what is silent."""
+        await self._write(b": beat\n\n")
+
+    async def _write(self, data: bytes) -> None:
+        if self._deflate is None:
+            await self.response.write(data)
+        else:
+            # Megabytes take a tenth of a second.
+            packed = await asyncio.to_thread(self._pack, data) if len(data) > 1 << 16 else self._pack(data)
+            await self.response.write(packed)
+
+    def _pack(self, data: bytes) -> bytes:
+        assert self._deflate is not None
+        return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
+
+
+async def _secure(_: web.Request, response: web.StreamResponse) -> None:
+    for name, value in SECURITY.items():
+        response.headers[name] = value
+    response.headers["Server"] = "covey"
+    response.headers.setdefault("Cache-Control", "no-store")
+
+
+def _answer(body: Any, *, status: HTTPStatus = HTTPStatus.OK, compress: bool = False) -> web.Response:
+    answer = web.Response(body=msgspec.json.encode(body), status=status, content_type=_JSON)
+    if compress:
+        answer.enable_compression()
+    return answer
+
+
+def _asset(request: web.Request, asset: Asset) -> web.Response:
+    headers = {"ETag": asset.tag, "Cache-Control": "no-cache", "Content-Type": asset.type}
+    if request.headers.get("If-None-Match") == asset.tag:
+        return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=headers)
+    answer = web.Response(body=asset.content, headers=headers)
+    answer.enable_compression()
+    return answer
+
+
+async def _body(request: web.Request, types: Collection[str]) -> bytes:
+    """The body, of a type that a page of another site cannot send unasked, but for ``text/plain``."""
+    if request.content_type not in types:
+        what = f"Content-Type {request.content_type} is not taken"
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, contract.Problem(what, f"send {', '.join(sorted(types))}"))
+    async with asyncio.timeout(_BEAT):
+        return await request.read()
+
+
+def _check_name(name: str) -> None:
+    """Names come into paths: anything that is none is not sent on."""
+    plain = name.replace("-", "").replace(".", "")
+    if not (0 < len(name) <= 253 and plain.isascii() and plain.isalnum()):
+        raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem("this is no name of a namespace or a resource"))
+
+
+def _in_words(error: Exception) -> tuple[HTTPStatus, *tuple[contract.Problem, ...]]:
+    problem = contract.Problem
+    match error:
+        case Refused():
+            return error.status, *error.errors
+        case UsedUp():
+            return HTTPStatus.CONFLICT, problem(str(error))
+        case Closed() | Ended():
+            return HTTPStatus.UNAUTHORIZED, problem(str(error))
+        case Unauthorized():
+            return HTTPStatus.UNAUTHORIZED, problem("the API server does not take this token", "get a new one")
+        case Busy():
+            return HTTPStatus.TOO_MANY_REQUESTS, problem(str(error))
+        case InputError():
+            return HTTPStatus.BAD_REQUEST, *problems_of(error)
+        case Forbidden():
+            return HTTPStatus.FORBIDDEN, problem(error.message or str(error), "ask for the rights")
+        case NotFound():
+            return HTTPStatus.NOT_FOUND, problem(error.message or str(error))
+        case ApiError():
+            return HTTPStatus.BAD_GATEWAY, problem(f"the API server refused: {error.message or error}")
+        case _:
+            return HTTPStatus.BAD_GATEWAY, problem(f"the API server does not answer: {error}")

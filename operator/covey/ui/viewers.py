@@ -1,0 +1,163 @@
+"""Who looks at the moment: a feed for each viewer, of whom there is a bounded number."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from covey import __version__
+from covey.kube.client import Client
+from covey.kube.connection import Connection
+from covey.ui.contract import Mode
+from covey.ui.feed import Feed, Who, ask_who
+from covey.ui.limits import DEFAULT, Limits
+
+#: Connections of one viewer: a watch for each collection, and some for questions.
+_CONNECTIONS: Final = 0
+
+
+class Busy(Exception):  # noqa: N818 - named for what happened
+    """So many look already; the text is for the viewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """As whom a viewer is served: ``identity`` tells viewers apart and is no secret."""
+
+    identity: str
+    connection: Connection
+
+
+def identity_of(token: str) -> str:
+    """What tells the holder of a token from others; the token cannot be had from it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+@dataclass(slots=True)
+class _Entry:
+    feed: Feed
+    task: asyncio.Task[None]
+
+
+Key = tuple[str, tuple[str, ...]]
+
+
+class Viewers:
+    """The feeds there are.
+
+    Args:
+        mode: how viewers get in.
+        cluster: the name of the cluster, where it has one.
+        namespaces: what is looked at where a viewer does not say; empty for all that is allowed.
+        fallback: the namespace to look at where all of them are not allowed.
+        limits: bounds.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        mode: Mode,
+        *,
+        cluster: str = "",
+        namespaces: tuple[str, ...] = (),
+        fallback: str | None = None,
+        limits: Limits = DEFAULT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.mode = mode
+        self.limits = limits
+        self._cluster = cluster
+        self._namespaces = namespaces
+        self._fallback = fallback
+        self._clock = clock
+        self._entries: dict[Key, _Entry] = {}
+        self._lock = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    async def feed(self, credentials: Credentials, namespaces: Sequence[str] | None) -> Feed:
+        """The feed of a viewer; a new one where there is none.
+
+        Args:
+            credentials: the viewer's.
+            namespaces: what is looked at; empty for all that is allowed, None for what is looked at by default.
+
+        Raises:
+            Busy: too many feeds, or too many streams of this one.
+            KubeError: the credentials are not good, or the API server does not answer.
+        """
+        key = (credentials.identity, tuple(sorted(set(self._namespaces if namespaces is None else namespaces))))
+        entry = self._entries.get(key)
+        if entry is None or entry.task.done():
+            entry = await self._open(key, credentials)
+        if entry.feed.streams >= self.limits.streams:
+            raise Busy("this view is open too often; close some of its pages")
+        entry.feed.used_at = self._clock()
+        return entry.feed
+
+    async def run(self) -> None:
+        """Close the feeds at which nobody looks any more, until cancelled; then all of them."""
+        try:
+            while True:
+                await asyncio.sleep(min(self.limits.idle, 5.0))
+                self._sweep(self.limits.idle)
+        finally:
+            tasks = [entry.task for entry in self._entries.values()]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._entries.clear()
+
+    async def _open(self, key: Key, credentials: Credentials) -> _Entry:
+        client = new_client(credentials.connection)
+        try:
+            who = await ask_who(client)
+            entry = self._entries.get(key)
+            if entry is not None and not entry.task.done():
+                await client.close()
+                return entry
+            self._make_room()
+        except BaseException:
+            await client.close()
+            raise
+        return self._begin(key, client, who)
+
+    def _begin(self, key: Key, client: Client, who: Who) -> _Entry:
+        feed = Feed(
+            client,
+            who,
+            self.mode,
+            key[1],
+            self._fallback,
+            cluster=self._cluster,
+            limits=self.limits,
+            clock=self._clock,
+        )
+        task = asyncio.create_task(feed.run())
+        entry = self._entries[key] = _Entry(feed, task)
+        task.add_done_callback(lambda _: self._entries.pop(key, None) if self._entries.get(key) is entry else None)
+        return entry
+
+    def _make_room(self) -> None:
+        """Let go of feeds that nobody looks at, the longest first, where there is no room for another."""
+        while len(self._entries) >= self.limits.feeds:
+            idle = [(entry.feed.used_at, key) for key, entry in self._entries.items() if not entry.feed.streams]
+            if not idle:
+                raise Busy(f"{self.limits.feeds} viewers look already; try again later")
+            self._entries.pop(min(idle)[1]).task.cancel()
+
+    def _sweep(self, age: float) -> None:
+        now = self._clock()
+        for entry in list(self._entries.values()):
+            if not entry.feed.streams and now - entry.feed.used_at > age:
+                entry.task.cancel()
+
+
+def new_client(connection: Connection) -> Client:
+    """A client of the UI's."""
+    return Client(connection, user_agent=f"covey-ui/{__version__}", connections=_CONNECTIONS)

@@ -1,0 +1,322 @@
+"""The UI's server shows what its viewer's credentials can read, and nothing else: a real API server with RBAC."""
+
+import io
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from api_manifests import Object
+from cli_inputs import inference, pod_spec, role
+from cluster.viewers import Page, Rights, served, texts
+from localcluster import Cluster, eventually
+
+GROUP = "/apis/inference.covey.dev/v1alpha1/namespaces"
+NODES = {"": ["nodes"]}
+Create = Callable[..., Object]
+
+
+@pytest.fixture
+async def page(cluster: Cluster) -> AsyncIterator[Page]:
+    async with served(cluster) as found:
+        yield found
+
+
+@pytest.fixture
+def rights(cluster: Cluster) -> Rights:
+    return Rights(cluster)
+
+
+@pytest.fixture
+def other(cluster: Cluster) -> Iterator[str]:
+    """Somebody else's namespace."""
+    name = f"others-{uuid.uuid4().hex[:6]}"
+    cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    yield name
+    cluster.api("DELETE", f"{GROUP}/{name}/disaggregatedinferences")
+    cluster.api("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")
+    cluster.api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def create(cluster: Cluster) -> Create:
+    """``create(namespace, name)``: a resource, and a pod of it."""
+
+    def post(namespace: str, name: str, *roles: Object, node: str = "", **labels: str) -> Object:
+        made: Object = cluster.api(
+            "POST", f"{GROUP}/{namespace}/disaggregatedinferences", inference(name, *(roles or [role("w", 1, 1)]))
+        )
+        owner = {
+            "apiVersion": "inference.covey.dev/v1alpha1",
+            "kind": "DisaggregatedInference",
+            "name": name,
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+        }
+        metadata = {"name": f"{name}-0-w-0-0", "labels": labels or {"covey.dev/role": "w"}, "ownerReferences": [owner]}
+        spec = pod_spec() | ({"nodeName": node} if node else {})
+        cluster.api("POST", f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
+        return made
+
+    return post
+
+
+async def test_without_a_token_or_with_a_bad_one_nobody_gets_in(page: Page, rights: Rights, namespace: str) -> None:
+    good = rights.token(namespace, rights.viewer(namespace))
+    for token in (None, "nonsense", good[:-6] + "AAAAAA", rights.expired(good)):
+        for path in ("/api/state", "/api/events", f"/api/gangs/{namespace}/llm/story"):
+            async with page.get(path, token) as answer:
+                assert answer.status == 401, f"{path} {token}: {await answer.text()}"
+                assert (await answer.json())["mode"] == "token"
+    async with page.get("/api/state", Authorization="Basic YTpi") as answer:
+        assert answer.status == 401
+    async with page.post("/api/plan", "{}", rights.expired(good), Content_Type="text/plain") as answer:
+        assert answer.status == 401
+    async with page.post("/api/session", '{"code": "x"}', Content_Type="application/json") as answer:
+        assert answer.status == 401, "there are no links here"
+    async with page.get("/") as answer:
+        assert answer.status == 200, "the page itself is no secret"
+
+
+async def test_a_viewer_without_rights_sees_nothing(
+    page: Page, rights: Rights, create: Create, namespace: str, nodes: Any
+) -> None:
+    nodes(racks=1, nodes=2)
+    create(namespace, "llm")
+    state = await page.state(rights.token(namespace, rights.viewer(namespace)))
+    assert (state["nodes"], state["gangs"], state["pods"], state["waiting"]) == ({}, {}, {}, {})
+    assert {each["resource"] for each in state["denied"]} == {
+        "nodes", "clustertopologies", "disaggregatedinferences", "compositepodgroups", "podgroups", "pods",
+    }  # fmt: skip
+    assert "cannot list resource" in state["denied"][0]["message"]
+    assert state["viewer"]["name"].startswith(f"system:serviceaccount:{namespace}:")
+
+
+async def test_a_viewer_of_one_namespace_sees_nothing_of_another(
+    page: Page, rights: Rights, create: Create, namespace: str, other: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "mine", node=node)
+    create(other, "theirs", node=node)
+    viewer = rights.viewer(namespace)
+    token = rights.token(namespace, viewer)
+    rights.allow(namespace, namespace, viewer)
+    state = await page.state(token)
+    assert list(state["gangs"]) == [f"{namespace}/mine"]
+    assert list(state["pods"]) == [f"{namespace}/mine-0-w-0-0"]
+    assert state["viewer"]["namespaces"] == [namespace], "its own, as all are not allowed"
+    assert state["nodes"] == {}
+    denied = {(each["resource"], each["namespace"]) for each in state["denied"]}
+    assert {("nodes", None), ("pods", None), ("disaggregatedinferences", None)} <= denied
+    for query in ("", f"?namespace={namespace}&namespace={other}"):
+        found = await page.state(token, query)
+        assert not [text for text in texts(found["gangs"]) if other in text or "theirs" in text]
+        assert not [text for text in texts(found["pods"]) if other in text or "theirs" in text]
+    assert ("pods", other) in {(each["resource"], each["namespace"]) for each in found["denied"]}
+    async with page.get(f"/api/gangs/{other}/theirs/story", token) as answer:
+        assert answer.status == 403
+    async with page.get(f"/api/gangs/{namespace}/mine/story", token) as answer:
+        assert answer.status == 200
+        story = await answer.json()
+    assert [each["resource"] for each in story["denied"]][-1] == "events"
+    async with page.post(
+        "/api/plan", json.dumps(inference("p", role("w"))), token, Content_Type="text/plain"
+    ) as answer:
+        assert answer.status == 403, "no plan without nodes"
+
+
+async def test_two_viewers_at_once_see_each_their_own(
+    page: Page, rights: Rights, create: Create, namespace: str, other: str
+) -> None:
+    create(namespace, "mine")
+    create(other, "theirs")
+    tokens = {}
+    for where in (namespace, other):
+        viewer = rights.viewer(where)
+        rights.allow(where, where, viewer)
+        tokens[where] = rights.token(where, viewer)
+    async with page.events(tokens[namespace]) as mine, page.events(tokens[other]) as theirs:
+        assert list((await mine.until(lambda state: state["gangs"]))["gangs"]) == [f"{namespace}/mine"]
+        assert list((await theirs.until(lambda state: state["gangs"]))["gangs"]) == [f"{other}/theirs"]
+        create(other, "more")
+        await theirs.until(lambda state: f"{other}/more" in state["gangs"])
+    assert list((await page.state(tokens[namespace]))["gangs"]) == [f"{namespace}/mine"]
+
+
+async def test_rights_that_are_given_are_seen_without_coming_again(
+    page: Page, rights: Rights, create: Create, namespace: str, other: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "mine", node=node)
+    create(other, "theirs")
+    viewer = rights.viewer(namespace)
+    async with page.events(rights.token(namespace, viewer)) as events:
+        await events.until(lambda state: state["denied"])
+        rights.allow(None, namespace, viewer, NODES)
+        state = await events.until(lambda state: node in state["nodes"])
+        assert (state["nodes"][node]["cells"], state["pods"]) == (8, {})
+        rights.allow(namespace, namespace, viewer)
+        state = await events.until(lambda state: state["pods"] and state["gangs"])
+        assert list(state["gangs"]) == [f"{namespace}/mine"]
+        rights.allow(None, namespace, viewer)
+        state = await events.until(lambda state: f"{other}/theirs" in state["gangs"])
+        assert f"{namespace}/mine" in state["gangs"]
+        state = await events.until(lambda state: not state["viewer"]["namespaces"])
+        await events.until(lambda state: {each["resource"] for each in state["denied"]} == {"clustertopologies"})
+
+
+async def test_rights_that_are_taken_away_end_what_is_seen(
+    cluster: Cluster, page: Page, rights: Rights, create: Create, namespace: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "mine", node=node)
+    viewer = rights.viewer(namespace)
+    token = rights.token(namespace, viewer)
+    binding = rights.allow(namespace, namespace, viewer)
+    wide = rights.allow(None, namespace, viewer, NODES)
+    async with page.events(token) as events:
+        await events.until(lambda state: state["gangs"] and state["pods"] and node in state["nodes"])
+        cluster.api("DELETE", wide)
+        await events.until(lambda state: not state["nodes"])
+        assert events.state["gangs"], "what is still allowed stays"
+        cluster.api("DELETE", binding)
+        state = await events.until(lambda state: not state["gangs"] and not state["pods"])
+        assert ("pods", namespace) in {(each["resource"], each["namespace"]) for each in state["denied"]}
+        rights.allow(namespace, namespace, viewer)
+        await events.until(lambda state: state["gangs"] and state["pods"])
+        cluster.api("DELETE", f"/api/v1/namespaces/{namespace}/serviceaccounts/{viewer}")
+        assert "not take these credentials any more" in (await events.until_end())["error"]["what"]
+    async with page.get("/api/state", token) as answer:
+        assert answer.status == 401
+
+
+async def test_what_strangers_write_does_not_break_the_view(
+    cluster: Cluster, page: Page, create: Create, namespace: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "good", node=node)
+    vile = "<img src=x onerror=alert(1)>"
+    huge = "9" * 63
+    create(namespace, "bad", **{"covey.dev/unit": huge, "covey.dev/replica": huge, "covey.dev/index": "x1"})
+    made = create(namespace, "loud", role("w", 1, 1))
+    condition = {
+        "type": "Admitted", "status": "False", "reason": "Infeasible", "message": vile + "x" * 20_000,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }  # fmt: skip
+    path = f"{GROUP}/{namespace}/disaggregatedinferences/loud/status"
+    status = {"conditions": [condition], "unitStatuses": [{"unit": 0, "message": vile}]}
+    cluster.api("PUT", path, {**made, "status": status})
+    fat = {"annotations": {"note": "y" * 200_000}}
+    cluster.api("PATCH", f"{GROUP}/{namespace}/disaggregatedinferences/loud", {"metadata": fat})
+    state = await page.state(cluster.token, f"?namespace={namespace}")
+    assert set(state["gangs"]) == {f"{namespace}/{name}" for name in ("good", "bad", "loud")}
+    assert state["pods"][f"{namespace}/good-0-w-0-0"]["node"] == node
+    assert state["pods"][f"{namespace}/bad-0-w-0-0"]["unit"] == 2**53 - 1
+    (loud,) = [each for each in state["waiting"].values() if vile in each["message"]]
+    assert loud["reason"] == "Infeasible"
+    assert len(json.dumps(state)) < 200_000, "annotations are nobody's business"
+
+
+async def test_changes_come_by_themselves_and_add_up(
+    cluster: Cluster, page: Page, create: Create, namespace: str, nodes: Any
+) -> None:
+    token = cluster.token
+    names = nodes(racks=1, nodes=2)
+    async with page.events(token, f"?namespace={namespace}") as events:
+        await events.until(lambda state: set(names) <= set(state["nodes"]))
+        create(namespace, "llm", node=names[0])
+        await events.until(lambda state: f"{namespace}/llm-0-w-0-0" in state["pods"])
+        cluster.api("PATCH", f"/api/v1/nodes/{names[1]}", {"spec": {"unschedulable": True}})
+        await events.until(lambda state: state["nodes"][names[1]].get("closed") == "cordoned")
+        cluster.api("DELETE", f"/api/v1/namespaces/{namespace}/pods?gracePeriodSeconds=0")
+        cluster.api("DELETE", f"{GROUP}/{namespace}/disaggregatedinferences/llm")
+        last = await events.until(lambda state: not state["pods"] and not state["gangs"])
+        assert events.changes > 0
+        now = await page.state(token, f"?namespace={namespace}")
+        same = ("nodes", "gangs", "pods", "waiting", "topology", "denied")
+        assert {key: _merged(last[key]) for key in same} == {key: _merged(now[key]) for key in same}
+
+
+def _merged(value: Any) -> Any:
+    """As a merge leaves it: without nulls."""
+    if isinstance(value, dict):
+        return {key: _merged(inner) for key, inner in value.items() if inner is not None}
+    return value
+
+
+async def test_others_are_counted_and_not_named(
+    cluster: Cluster, page: Page, create: Create, namespace: str, other: str, nodes: Any
+) -> None:
+    (node,) = nodes(racks=1, nodes=1)
+    create(namespace, "mine")
+    create(other, "theirs", node=node)
+    state = await page.state(cluster.token, f"?namespace={namespace}")
+    assert list(state["gangs"]) == [f"{namespace}/mine"]
+    assert list(state["pods"]) == [f"{namespace}/mine-0-w-0-0"]
+    assert state["nodes"][node]["others"] == 8
+
+
+async def test_a_plan_is_what_the_command_says(cluster: Cluster, page: Page, namespace: str, nodes: Any) -> None:
+    nodes(racks=1, nodes=2)
+    token = cluster.token
+    body = json.dumps(inference("p", role("w", 2, 2), namespace=namespace))
+    async with page.post("/api/plan", body, token, Content_Type="application/json") as answer:
+        found = await answer.json()
+    assert (answer.status, found["status"], found["sentences"]) == (200, 0, [])
+    assert len(found["floor"]["pods"]) == 2
+    assert found["report"]["workloads"][0]["verdict"] == "Admitted"
+    async with page.post(
+        "/api/plan", body.replace('"replicas": 2', '"replicas": -1'), token, Content_Type="text/plain"
+    ) as bad:
+        assert bad.status == 400
+        assert (await bad.json())["error"]["where"] == "manifest, document 1, spec.roles[0].replicas"
+    async with page.post("/api/plan", io.BytesIO(b"x" * (2 << 20)), token, Content_Type="text/plain") as large:
+        assert large.status == 413
+
+
+def test_the_operator_serves_it_with_the_viewers_token_alone(
+    rights: Rights, create: Create, namespace: str, covey_with_ui: str
+) -> None:
+    create(namespace, "llm")
+    viewer = rights.viewer(namespace)
+    token = rights.token(namespace, viewer)
+
+    def ask(token: str | None) -> Any:
+        return _ask(f"{covey_with_ui}/api/state", token)
+
+    eventually(lambda: ask(None) == 401, 60, "the UI answers")
+    state = ask(token)
+    assert (state["nodes"], state["gangs"], state["pods"]) == ({}, {}, {}), "the operator may read all of it"
+    rights.allow(namespace, namespace, viewer)
+    eventually(lambda: list(ask(token)["gangs"]) == [f"{namespace}/llm"], 60, "its own")
+
+
+@pytest.fixture
+def covey_with_ui(cluster: Cluster) -> Iterator[str]:
+    """The URL of the UI beside an operator that is kept from leading, as a standby is."""
+    from localcluster.ports import address, free_port  # noqa: PLC0415 - only here
+
+    where = address(free_port())
+    process = cluster.start_covey("operator", f"--ui-bind-address={where}", name="covey-operator-ui")
+    try:
+        yield f"http://{where}"
+    finally:
+        cluster.forget(process.name)
+
+
+def _ask(url: str, token: str | None) -> Any:
+    """The JSON of a 200, or the status."""
+    import urllib.error  # noqa: PLC0415 - only here
+    import urllib.request  # noqa: PLC0415 - only here
+
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except urllib.error.URLError:
+        return None

@@ -1,0 +1,117 @@
+"""Fixtures of the tests of ``covey ui``: a real browser, the real server, a real control plane with 36 nodes."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser
+
+from cli_inputs import Object, inference
+from cluster.conftest import cluster, pytest_runtest_makereport
+from localcluster import ApiError, Cluster, Nodes, eventually
+from localcluster.ports import address, free_port
+from localcluster.programs import scheduler_config
+from screens import chromium
+from screens.serving import Served
+from ui.screen import Screen
+
+Open = Callable[..., Screen]
+NODES = Nodes(blocks=2, racks=3, nodes=6)
+_INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Debian's chromium."""
+    with chromium.browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def in_cluster() -> str:
+    """Where the operator serves the page."""
+    return address(free_port())
+
+
+@pytest.fixture(scope="session")
+def floor(cluster: Cluster, in_cluster: str) -> Cluster:
+    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs; the operator serves the page, too."""
+    cluster.add_nodes(NODES)
+    cluster.start_covey("operator", f"--ui-bind-address={in_cluster}")
+    cluster.start_scheduler(scheduler_config(cluster.start_covey("scheduler")))
+    return cluster
+
+
+@pytest.fixture(scope="session")
+def served(floor: Cluster) -> Served:
+    """``covey ui`` of the administrator."""
+    return Served(floor, "covey-ui", floor.kubeconfig)
+
+
+@pytest.fixture
+def open_page(browser: Browser, served: Served) -> Iterator[Open]:
+    """``open_page(served, **context) -> Screen``; at the end no page may have misbehaved."""
+    opened: list[Screen] = []
+
+    def visit(of: Served = served, *, url: str = "", **context: Any) -> Screen:
+        screen = Screen(*chromium.visit(browser, url or of.link(), **context))
+        opened.append(screen)
+        return screen
+
+    yield visit
+    for screen in opened:
+        screen.page.context.close()
+    assert [fault for screen in opened for fault in screen.watch.faults] == []
+
+
+@pytest.fixture
+def screen(open_page: Open) -> Screen:
+    """The administrator's page."""
+    return open_page().live()
+
+
+@pytest.fixture
+def team(floor: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A new namespace, emptied when the test ends."""
+    name = f"team-{abs(hash(request.node.nodeid)) % 10**6}"
+    floor.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    eventually(lambda: floor.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    yield name
+    floor.api("DELETE", _INFERENCES.format(name))
+    pods = f"/api/v1/namespaces/{name}/pods"
+
+    def empty() -> bool:
+        floor.api("DELETE", f"{pods}?gracePeriodSeconds=0")
+        return not floor.api("GET", pods)["items"]
+
+    eventually(empty, 60, f"no pod is left in {name}")
+    floor.api("DELETE", f"/api/v1/namespaces/{name}")
+
+
+@pytest.fixture
+def create(floor: Cluster, team: str) -> Callable[..., str]:
+    """``create("llm", *roles, **spec) -> "namespace/llm"``."""
+
+    def post(name: str, *roles: Object, **spec: Any) -> str:
+        floor.api("POST", _INFERENCES.format(team), inference(name, *roles, **spec))
+        return f"{team}/{name}"
+
+    return post
+
+
+@pytest.fixture
+def delete(floor: Cluster) -> Callable[[str], None]:
+    """``delete("namespace/llm")``."""
+
+    def remove(key: str) -> None:
+        namespace, _, name = key.partition("/")
+        try:
+            floor.api("DELETE", f"{_INFERENCES.format(namespace)}/{name}")
+        except ApiError as error:
+            if error.code != 404:
+                raise
+
+    return remove
+
+
+__all__ = ["cluster", "pytest_runtest_makereport"]

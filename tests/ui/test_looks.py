@@ -1,0 +1,65 @@
+"""Light and dark, without motion, from a telephone to a wall."""
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import expect
+
+from cli_inputs import role
+from ui.conftest import Open
+from ui.screen import Screen
+
+_BRIGHTNESS = """() => { const canvas = document.createElement("canvas").getContext("2d");
+canvas.fillStyle = getComputedStyle(document.body).backgroundColor; canvas.fillRect(0, 0, 1, 1);
+const [red, green, blue] = canvas.getImageData(0, 0, 1, 1).data; return (red + green + blue) / 3; }"""
+
+
+def dark(screen: Screen) -> bool:
+    return float(screen.page.evaluate(_BRIGHTNESS)) < 128
+
+
+def test_the_page_follows_the_system_until_somebody_chooses(open_page: Open) -> None:
+    assert not dark(open_page(color_scheme="light").live())
+    screen = open_page(color_scheme="dark").live()
+    assert dark(screen)
+    screen.page.get_by_label("Colours").select_option("light")
+    assert not dark(screen)
+    screen.page.reload()
+    assert not dark(screen.live()), "it is kept for the next visit"
+    screen.page.get_by_label("Colours").select_option("auto")
+    assert dark(screen)
+
+
+def test_nothing_moves_where_motion_is_not_wanted(open_page: Open, create: Callable[..., str]) -> None:
+    key = create("llm", role("w", 2, 1))
+    still, moving = open_page().live(), open_page(reduced_motion="no-preference").live()
+    name = "element => getComputedStyle(element).animationName"
+    expect(still.pods(key)).to_have_count(2)
+    expect(moving.pods(key)).to_have_count(2)
+    assert still.pods(key).first.evaluate(name) == "none"
+    assert moving.pods(key).first.evaluate(name) == "arrive"
+
+
+@pytest.mark.parametrize("width", [360, 768, 1024, 1920, 3840])
+def test_nothing_is_cut_off_at_any_width(open_page: Open, create: Callable[..., str], width: int) -> None:
+    runs, big = create("llm", role("prefill", 2, 1), role("decode", 1, 1)), create("big", role("w", 40, 40))
+    screen = open_page(viewport={"width": width, "height": 900}).live()
+    expect(screen.gang(runs)).to_contain_text("ready")
+    expect(screen.waiting(big)).to_be_visible()
+    screen.select(runs)
+    expect(screen.page.locator(".axis svg")).to_be_visible()
+    assert screen.page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    wide = screen.page.locator("#tree").evaluate("tree => tree.scrollWidth - tree.clientWidth")
+    assert wide <= 0
+    small = screen.page.locator("button:visible").evaluate_all(
+        "all => all.filter((each) => each.getBoundingClientRect().height < 24).map((each) => each.outerHTML)"
+    )
+    assert small == [], "large enough to be hit"
+
+
+def test_roles_are_told_apart_without_colour(screen: Screen, create: Callable[..., str]) -> None:
+    key = create("llm", role("prefill", 1, 1), role("decode", 1, 1))
+    expect(screen.pods(key)).to_have_count(2)
+    tags = screen.pods(key).locator(".tag").all_inner_texts()
+    assert {tag[0] for tag in tags} == {"P", "D"}
+    expect(screen.page.locator("#legend")).to_contain_text("llm prefill")

@@ -1,0 +1,66 @@
+"""A viewer sees what the viewer's own credentials may read, and is told what is left out."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import expect
+
+from cli_inputs import role
+from localcluster import Cluster
+from screens.serving import Served
+from ui.conftest import Open
+
+_RULES = [
+    {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
+    {
+        "apiGroups": ["inference.covey.dev", "scheduling.covey.dev"],
+        "resources": ["*"],
+        "verbs": ["get", "list", "watch"],
+    },
+]
+
+
+@pytest.fixture
+def limited(floor: Cluster, team: str) -> Iterator[Served]:
+    """``covey ui -n TEAM`` of an account that may read one namespace."""
+    kubeconfig = floor.service_account_kubeconfig(team, "viewer")
+    meta: dict[str, Any] = {"name": "viewer", "namespace": team}
+    group = "/apis/rbac.authorization.k8s.io/v1"
+    floor.api("POST", f"{group}/namespaces/{team}/roles", {"metadata": meta, "rules": _RULES})
+    binding = {
+        "metadata": meta,
+        "subjects": [{"kind": "ServiceAccount", **meta}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "viewer"},
+    }
+    floor.api("POST", f"{group}/namespaces/{team}/rolebindings", binding)
+    served = Served(floor, "covey-ui-limited", kubeconfig, ["-n", team])
+    yield served
+    floor.forget("covey-ui-limited")
+
+
+def test_one_namespace_only(open_page: Open, limited: Served, floor: Cluster, create: Callable[..., str]) -> None:
+    mine = create("mine", role("w", 1, 1))
+    floor.ensure("/api/v1/namespaces", {"metadata": {"name": "others"}})
+    body = {
+        "apiVersion": "inference.covey.dev/v1alpha1",
+        "kind": "DisaggregatedInference",
+        "metadata": {"name": "theirs"},
+        "spec": {"roles": [role("w", 1, 1)]},
+    }
+    path = "/apis/inference.covey.dev/v1alpha1/namespaces/others/disaggregatedinferences"
+    floor.api("POST", path, body)
+    try:
+        screen = open_page(limited).live()
+        expect(screen.gang(mine)).to_contain_text("ready")
+        expect(screen.gang("others/theirs")).to_have_count(0)
+        notice = screen.page.locator("#notices")
+        expect(notice).to_contain_text("your credentials may not read it all")
+        notice.locator("summary").click()
+        expect(notice).to_contain_text("nodes")
+        expect(screen.page.locator("#floor-empty")).to_contain_text("may not list nodes")
+        panel = screen.select(mine)
+        expect(panel.locator('.event[data-kind="created"]').first).to_be_attached()
+        assert "theirs" not in screen.page.content()
+    finally:
+        floor.api("DELETE", f"{path}/theirs")

@@ -1,0 +1,212 @@
+"""How many replicas of a role could have places now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.admission.gangs import Surroundings, build_gang
+from covey.admission.headroom import LIMIT_MET, MOST, NONE_YET, Answer, Site, most_feasible
+from covey.admission.holds import counted_shape, hold_all
+from covey.api import core
+from covey.placement.cluster.inventory import Inventory
+from covey.placement.model import Level, Topology
+from scheduler_builders import GATE, group, member, node, pod, role_groups, unit
+
+RACK = "cloud.provider.com/topology-rack"
+TOPOLOGY = Topology("t", (Level("rack", (RACK,)),))
+IN_ONE_RACK = {"schedulingConstraints": {"topology": [{"level": "rack", "mode": "Required"}]}}
+
+
+def racks(**counts: int) -> Inventory:
+    """Nodes of eight devices: so many in each rack."""
+    inventory = Inventory([TOPOLOGY])
+    for rack, count in counts.items():
+        for number in range(count):
+            inventory.set_node(node(f"{rack}{number}", labels={RACK: rack}))
+    return inventory
+
+
+def free(inventory: Inventory) -> dict[str, dict[str, int]]:
+    return {name: dict(inventory.free(name)) for name in inventory.nodes}
+
+
+def site(
+    inventory: Inventory,
+    *pods: core.Pod,
+    number: int = 0,
+    sizes: dict[str, int] | None = None,
+    minimums: dict[str, int] | None = None,
+    **root: Any,
+) -> Site:
+    """A unit of prefill and decode; what its pods hold is held."""
+    name = f"root{number}" if number else "root"
+    hold_all(inventory, pods, counted_shape)
+    sizes, minimums = sizes or {}, minimums or {"prefill": 1, "decode": 1}
+    labels = {"covey.dev/unit": str(number)}
+    top = group(name, composite=True, minimum=sum(map(bool, minimums.values())), desired=2, labels=labels, **root)
+    groups = [
+        each
+        for role in ("prefill", "decode")
+        for each in role_groups(role, replicas=4, minimum=minimums.get(role, 1), size=sizes.get(role, 1), root=name)
+    ]
+    return Site(build_gang(unit(top, groups, pods), TOPOLOGY, counted_shape, Surroundings()))
+
+
+def at(role: str, replica: int, place: str | None, index: int = 0, **state: Any) -> core.Pod:
+    """A pod that asks for a whole node."""
+    gates = (GATE,) if place is None else ()
+    return member(role, replica, index, node=place, gates=gates, **{"gpus": 8, **state})
+
+
+def asked(role: str, inventory: Inventory, *sites: Site, is_shared: bool = False) -> Answer:
+    """The answer, which leaves no trace."""
+    before = free(inventory)
+    answer = most_feasible(role, sites, inventory, is_shared=is_shared)
+    assert free(inventory) == before
+    return answer
+
+
+def test_what_has_places_and_what_fits_beside_it() -> None:
+    inventory = racks(a=5)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
+    assert asked("prefill", inventory, own) == Answer("prefill", 4)
+    assert asked("decode", inventory, own) == Answer("decode", 4)
+
+
+def test_only_the_domain_that_the_unit_has_counts() -> None:
+    inventory = racks(a=3, b=20)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), **IN_ONE_RACK)
+    assert asked("prefill", inventory, own) == Answer("prefill", 2)
+
+
+def test_nothing_fits() -> None:
+    inventory = racks(a=2)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
+    assert asked("prefill", inventory, own) == Answer("prefill", 1)
+
+
+def test_a_replica_that_waits_is_counted_once() -> None:
+    inventory = racks(a=4)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("prefill", 1, None))
+    assert asked("prefill", inventory, own) == Answer("prefill", 3)
+
+
+def test_what_waits_of_another_role_takes_nothing() -> None:
+    inventory = racks(a=4)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), at("decode", 1, None), at("decode", 2, None))
+    assert asked("prefill", inventory, own) == Answer("prefill", 3)
+
+
+def test_replicas_of_several_pods_come_whole() -> None:
+    inventory = racks(a=7)
+    pods = [at("prefill", 0, f"a{index}", index, size=3) for index in range(3)]
+    own = site(inventory, *pods, at("decode", 0, "a3"), sizes={"prefill": 3})
+    assert asked("prefill", inventory, own) == Answer("prefill", 2)
+
+
+def test_no_more_before_the_minimum_has_its_places() -> None:
+    inventory = racks(a=2)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, None), at("decode", 1, None))
+    answer = asked("prefill", inventory, own)
+    assert answer.replicas == 1
+    assert answer.message == "unit 0 has no places for its own minimum yet, and gets no more before it has"
+
+
+def test_a_role_without_replicas_has_no_number() -> None:
+    inventory = racks(a=2)
+    own = site(inventory, at("prefill", 0, "a0"), minimums={"prefill": 1, "decode": 0})
+    assert asked("decode", inventory, own) == Answer("decode", None, message=NONE_YET)
+
+
+def test_what_is_to_go_is_not_counted() -> None:
+    inventory = racks(a=3)
+    going = at("prefill", 1, "a2", labels={"covey.dev/draining": "true"})
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), going)
+    assert asked("prefill", inventory, own) == Answer("prefill", 1)
+
+
+def pair(inventory: Inventory, **root: Any) -> tuple[Site, Site]:
+    """Two units, in racks a and b."""
+    one = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"), **root)
+    two = [at(role, 0, f"b{number}", root="root1") for number, role in enumerate(("prefill", "decode"))]
+    return one, site(inventory, *two, number=1, **root)
+
+
+def test_a_sum_over_units_is_spread_evenly() -> None:
+    """Unit 0 takes one more, unit 1 would take five: a third one more goes to unit 0."""
+    inventory = racks(a=3, b=7)
+    units = pair(inventory, **IN_ONE_RACK)
+    assert asked("prefill", inventory, *units, is_shared=True) == Answer("prefill", 4)
+    assert asked("prefill", inventory, *reversed(units), is_shared=True) == Answer("prefill", 4)
+
+
+def test_the_remainder_goes_to_units_of_lower_number() -> None:
+    inventory = racks(a=4, b=2)
+    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK), is_shared=True) == Answer("prefill", 3)
+    inventory = racks(a=2, b=4)
+    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK), is_shared=True) == Answer("prefill", 2)
+
+
+def test_every_unit_has_as_many() -> None:
+    inventory = racks(a=4, b=3)
+    assert asked("prefill", inventory, *pair(inventory, **IN_ONE_RACK)) == Answer("prefill", 4)
+
+
+def test_units_want_the_same_nodes() -> None:
+    """Five nodes are free: each unit alone would take them all."""
+    inventory = racks(a=5, b=4)
+    units = pair(inventory)
+    assert asked("prefill", inventory, *units, is_shared=True) == Answer("prefill", 7)
+    assert asked("prefill", inventory, *units) == Answer("prefill", 6)
+
+
+def test_never_less_than_what_is_there() -> None:
+    """A sum of four would be spread two and two, and unit 0 has room for one; but four have places."""
+    inventory = racks(a=2, b=4)
+    one, _ = pair(inventory, **IN_ONE_RACK)
+    two = [at("prefill", number, f"b{number + 1}", root="root1") for number in range(3)]
+    other = site(inventory, *two, at("decode", 0, "b0", root="root1"), number=1, **IN_ONE_RACK)
+    assert asked("prefill", inventory, one, other, is_shared=True) == Answer("prefill", 4)
+
+
+def test_beyond_the_most_that_is_looked_for_it_is_a_floor() -> None:
+    inventory = racks(a=40)
+    own = site(inventory, at("prefill", 0, "a0", gpus=0), at("decode", 0, "a1", gpus=0))
+    assert asked("prefill", inventory, own) == Answer("prefill", 1 + MOST, is_floor=True)
+
+
+def test_a_limit_of_the_search_is_no_number(monkeypatch: Any) -> None:
+    monkeypatch.setattr("covey.admission.headroom.PLANS", 1)
+    inventory = racks(a=5)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1", gpus=1), at("decode", 1, "a1", gpus=1))
+    assert asked("prefill", inventory, own).replicas == 4
+    assert asked("decode", inventory, *pair(inventory)) == Answer("decode", None, message=LIMIT_MET)
+
+
+def test_what_is_kept_for_others_is_no_room() -> None:
+    inventory = racks(a=3, b=4)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
+    kept = Site(own.gang, (("b",),))
+    assert asked("prefill", inventory, kept) == Answer("prefill", 2)
+
+
+def apart_from(app: str) -> dict[str, Any]:
+    """A pod that shares its host with none of an app, which itself is of the app engine."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": app}}}
+    affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return {"labels": {"app": "engine"}, "spec": {"affinity": affinity}}
+
+
+def test_anti_affinity_counts_where_it_speaks_of_the_pods_themselves() -> None:
+    for app, most in (("noisy", 6), ("engine", 3)):
+        inventory = racks(a=3)
+        least = at("decode", 0, "a0", gpus=0)
+        own = site(inventory, at("prefill", 0, "a0", gpus=4, **apart_from(app)), least)
+        assert asked("prefill", inventory, own) == Answer("prefill", most)
+
+
+def test_strangers_count() -> None:
+    inventory = racks(a=5)
+    hold_all(inventory, [pod("stranger", node="a4", gpus=1)], counted_shape)
+    own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
+    assert asked("prefill", inventory, own) == Answer("prefill", 3)

@@ -1,0 +1,94 @@
+"""``covey headroom -f``: how many more would fit, from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_inputs import cluster, covey, inference, member, role, write
+
+
+@pytest.fixture
+def ask(tmp_path: Path) -> Any:
+    """Asks for the numbers of some resources on two racks of so many nodes."""
+
+    def run(*documents: Any, nodes: tuple[int, int] = (4, 4), pods: Any = (), options: tuple[str, ...] = ()) -> Any:
+        files = [
+            "-f",
+            write(tmp_path / "in.json", documents),
+            "--nodes",
+            write(tmp_path / "nodes.json", cluster(*nodes)),
+        ]
+        if pods:
+            files += ["--pods", write(tmp_path / "pods.json", pods)]
+        result = covey("headroom", *files, *options)
+        assert result.exit_code == 0, result.output
+        return json.loads(result.stdout) if "json" in options else result.stdout
+
+    return run
+
+
+JSON = ("-o", "json")
+
+
+def numbers(report: Any) -> dict[str, tuple[int, int, int | None]]:
+    return {row["name"]: (row["replicas"], row["admitted"], row["maxFeasible"]) for row in report["roles"]}
+
+
+def test_beside_what_is_planned(ask: Any) -> None:
+    gang = inference("llm", role("p", 1, 1, size=2), role("d", 1, 1), topology={"required": "rack"})
+    (report,) = ask(gang, options=JSON)
+    assert numbers(report) == {"p": (1, 1, 1), "d": (1, 1, 2)}
+    assert (report["namespace"], report["name"], report["message"]) == ("default", "llm", "")
+
+
+def test_what_runs_counts(ask: Any) -> None:
+    gang = inference("llm", role("p", 1, 1), topology={"required": "rack"})
+    pods = [member("llm", "p", 0, 0, "n0-1-0")]
+    assert numbers(ask(gang, nodes=(4, 2), pods=pods, options=JSON)[0]) == {"p": (1, 1, 2)}
+
+
+def test_all_that_is_planned_has_its_places_first(ask: Any) -> None:
+    found = ask(inference("a", role("p", 1, 1)), inference("b", role("p", 3, 1)), options=JSON)
+    assert [numbers(each) for each in found] == [{"p": (1, 1, 5)}, {"p": (3, 3, 7)}]
+
+
+def test_a_sum_over_units_and_each_unit_as_many(ask: Any) -> None:
+    gang = inference("llm", role("p", 1, 1), role("s", 1, 1, scaling={"mode": "External"}), replicas=2)
+    (report,) = ask(gang, nodes=(4, 3), options=JSON)
+    assert numbers(report) == {"p": (2, 2, 4), "s": (2, 2, 5)}
+
+
+def test_no_place_and_no_replica(ask: Any) -> None:
+    gang = inference("llm", role("p", 1, 1, size=20), role("d", 0, 0))
+    (report,) = ask(gang, options=JSON)
+    assert numbers(report) == {"p": (1, 0, 0), "d": (0, 0, None)}
+    assert "d: no replica of it exists" in report["message"]
+    assert "p: unit 0 has no places for its own minimum yet" in report["message"]
+
+
+def test_the_table(ask: Any) -> None:
+    lines = ask(inference("llm", role("p", 1, 1)), inference("other", role("q", 1, 1), role("d", 0, 0))).splitlines()
+    assert lines[0] == "default/llm"
+    assert lines[1].split() == ["ROLE", "REPLICAS", "ADMITTED", "MAX", "FEASIBLE", "MORE"]
+    assert ["p", "1", "1", "7", "6"] in [line.split() for line in lines]
+    assert ["d", "0", "0", "unknown"] in [line.split() for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "NAME: is missing"),
+        (("llm", "-f", "x.yaml"), "NAME: does not go with -f"),
+        (("-f", "x.yaml"), "--nodes: is missing"),
+        (("--nodes", "x.yaml"), "-f: is missing"),
+        (("-f", "x.yaml", "--nodes", "x.yaml", "--context", "c"), "--context: names a cluster"),
+    ],
+)
+def test_what_does_not_go_together(arguments: tuple[str, ...], said: str) -> None:
+    result = covey("headroom", *arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr

@@ -1,0 +1,38 @@
+"""Pages and tables that have no source of their own."""
+
+import yaml
+
+from handbook import decisions, examples
+from handbook.pages import DOCS, ROOT
+
+
+def test_every_example_has_a_page_with_its_text_as_it_stands() -> None:
+    pages = examples.pages()
+    for path in (ROOT / "examples").rglob("*.yaml"):
+        page = pages[f"examples/{path.relative_to(ROOT / 'examples').as_posix()}.md"]
+        assert path.read_text().strip() in page, path
+
+
+def test_every_example_says_what_it_is() -> None:
+    for line in examples.table().splitlines()[2:]:
+        name, sentence = line.strip("| ").split(" | ")[0], line.strip("| ").partition(" | ")[2]
+        if not name.startswith("[`offline/"):
+            assert sentence.strip(), name
+
+
+def test_links_to_examples_lead_to_their_pages() -> None:
+    assert examples.page_of("examples/disaggregated.yaml") == "examples/disaggregated.yaml.md"
+    assert examples.page_of("examples") == "examples/index.md"
+    assert examples.page_of("examples/none.yaml") is None
+
+
+def test_decisions_are_listed_by_number() -> None:
+    rows = decisions.table().splitlines()[2:]
+    assert len(rows) == len(list((DOCS / "decisions").glob("[0-9]*.md")))
+    assert rows[0] == "| 1 | [Runtime dependencies](0001-runtime-dependencies.md) |"
+    assert [int(row.split("|")[1]) for row in rows] == sorted(int(row.split("|")[1]) for row in rows)
+
+
+def test_yaml_examples_are_yaml() -> None:
+    for path in (ROOT / "examples").rglob("*.yaml"):
+        assert list(yaml.safe_load_all(path.read_text())), path

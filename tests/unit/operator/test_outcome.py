@@ -1,0 +1,97 @@
+"""Sums of what features find, and the index of a snapshot."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.operator.plan import plan
+from covey.operator.snapshot import observed
+from covey.operator.snapshot.places import current
+from covey.operator.tell.units import describe_units
+from covey.operator.terms.actions import Actions, DeletePod, Note, Ungate
+from covey.operator.terms.outcome import Outcome, soonest, summed
+from covey.operator.terms.remark import Remark
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+NOTE = Note("Created", "creating 1 replica of decode", "Create")
+
+
+@pytest.fixture
+def world() -> World:
+    made = World(inference(role("prefill", size=2), role("decode", replicas=3)))
+    made.settle()
+    return made
+
+
+def test_nothing_comes_to_nothing() -> None:
+    assert summed(()) == Outcome()
+    assert not summed([Outcome(), Outcome()]).actions
+
+
+def test_every_field_of_the_actions_is_summed() -> None:
+    for each in dataclasses.fields(Actions):
+        one, other = (("one",), ("other",)) if each.default == () else ({"name": "one"}, None)
+        if each.name in {"delete_pods", "ungate"}:
+            continue
+        parts: list[dict[str, Any]] = [{each.name: one}, {each.name: other}]
+        total = summed(Outcome(Actions(**part)) for part in parts)
+        assert getattr(total.actions, each.name) == (("one", "other") if each.default == () else one)
+
+
+def test_remarks_keep_their_order_and_the_soonest_time_counts() -> None:
+    first, second = Remark("Degraded", "A", "a"), Remark("Degraded", "B", "b")
+    total = summed(
+        [Outcome(remarks=(first,), again=9.0), Outcome(Actions(notes=(NOTE,))), Outcome(Actions(), (second,), 3.0)]
+    )
+    assert total.remarks == (first, second)
+    assert total.again == 3.0
+    assert total.actions.notes == (NOTE,)
+    assert soonest([None, None]) is None
+
+
+def test_a_pod_goes_once_for_the_first_reason_and_is_not_let_go(world: World) -> None:
+    one, other, *_ = world.pods.values()
+    total = summed(
+        [
+            Outcome(Actions(delete_pods=(DeletePod(one, "first"),), ungate=(Ungate(other, names.GATE_START),))),
+            Outcome(Actions(delete_pods=(DeletePod(one, "second"),), ungate=(Ungate(one, names.GATE_START),))),
+        ]
+    )
+    assert total.actions.delete_pods == (DeletePod(one, "first"),)
+    assert total.actions.ungate == (Ungate(other, names.GATE_START),)
+
+
+def test_the_index_says_who_fills_each_place(world: World) -> None:
+    first, second, *_ = world.pods
+    world.bind(first)
+    world.delete(first)
+    world.release(second)
+    seen = world.observe()
+    assert {slot: current(pods) for slot, pods in seen.pods.items()} == {
+        slot: seen.current.get(slot) for slot in seen.pods
+    }
+    assert len(seen.current) == len(world.pods) - 2
+    for slot, pods in seen.pods.items():
+        place = seen.place(slot)
+        assert place is seen.place(slot)
+        assert [place.now] == list(pods) if place.now is not None else place.others == pods
+
+
+def test_a_pass_finds_out_once_who_fills_a_place(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: Counter[str] = Counter()
+
+    def counted(pods: Sequence[core.Pod]) -> core.Pod | None:
+        asked.update(pod.metadata.name for pod in pods)
+        return current(pods)
+
+    monkeypatch.setattr(observed, "current", counted)
+    verdict, seen = world.judge(), world.observe()
+    planned = plan(verdict, seen)
+    tuple(describe_units(verdict.inference, verdict.backend, seen, planned))
+    assert asked == Counter(list(world.pods))

@@ -1,0 +1,143 @@
+"""The gauges of devices: counted when something has changed, from what is free now, and bounded."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from covey.observability.families import REGISTRY
+from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
+from covey.placement.model import Topology
+from covey.scheduler import devices
+from covey.scheduler.devices import DeviceGauges, Surveyor
+from scrapes import Scrape
+from unit.placement.builders import GPU, TOPOLOGY, make_node, make_shape
+
+
+class Stage:
+    """An inventory without topologies, as the room is, and a surveyor of it."""
+
+    def __init__(self) -> None:
+        self.room = Inventory()
+        self.chosen: Topology | None = TOPOLOGY
+        self.surveyor = Surveyor(self.room, self._choose)
+        self._registry = CollectorRegistry()
+        self._registry.register(self.surveyor.gauges)
+
+    def node(self, name: str, rack: str, product: str = "H100", **more: Any) -> None:
+        labels = {"zone": "z", "block": "b", "rack": rack, "nvidia.com/gpu.product": product}
+        self.room.set_node(make_node(name, labels=labels, **more))
+
+    def look(self) -> Scrape:
+        asyncio.run(self.surveyor.look())
+        return Scrape.parse(generate_latest(self._registry).decode())
+
+    def _choose(self) -> Topology:
+        if self.chosen is None:
+            raise LookupError("several")
+        return self.chosen
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = Stage()
+    for name, rack in (("a", "r1"), ("b", "r1"), ("c", "r2"), ("d", "r2")):
+        made.node(name, rack)
+    return made
+
+
+def test_what_is_shown(stage: Stage) -> None:
+    stage.room.hold("p", "a", make_shape(3))
+    stage.node("d", "r2", cordoned=True)
+    seen = stage.look()
+    h100 = {"resource": GPU, "product": "H100"}
+    assert seen.by("state", "covey_devices", **h100) == {"used": 3, "whole": 16, "partial": 5, "closed": 8}
+    assert seen.by("level", "covey_devices_largest_gang", **h100) == {
+        "cluster": 16,
+        "zone": 16,
+        "block": 16,
+        "rack": 8,
+        "host": 8,
+    }
+    assert seen.by("level", "covey_devices_stranded", **h100) == {"zone": 29, "block": 29, "rack": 29, "host": 13}
+    assert seen("covey_devices_fragmentation_ratio", level="cluster", **h100) == pytest.approx(1 - 16 / 21)
+    assert seen("covey_device_kinds_dropped") == 0
+
+
+def test_every_change_is_seen(stage: Stage) -> None:
+    assert stage.look()("covey_devices", state="whole") == 32
+    stage.room.hold("p", "a", make_shape(8))
+    assert stage.look()("covey_devices", state="whole") == 24
+    stage.room.release("p")
+    stage.room.remove_node("b")
+    assert stage.look()("covey_devices", state="whole") == 24
+    stage.node("b", "r2", product="H200")
+    assert stage.look().by("product", "covey_devices_largest_gang", level="rack") == {"H100": 16, "H200": 8}
+    stage.chosen = None
+    assert stage.look().by("level", "covey_devices_largest_gang", product="H100") == {"cluster": 24}
+    stage.chosen = TOPOLOGY
+    assert stage.look()("covey_devices_largest_gang", product="H100", level="rack") == 16
+
+
+def test_nothing_is_counted_again_that_has_not_changed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[int] = []
+    whole = devices.devices_of
+
+    def devices_of(*args: Any, **more: Any) -> Any:
+        counted.append(1)
+        return whole(*args, **more)
+
+    monkeypatch.setattr(devices, "devices_of", devices_of)
+    stage.look()
+    assert len(counted) == 4
+    stage.look()
+    assert len(counted) == 4
+    stage.room.hold("p", "a", make_shape(1))
+    stage.look()
+    assert len(counted) == 5
+    stage.chosen = NO_TOPOLOGY
+    stage.look()
+    assert len(counted) == 9, "in another topology every node lies elsewhere"
+
+
+def test_what_a_stranger_makes_up_has_no_series(stage: Stage) -> None:
+    for number in range(50):
+        stage.node(f"x{number}", f"rack-{number}", product=f"made-up-{number}", gpus=1)
+    seen = stage.look()
+    assert len(seen.samples) <= devices.MOST * (4 + 3 * 5) + 1
+    assert seen("covey_device_kinds_dropped") == 51 - devices.MOST
+    assert seen("covey_devices", product="H100") == 32
+
+
+def test_who_does_not_count_shows_nothing() -> None:
+    registry = CollectorRegistry()
+    registry.register(DeviceGauges())
+    assert Scrape.parse(generate_latest(registry).decode()).by("state", "covey_devices") == {}
+
+
+def test_it_counts_for_as_long_as_it_runs_whatever_happens(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault in counting ends nothing, and what ends takes its series along."""
+    passes = 0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal passes
+        assert seconds == devices.EVERY
+        passes += 1
+        if passes == 1:
+            monkeypatch.undo()
+        if passes == 3:
+            assert 'covey_devices{product="H100"' in generate_latest(REGISTRY).decode()
+            raise asyncio.CancelledError
+        await asyncio.sleep(0)
+
+    def fails(*_: Any) -> Any:
+        raise ValueError("odd")
+
+    monkeypatch.setattr(devices, "report", fails)
+    surveyor = Surveyor(stage.room, lambda: TOPOLOGY, sleep=sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(surveyor.run())
+    assert "covey_devices{" not in generate_latest(REGISTRY).decode()

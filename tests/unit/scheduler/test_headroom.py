@@ -1,0 +1,358 @@
+"""Questions for head-room in the scheduler process: last in line, each answered once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+from covey.admission import headroom as counting
+from covey.admission.tree import Key
+from covey.api import core
+from covey.api.constants import ANNOTATION_QUESTION
+from covey.api.headroom import Question, written
+from covey.kube.errors import NotFound, Unreachable
+from covey.scheduler import headroom
+from covey.scheduler.headroom import Headroom
+from covey.scheduler.queueing import Queueing
+from covey.scheduler.reservations import Reservations
+from covey.scheduler.topologies import Topologies
+from scheduler_builders import GATE, group, member, node, put, role_groups
+from scheduler_builders import cache as made_of
+from scheduler_loop import Loop
+
+ROOT = Key("CompositePodGroup", "ns", "root")
+
+
+@dataclass
+class Client:
+    """Notes what is written; fails as often as it is told to."""
+
+    written: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[Exception] = field(default_factory=list)
+
+    async def apply(self, _resource: object, body: dict[str, Any], **_options: object) -> None:
+        if self.failures:
+            raise self.failures.pop()
+        self.written.append(body)
+
+    def answers(self) -> list[tuple[str, str, dict[str, int | None]]]:
+        """Root, question, and the number of each role."""
+        return [
+            (body["metadata"]["name"], told["asked"], {row["name"]: row.get("replicas") for row in told["roles"]})
+            for body in self.written
+            for told in [body["status"]["headroom"]]
+        ]
+
+
+class Clock:
+    """Monotonic seconds that stand still."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def asking(found: core.Group, asked: str | None, roles: dict[str, bool] | None = None) -> core.Group:
+    """The root when the operator has put a question on it."""
+    text = written(Question(asked, roles or {"decode": True})) if asked else None
+    annotations = {ANNOTATION_QUESTION: text} if text else {}
+    return msgspec.structs.replace(found, metadata=msgspec.structs.replace(found.metadata, annotations=annotations))
+
+
+def unit(name: str = "root", *places: str | None, **root: Any) -> list[core.Group | core.Pod]:
+    """A unit of one role of single pods of eight devices: bound to these nodes, or waiting."""
+    pods = [
+        member("decode", number, root=name, node=place, gates=() if place else (GATE,), gpus=8)
+        for number, place in enumerate(places)
+    ]
+    groups = role_groups("decode", replicas=len(places), minimum=1, size=1, root=name)
+    return [group(name, composite=True, minimum=1, desired=1, **root), *groups, *pods]
+
+
+class Bench:
+    """Admission and head-room over one cache."""
+
+    def __init__(self, *objects: core.Node | core.Group | core.Pod) -> None:
+        self.cache = made_of(*objects)
+        self.client = Client()
+        self.clock = Clock()
+        self.loop = Loop(self.cache)
+        self.busy = False
+        client: Any = self.client
+        queueing = Queueing(self.cache, Topologies(self.cache), reserve_after=300.0)
+        reservations = Reservations(self.cache, reserve_after=300.0)
+        self.headroom = Headroom(
+            *(self.cache, client, queueing, reservations),
+            busy=lambda: self.busy,
+            stir=self.loop.admission.stir,
+            clock=self.clock,
+            wall=lambda: 1_767_225_600.0,
+        )
+        self.loop.admission._idle = self.headroom.step
+        self._running: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        settled = asyncio.Event()
+        settled.set()
+        self._running = asyncio.get_running_loop().create_task(self.headroom.run(settled.wait))
+        await asyncio.sleep(0)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        assert self._running is not None
+        self._running.cancel()
+
+    async def turn(self) -> dict[str, str]:
+        """One pass of admission, long after the last one; what it wrote has come."""
+        self.clock.now += 1000.0
+        pinned = await self.loop.turn()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return pinned
+
+    def ask(self, asked: str | None, name: str = "root", roles: dict[str, bool] | None = None) -> None:
+        """The operator puts a question, or takes it away."""
+        before = self.cache.index.root(Key("CompositePodGroup", "ns", name))
+        assert before is not None
+        put(self.cache, asking(before, asked, roles), before)
+
+    def shows(self, asked: str, name: str = "root") -> None:
+        """The watch shows an answer."""
+        before = self.cache.index.root(Key("CompositePodGroup", "ns", name))
+        assert before is not None
+        status = msgspec.structs.replace(before.status, headroom=core.Headroom(asked))
+        put(self.cache, msgspec.structs.replace(before, status=status), before)
+
+
+def nodes(count: int) -> list[core.Node]:
+    return [node(f"n{number}") for number in range(count)]
+
+
+async def test_a_question_is_answered_once() -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        await bench.turn()
+        assert bench.client.written == []
+        bench.ask("one")
+        await bench.turn()
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": 3})]
+        (body,) = bench.client.written
+        assert body["metadata"]["uid"] == "uid-root"
+        assert body["status"]["headroom"]["observedAt"] == "2026-01-01T00:00:00Z"
+        bench.shows("one")
+        await bench.turn()
+        bench.ask("two")
+        await bench.turn()
+        assert [asked for _, asked, _ in bench.client.answers()] == ["one", "two"]
+
+
+async def test_a_process_that_begins_takes_up_what_is_open_and_nothing_else() -> None:
+    root, *rest = unit("root", "n0")
+    done, *others = unit("done", "n1", status={"headroom": {"asked": "one"}})
+    assert isinstance(root, core.Group)
+    assert isinstance(done, core.Group)
+    async with Bench(*nodes(3), asking(root, "one"), *rest, asking(done, "one"), *others) as bench:
+        await bench.turn()
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": 3})]
+
+
+async def test_whoever_waits_for_a_place_is_first() -> None:
+    """A waiting unit of the resource gets its place, and then one more would fit beside both."""
+    async with Bench(*nodes(3), *unit("root", "n0"), *unit("other", None)) as bench:
+        bench.ask("one")
+        assert set(await bench.turn()) == {"other-decode-0-0"}
+        assert bench.client.answers() == [("root", "one", {"decode": 3})]
+
+
+async def test_it_rests_nine_times_as_long_as_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+
+        def slow(role: str, *_: object, **__: object) -> counting.Answer:
+            bench.clock.now += 2.0
+            return counting.Answer(role, 1)
+
+        monkeypatch.setattr(headroom, "most_feasible", slow)
+        bench.ask("one", roles={"decode": True, "prefill": False})
+        bench.clock.now = 100.0
+        assert await bench.headroom.step()
+        assert not await bench.headroom.step()
+        bench.clock.now += 17.9
+        assert not await bench.headroom.step()
+        bench.clock.now += 0.2
+        assert await bench.headroom.step()
+
+
+async def test_namespaces_take_turns() -> None:
+    many = [each for number in range(3) for each in unit(f"many{number}", f"n{number}")]
+    async with Bench(*nodes(4), *many, *unit("one", "n3")) as bench:
+        (lonely,) = [each for each in bench.cache.index.roots() if each.name == "one"]
+        for number in range(3):
+            bench.ask("x", f"many{number}")
+        bench.ask("x", "one")
+        line = bench.headroom._open
+        line["elsewhere"] = type(line["ns"])([(lonely, line["ns"].pop(lonely))])
+        order = []
+        for _ in range(4):
+            namespace, found = next(iter(line.items()))
+            order.append((namespace, next(iter(found)).name))
+            bench.headroom._turn(Key("CompositePodGroup", namespace, order[-1][1]))
+        assert order == [("ns", "many0"), ("elsewhere", "one"), ("ns", "many1"), ("elsewhere", "one")]
+
+
+async def test_it_is_broken_off_for_others_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tries: list[float] = []
+
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+
+        def endless(role: str, *_: object, pause: Callable[[], None], **__: object) -> counting.Answer:
+            begun = bench.clock.now
+            while bench.clock.now < begun + 1.0:
+                bench.clock.now += 0.01
+                try:
+                    pause()
+                except headroom._BrokenOff:
+                    tries.append(round(bench.clock.now - begun, 1))
+                    raise
+            return counting.Answer(role, 7)
+
+        monkeypatch.setattr(headroom, "most_feasible", endless)
+        bench.ask("one")
+        bench.busy = True
+        for _ in range(8):
+            await bench.turn()
+        assert tries == [0.1, 0.2, 0.4, 0.8]
+        assert bench.client.answers() == [("root", "one", {"decode": 7})]
+
+
+async def test_it_is_given_up_when_others_always_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+
+        def endless(*_: object, pause: Callable[[], None], **__: object) -> counting.Answer:
+            while True:
+                bench.clock.now += 0.01
+                pause()
+
+        monkeypatch.setattr(headroom, "most_feasible", endless)
+        bench.ask("one")
+        bench.busy = True
+        for _ in range(8):
+            await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": None})]
+        assert bench.client.written[0]["status"]["headroom"]["roles"][0]["message"] == counting.LIMIT_MET
+
+
+async def test_a_fault_is_told_and_harms_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> counting.Answer:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(headroom, "most_feasible", broken)
+    async with Bench(*nodes(3), *unit("root", "n0"), *unit("other", None)) as bench:
+        bench.ask("one")
+        assert set(await bench.turn()) == {"other-decode-0-0"}
+        assert bench.client.answers() == [("root", "one", {"decode": None})]
+
+
+async def test_an_answer_that_could_not_be_written_is_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headroom, "RETRY", 0.0)
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        bench.client.failures = [Unreachable("no answer")]
+        bench.ask("one")
+        await bench.turn()
+        await asyncio.sleep(0.01)
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": 3})]
+
+
+async def test_a_root_that_is_gone_has_no_answer() -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        bench.client.failures = [NotFound(404, "NotFound", "gone")]
+        bench.ask("one")
+        await bench.turn()
+        await bench.turn()
+        assert bench.client.written == []
+
+
+async def test_a_question_that_is_taken_back_is_not_answered() -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        bench.ask("one")
+        bench.ask(None)
+        await bench.turn()
+        assert bench.client.written == []
+
+
+async def test_an_unknown_level_is_the_reason_for_no_number() -> None:
+    wish = {"topology": [{"level": "nowhere", "mode": "Required"}]}
+    async with Bench(*nodes(3), *unit("root", "n0", constraints=wish)) as bench:
+        bench.ask("one")
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": None})]
+        assert "no level nowhere" in bench.client.written[0]["status"]["headroom"]["roles"][0]["message"]
+
+
+async def test_all_units_of_the_resource_count() -> None:
+    """Root and other have one owner: four nodes are free, and a sum of six is spread evenly."""
+    async with Bench(*nodes(6), *unit("root", "n0"), *unit("other", "n1")) as bench:
+        bench.ask("one")
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": 6})]
+
+
+@pytest.mark.parametrize(
+    ("volume", "claim", "most"),
+    [
+        ({"ephemeral": {"volumeClaimTemplate": {}}}, "root-decode-0-0-scratch", 3),
+        ({"persistentVolumeClaim": {"claimName": "weights"}}, "weights", 1),
+    ],
+)
+async def test_a_further_pod_has_ephemeral_volumes_of_its_own(volume: dict[str, Any], claim: str, most: int) -> None:
+    """The disk of its model is on one node; a claim that all pods name confines every one of them."""
+    found = unit("root", "n0")
+    found[-1] = member("decode", 0, node="n0", gpus=8, spec={"volumes": [{"name": "scratch", **volume}]})
+    host = {"kubernetes.io/hostname": "n0"}
+    async with Bench(node("n0", labels=host), *nodes(3)[1:], *found) as bench:
+        there = core.Requirement("kubernetes.io/hostname", "In", ("n0",))
+        bench.cache.volumes.set_volume("pv", core.NodeSelector((core.NodeSelectorTerm((there,)),)))
+        bench.cache.volumes.set_claim(("ns", claim), "pv")
+        bench.ask("one")
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": most})]
+
+
+async def test_many_questions_keep_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gang that comes while one of many questions is answered is planned before the next one is."""
+    order: list[str] = []
+    many = [each for number in range(20) for each in unit(f"many{number}", f"n{number}")]
+    async with Bench(*nodes(22), *many) as bench:
+
+        def counted(role: str, *_: object, **__: object) -> counting.Answer:
+            order.append("answer")
+            if len(order) == 3:
+                for each in unit("gang", None):
+                    put(bench.cache, each)
+            bench.clock.now += 1000.0  # as if it were always time for the next one
+            bench.headroom._due = -1e9
+            return counting.Answer(role, 1)
+
+        planned = bench.loop.admission._plan
+
+        async def noted(root: Key, *, last: bool) -> None:
+            order.append(root.name)
+            await planned(root, last=last)
+
+        monkeypatch.setattr(headroom, "most_feasible", counted)
+        monkeypatch.setattr(headroom, "REST", 0.0)
+        monkeypatch.setattr(headroom, "LEAST_REST", -1.0)
+        monkeypatch.setattr(bench.loop.admission, "_plan", noted)
+        for number in range(20):
+            bench.ask("x", f"many{number}")
+        assert set(await bench.turn()) == {"gang-decode-0-0"}
+        assert order[:5] == ["answer"] * 3 + ["gang", "answer"]
+        assert len(bench.client.written) == 20

@@ -1,0 +1,58 @@
+"""The page's files, read as text: the rules that they keep."""
+
+import re
+from importlib.resources import files
+
+import pytest
+
+from covey.cli.picture import palette
+
+PAGE = {
+    each.name: each.read_text() for each in files("covey.ui").joinpath("page").iterdir() if each.name != "__init__.py"
+}
+SCRIPTS = {name: text for name, text in PAGE.items() if name.endswith(".js")}
+
+
+def test_the_hues_are_those_of_the_pictures_on_a_terminal() -> None:
+    shades = re.findall(r"\.i(\d)\.s(\d)(?:, \.i\d)? \{ --ink: (#[0-9a-f]{6}) \}", PAGE["palette.css"])
+    assert {(int(ink), int(replica)): hue for ink, replica, hue in shades} == {
+        (ink, replica): palette.shade(ink, replica) for ink in range(8) for replica in range(3)
+    }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_no_script_turns_text_into_markup_or_code(name: str) -> None:
+    banned = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|\beval\b|new Function|setAttribute\(\"style|javascript:"
+    assert not re.search(banned, SCRIPTS[name])
+
+
+def test_the_document_has_no_script_or_style_of_its_own() -> None:
+    html = PAGE["index.html"]
+    assert not re.search(r"<style|\sstyle=|\son[a-z]+=", html)
+    assert re.findall(r"<script[^>]*>", html) == ['<script type="module" src="main.js">']
+
+
+@pytest.mark.parametrize("name", PAGE)
+def test_nothing_names_another_host(name: str) -> None:
+    hosts = set(re.findall(r"https?://[^\s\"'`)]+", PAGE[name])) - {"http://www.w3.org/2000/svg"}
+    assert hosts == set()
+    assert re.fullmatch(r"[a-z0-9.-]+\.(html|css|js|svg)", name)
+
+
+def test_every_file_is_asked_for_by_another() -> None:
+    asked = {"index.html"}
+    for text in PAGE.values():
+        asked |= set(re.findall(r"(?:from \"\./|href=\"|src=\")([a-z-]+\.(?:js|css|svg))\"", text))
+    assert asked == set(PAGE)
+
+
+def test_every_element_that_a_script_asks_for_is_in_the_document() -> None:
+    wanted = {name for text in SCRIPTS.values() for name in re.findall(r"byId\(\"([a-z-]+)\"\)", text)}
+    there = set(re.findall(r"\bid=\"([a-z-]+)\"", PAGE["index.html"]))
+    assert wanted <= there | {"gang-title"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_modules_are_small_and_say_what_they_are(name: str) -> None:
+    assert SCRIPTS[name].startswith("/**")
+    assert SCRIPTS[name].count("\n") <= 220
