@@ -54,7 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     here = page.file.src_uri
     text = without_directives(markdown, here)
     text = _GENERATED.sub(_generate, text)
-    text = _PICTURE.sub(lambda found: _picture(found, here), text)
+    text = _without_missing_pictures(text, here)
     return _LINK.sub(lambda found: _link(found, here), text)
 
 
@@ -62,13 +62,20 @@ def _generate(found: re.Match[str]) -> str:
     return _GENERATORS[found["name"]](*found["arguments"].split())
 
 
-def _picture(found: re.Match[str], here: str) -> str:
-    """A generated picture, or nothing where it has not been made."""
-    target = _resolve(here, found["target"].partition("#")[0])
-    if (ROOT / target).exists():
-        return found[0]
-    _LOG.info("%s: no picture %s; `make docs-pictures` makes it", here, target)
-    return ""
+def _without_missing_pictures(text: str, here: str) -> str:
+    """The page without the generated pictures that have not been made."""
+    missing = 0
+
+    def keep(found: re.Match[str]) -> str:
+        nonlocal missing
+        there = (ROOT / _resolve(here, found["target"].partition("#")[0])).exists()
+        missing += not there
+        return found[0] if there else ""
+
+    text = _PICTURE.sub(keep, text)
+    if missing:
+        _LOG.info("%s: %d pictures left out; `make docs-pictures` makes them", here, missing)
+    return text
 
 
 def _link(found: re.Match[str], here: str) -> str:
