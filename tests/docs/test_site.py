@@ -130,4 +130,6 @@ def test_the_choice_of_a_tab_holds_for_the_page(browser: tuple[Page, list[str]],
 def test_a_generated_field_has_an_anchor_of_its_own(browser: tuple[Page, list[str]], address: str) -> None:
     page, _ = browser
     page.goto(f"{address}/reference/api.html#disaggregatedinference.spec.roles.minReplicas")
-    assert page.locator("[id='disaggregatedinference.spec.roles.minReplicas']").is_visible()
+    row = page.locator("tr:has([id='disaggregatedinference.spec.roles.minReplicas'])")
+    assert row.is_visible()
+    assert "Complete replicas of this role" in row.inner_text()
