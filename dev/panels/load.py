@@ -132,9 +132,9 @@ def play(fleet: Fleet) -> None:
 
 def deploy(fleet: Fleet) -> None:
     """Deployments start."""
-    fleet.create(
-        "research", "edge", [role("decode", 1, 8, topology=RACK, on=A100)], gang={"terminationDelaySeconds": 5}
-    )
+    edge = [role("decode", 1, 8, topology=RACK, on=A100), role("router", 1, 1, gpus=0, on=A100)]
+    fleet.create("research", "edge", edge, gang={"terminationDelaySeconds": 5})
+    fleet.await_condition("research", "edge", "Admitted", "Admitted")  # while a rack is free
     fleet.create("chat", "llama", _llama("1"), topology=BLOCK)
     time.sleep(3)
     fleet.create("chat", "mistral", [role("prefill", 2, 1, minReplicas=1), role("decode", 2, 2, minReplicas=1)])
@@ -262,7 +262,7 @@ SCENES: Final = (
     block_an_evacuation,
     stand_still,
     roll_out_what_never_gets_ready,
-    restart_the_api_server,
     change_the_leader,
+    restart_the_api_server,
     make_room,
 )

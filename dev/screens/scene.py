@@ -13,6 +13,8 @@ Json = dict[str, Any]
 RACK: Final = {"required": "rack"}
 SMALL: Final = Nodes(blocks=2, racks=3, nodes=6)
 LARGE: Final = Nodes(blocks=5, racks=8, nodes=16)
+#: Seconds; the machine may be busy.
+PATIENCE: Final = 600
 NAMESPACES: Final = ("chat", "search", "batch")
 _KIND: Final = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference"}
 
@@ -66,7 +68,7 @@ class Scene:
             conditions = self.cluster.api("GET", self._path(key)).get("status", {}).get("conditions", ())
             return any((each["type"], each["status"]) == (kind, status) for each in conditions)
 
-        eventually(reached, 180, f"{key}: {kind} is {status}")
+        eventually(reached, PATIENCE, f"{key}: {kind} is {status}")
 
     def held(self, key: str) -> None:
         """Wait until a rollout says what it waits for."""
@@ -75,7 +77,7 @@ class Scene:
             status = self.cluster.api("GET", self._path(key)).get("status", {})
             return status.get("rollout", {}).get("hold")
 
-        eventually(hold, 180, f"{key}: the rollout is held")
+        eventually(hold, PATIENCE, f"{key}: the rollout is held")
 
     def roll(self, key: str, image: str) -> None:
         """Another image in every role with GPUs."""
@@ -130,7 +132,7 @@ def small(scene: Scene) -> None:
 
 
 def large(scene: Scene) -> None:
-    """640 nodes and thirty gangs."""
+    """640 nodes, thirty gangs that serve, others' jobs, and one gang that waits for more racks than a block has."""
     scene.prepare(LARGE)
     models = ("llama", "qwen", "mistral", "gemma", "phi", "granite", "olmo", "falcon", "yi", "command")
     keys = [f"{namespace}/{model}" for model in models for namespace in NAMESPACES]
@@ -138,5 +140,6 @@ def large(scene: Scene) -> None:
         scene.create(key, engine(2 + place % 3, 1 + place % 2, size=1 + place % 2, gpus=(8, 4, 8)[place % 3]))
     for key in keys:
         scene.until(key, "Available", "True")
+    scene.fill(keep=240)
     scene.create("batch/frontier", [role("train", 20, 20, 8, topology=RACK)], topology={"required": "block"})
     scene.until("batch/frontier", "Admitted", "False")

@@ -20,18 +20,20 @@ from covey.placement.question.demands import place
 
 @dataclass(frozen=True)
 class Asked:
-    """Milliseconds of the first answer, and the longest of those after it."""
+    """Milliseconds of the first answer, and the longest of those after it, and of processor time."""
 
     what: str
     role: str
     answer: str
     first: float
     longest: float
+    busy: tuple[float, float]
 
     def line(self) -> str:
         """The row as text."""
         return (
-            f"{self.what:<52} {self.role:<8} {self.answer:<12} first {self.first:6.0f} ms, then {self.longest:6.0f} ms"
+            f"{self.what:<44} {self.role:<8} {self.answer:<6} first {self.first:6.0f} ms, then {self.longest:6.0f} ms, "
+            f"busy {self.busy[0]:.0f} and {self.busy[1]:.0f}"
         )
 
 
@@ -54,14 +56,15 @@ def standing(floor: Floor, gang: Gang, units: int) -> list[Site]:
 def asked(what: str, floor: Floor, sites: Sequence[Site], times: int = 5) -> Iterator[Asked]:
     """Ask for each role."""
     for name in [each.name for each in sites[0].gang.roles]:
-        taken, answer = [], ""
+        taken, busy, answer = [], [], ""
         for _ in range(times):
-            started = time.perf_counter()
+            started, worked = time.perf_counter(), time.process_time()
             found = most_feasible(name, sites, floor.inventory, is_shared=True)
             taken.append(1000 * (time.perf_counter() - started))
+            busy.append(1000 * (time.process_time() - worked))
             floor.churn()
             answer = f"{found.replicas}{'+' * found.is_floor}"
-        yield Asked(what, name, answer, taken[0], max(taken[1:]))
+        yield Asked(what, name, answer, taken[0], max(taken[1:]), (busy[0], max(busy[1:])))
 
 
 def table() -> Iterator[Asked]:

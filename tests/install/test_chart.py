@@ -57,6 +57,10 @@ MATRIX: dict[str, dict[str, Any]] = {
             },
         }
     },
+    "ui": {
+        "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
+        "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
+    },
     "existing-closed": {"scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
     "placed": {
         "imagePullSecrets": [{"name": "registry"}],
@@ -287,6 +291,41 @@ def test_the_component_for_a_backend_has_what_the_chart_adds(offline: Helm, tmp_
     assert added
     spec = find(manifests, "Deployment", "covey-operator")["spec"]["template"]["spec"]
     assert spec["containers"][0]["args"][-1] == f"--backends=Extender,{backend}"
+
+
+def test_the_ui_is_served_on_request_and_needs_no_right(offline: Helm, tmp_path: Path) -> None:
+    without, served = offline.render(), offline.render({"operator": {"ui": {"enabled": True}}})
+    roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]
+    assert roles[0] == roles[1]
+    new = [each for each in served if each["metadata"]["name"] == "covey-ui"]
+    assert [each["kind"] for each in new] == ["Service"]
+    assert not [each for each in without if each["metadata"]["name"] == "covey-ui"]
+    manifests = composed(tmp_path, "ui")
+    for objects in (served, manifests):
+        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]["containers"][0]
+        assert "--ui-bind-address=:8082" in spec["args"]
+        assert {"name": "ui", "containerPort": 8082} in spec["ports"]
+        assert find(objects, "Service", "covey-ui")["spec"]["ports"] == [
+            {"name": "ui", "port": 8082, "targetPort": "ui"}
+        ]
+        (pods,) = [find(objects, "Service", "covey-ui")["spec"]["selector"]]
+        labels = find(objects, "Deployment", "covey-operator")["spec"]["template"]["metadata"]["labels"]
+        assert pods.items() <= labels.items()
+
+
+def test_who_may_reach_the_ui_is_said_in_the_network_policy(offline: Helm) -> None:
+    proxy = [{"podSelector": {"matchLabels": {"app": "proxy"}}}]
+    closed = {"networkPolicy": {"enabled": True, "uiFrom": proxy}}
+    policies = {
+        enabled: offline.render({**closed, "operator": {"ui": {"enabled": enabled}}}) for enabled in (True, False)
+    }
+    rules = {
+        on: find(objects, "NetworkPolicy", "covey-operator")["spec"]["ingress"] for on, objects in policies.items()
+    }
+    assert {"ports": [{"port": "ui"}], "from": proxy} in rules[True]
+    assert len(rules[False]) == len(rules[True]) - 1
+    scheduler = find(policies[True], "NetworkPolicy", "covey-scheduler")["spec"]["ingress"]
+    assert not [rule for rule in scheduler if {"port": "ui"} in rule["ports"]]
 
 
 def composed(folder: Path, component: str) -> list[Object]:

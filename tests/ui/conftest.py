@@ -9,6 +9,8 @@ from playwright.sync_api import Browser
 from cli_inputs import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
 from localcluster import ApiError, Cluster, Nodes, eventually
+from localcluster.ports import address, free_port
+from localcluster.programs import scheduler_config
 from screens import chromium
 from screens.serving import Served
 from ui.screen import Screen
@@ -26,9 +28,17 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def floor(cluster: Cluster) -> Cluster:
-    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs."""
-    cluster.start_all(NODES)
+def in_cluster() -> str:
+    """Where the operator serves the page."""
+    return address(free_port())
+
+
+@pytest.fixture(scope="session")
+def floor(cluster: Cluster, in_cluster: str) -> Cluster:
+    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs; the operator serves the page, too."""
+    cluster.add_nodes(NODES)
+    cluster.start_covey("operator", f"--ui-bind-address={in_cluster}")
+    cluster.start_scheduler(scheduler_config(cluster.start_covey("scheduler")))
     return cluster
 
 

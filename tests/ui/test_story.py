@@ -35,9 +35,16 @@ def test_a_rollout_shows_how_far_it_is(screen: Screen, floor: Cluster, create: C
     expect(screen.gang(key)).to_contain_text("ready")
     panel = screen.select(key)
     namespace, _, name = key.partition("/")
-    image = [{"op": "replace", "path": "/spec/roles/0/template/spec/containers/0/image", "value": "engine:2"}]
-    floor.kubectl("-n", namespace, "patch", "dinf", name, "--type=json", "-p", json.dumps(image))
-    expect(panel.locator(".rollout")).to_contain_text("wave")
+
+    def patch(*changes: tuple[str, object]) -> None:
+        body = [{"op": "add", "path": f"/spec/{path}", "value": value} for path, value in changes]
+        floor.kubectl("-n", namespace, "patch", "dinf", name, "--type=json", "-p", json.dumps(body))
+
+    patch(("rollout", {"paused": True}), ("roles/0/template/spec/containers/0/image", "engine:2"))
+    expect(panel.locator(".rollout")).to_contain_text("Rollout paused")
+    expect(panel.locator(".rollout")).to_contain_text("3 still old")
+    expect(screen.gang(key)).to_contain_text("rollout paused")
+    patch(("rollout/paused", False))
     expect(panel.locator(".rollout")).to_have_count(0)
     expect(screen.gang(key)).to_contain_text("ready")
     expect(panel.locator('.event[data-kind="rollout"]').first).to_be_attached()

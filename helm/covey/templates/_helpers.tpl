@@ -90,6 +90,9 @@ ports:
 {{- with .extender }}
 - {name: extender, containerPort: {{ . }}}
 {{- end }}
+{{- with .ui }}
+- {name: ui, containerPort: {{ . }}}
+{{- end }}
 # A first listing of a large cluster may take a while.
 startupProbe:
   httpGet: {path: /readyz, port: health}

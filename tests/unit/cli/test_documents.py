@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from covey.api import core
-from covey.manifests.documents import read_documents
+from covey.manifests.documents import read_documents, read_pasted
 from covey.manifests.errors import InputError
 
 POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}
@@ -78,3 +78,18 @@ def test_a_wrong_type_is_told_with_its_path(tmp_path: Path) -> None:
     (document,) = read_documents([str(file)])
     with pytest.raises(InputError, match=r"document 1, spec.containers\[0\].name: expected a string, got a list"):
         document.read(core.Pod)
+
+
+def test_what_strangers_paste_may_not_refer_to_itself_or_be_nested_without_end() -> None:
+    bomb = "a: &a [x]\n" + "".join(f"{b}: &{b} [*{a}, *{a}]\n" for a, b in zip("abcdefgh", "bcdefghi", strict=True))
+    with pytest.raises(InputError, match="manifest, document 1: refers to the anchor a"):
+        read_pasted(bomb, "manifest")
+    for deep in ("[" * 100_000, "{a: " * 5000, "- " * 1000, "a:\n" + "".join(" " * n + "b:\n" for n in range(1, 200))):
+        with pytest.raises(InputError):
+            read_pasted(deep, "manifest")
+    with pytest.raises(InputError, match="holds no document"):
+        read_pasted("---\n# nothing\n", "manifest")
+    (document,) = read_pasted('{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}', "manifest")
+    assert document.name == "n"
+    kinds = [each.kind for each in read_pasted("apiVersion: v1\nkind: A\n---\napiVersion: v1\nkind: B\n", "manifest")]
+    assert kinds == ["A", "B"]

@@ -4,6 +4,8 @@ import { byId, h } from "./dom.js";
 import { spaced } from "./words.js";
 
 const MOST = 4, KEPT = 20;
+/** Every gang goes through these. */
+const ORDINARY = new Set(["Waiting", "Starting"]);
 
 /** What is worth saying between two states. Pure. @param {any} before @param {any} after @returns {string[]} */
 export function news(before, after) {
@@ -15,7 +17,7 @@ export function news(before, after) {
     else if (Boolean(old.rollout) !== Boolean(gang.rollout)) found.push(`${key}: ${gang.rollout ? "rollout has begun" : "rollout has ended"}`);
   }
   for (const key of Object.keys(before.gangs)) if (!after.gangs[key]) found.push(`${key} is gone`);
-  for (const [key, each] of Object.entries(after.waiting)) if (before.waiting[key]?.reason !== each.reason) found.push(`${each.gang} waits: ${spaced(each.reason)}`);
+  for (const [key, each] of Object.entries(after.waiting)) if (before.waiting[key]?.reason !== each.reason && !ORDINARY.has(each.reason)) found.push(`${each.gang} waits: ${spaced(each.reason)}`);
   return found.length > MOST ? [...found.slice(0, MOST), `and ${found.length - MOST} more changes`] : found;
 }
 

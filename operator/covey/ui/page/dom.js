@@ -67,8 +67,9 @@ export function reconcile(parent, items, how) {
   });
 }
 
-/** Replace an element without losing the keyboard's place in it. */
+/** Replace an element without losing the keyboard's place in it, or closing what was opened. */
 function replace(old, made) {
+  if (old.querySelector("details[open]")) made.querySelector("details")?.setAttribute("open", "");
   const focus = old.contains(document.activeElement) ? document.activeElement : null;
   old.replaceWith(made);
   if (focus === null) return;

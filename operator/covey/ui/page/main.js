@@ -12,7 +12,7 @@ import { connection, redeem, signIn, startFilters, startKeys, startTabs, startTh
 import { Store } from "./store.js";
 import { Follower, Server } from "./stream.js";
 import { startTip } from "./tip.js";
-import { drawWaiting, tick } from "./waiting.js";
+import { byGang, drawWaiting, tick } from "./waiting.js";
 import { span } from "./words.js";
 
 const store = new Store(), server = new Server(), view = new FloorView();
@@ -54,7 +54,7 @@ function drawFrame({ state }) {
   write(byId("cluster"), state.cluster);
   write(byId("viewer"), state.viewer.name ? `Seen as ${state.viewer.name}` : "");
   write(byId("versions"), [`Covey ${state.version}`, state.server && `Kubernetes ${state.server}`, state.topology.name && `topology ${state.topology.name}`, ...state.topology.constant].filter(Boolean).join(" · "));
-  const waiting = new Set(Object.values(state.waiting).map((each) => each.gang)).size;
+  const waiting = byGang(state, () => true, now()).length;
   document.title = `${waiting ? `(${waiting}) ` : ""}Covey${state.cluster ? ` · ${state.cluster}` : ""}`;
 }
 
@@ -75,7 +75,7 @@ store.subscribe(() => {
 });
 store.subscribe(gangDrawer(store, server));
 store.subscribe(announcer());
-setInterval(() => tick(now), 1000);
+setInterval(() => tick(store, now), 1000);
 new ResizeObserver(() => store.choose({})).observe(byId("floor"));
 byId("retry").addEventListener("click", () => follower.again());
 byId("sign-out").addEventListener("click", () => {

@@ -5,14 +5,21 @@ import { select } from "./floor-keys.js";
 import { since, spaced, span } from "./words.js";
 
 const FEW = 4;
+/** What every gang goes through is told only of one that it takes this long, in seconds. */
+const PATIENCE = 8;
+const PASSING = new Set(["Waiting", "Starting"]);
 let all = false;
 
+/** Whether it is only the ordinary way of a start, so far. @param {any} each @param {any} gang @param {number} now ms */
+export const passing = (each, gang, now) => PASSING.has(each.reason) && since(each.since || gang.created, now) < PATIENCE;
+
 /** What waits, by gang: who needs a person first, then who has no place, then the longest.
- * @param {any} state @param {(gang: any) => boolean} shows */
-export function byGang(state, shows) {
+ * @param {any} state @param {(gang: any) => boolean} shows @param {number} now ms */
+export function byGang(state, shows, now) {
   const found = new Map();
   for (const each of Object.values(state.waiting)) {
-    if (!state.gangs[each.gang] || !shows(state.gangs[each.gang])) continue;
+    const gang = state.gangs[each.gang];
+    if (!gang || !shows(gang) || passing(each, gang, now)) continue;
     if (!found.has(each.gang)) found.set(each.gang, []);
     found.get(each.gang).push(each);
   }
@@ -32,7 +39,7 @@ const start = (each) => each.since || "~";
 /** @param {import("./store.js").Store} store @param {() => number} now the server's clock in ms */
 export function drawWaiting(store, now) {
   const chosen = store.choice.gang;
-  const cards = byGang(store.state, (gang) => store.shows(gang));
+  const cards = byGang(store.state, (gang) => store.shows(gang), now());
   set(byId("waiting"), "hidden", cards.length ? null : "");
   write(byId("waiting-count"), String(cards.length));
   const items = all ? cards : cards.filter((each, place) => place < FEW || each.gang === chosen);
@@ -42,12 +49,12 @@ export function drawWaiting(store, now) {
     signature: (item) => JSON.stringify([item, chosen === item.gang]),
     make: (item) => item.gang ? card(item, store) : moreOf(item.more, store, now),
   });
-  tick(now);
+  for (const element of document.querySelectorAll("[data-since]")) write(element, span(since(element.dataset.since, now())));
 }
 
-/** Bring the times up to date. @param {() => number} now */
-export function tick(now) {
-  for (const element of document.querySelectorAll("[data-since]")) write(element, span(since(element.dataset.since, now())));
+/** Bring the times up to date, and show what has lasted long enough. @param {import("./store.js").Store} store @param {() => number} now */
+export function tick(store, now) {
+  if (store.state) drawWaiting(store, now);
 }
 
 function card(item, store) {

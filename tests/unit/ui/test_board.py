@@ -1,0 +1,183 @@
+"""A view's state, from objects alone."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from cli_inputs import role
+from covey.api import core
+from covey.ui import contract
+from covey.ui.board import Board, Thing, draw
+from unit.ui.world import bound, condition, expanded, nodes, stranger, told
+
+
+def plain(value: Any) -> Any:
+    return msgspec.json.decode(msgspec.json.encode(value))
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = merge(found.get(key), value)
+    return found
+
+
+def test_the_example_is_of_the_contract() -> None:
+    text = (Path(__file__).parent / "example.json").read_bytes()
+    state = msgspec.json.decode(text, type=contract.State)
+    assert plain(state) == msgspec.json.decode(text)
+
+
+def test_nodes_with_strangers_and_levels_worth_a_box() -> None:
+    found = nodes(2, 2, blocks=2)
+    parts = draw([*found, stranger("job", "n0-0-0", 3)])
+    assert parts.topology == contract.Topology("kueue", ("block", "rack"), ())
+    assert (parts.resource, parts.device, parts.scale) == ("nvidia.com/gpu", "GPU", 1)
+    assert parts.nodes["n0-0-0"] == contract.Node(("b0", "r0"), 8, 3, None)
+    assert parts.nodes["n1-1-1"] == contract.Node(("b1", "r1"), 8, 0, None)
+    assert parts.pods == {}
+
+
+def test_nothing_at_all() -> None:
+    parts = draw([])
+    assert (parts.nodes, parts.gangs, parts.pods, parts.waiting, parts.resource) == ({}, {}, {}, {}, "cpu")
+
+
+def test_a_gang_its_pods_and_its_places() -> None:
+    things = expanded("llm")
+    things["llm-0-decode-0-0"] = bound(things["llm-0-decode-0-0"], "n0-0-0")
+    things["llm-0-prefill-0-0"] = bound(things["llm-0-prefill-0-0"], "n0-0-1", ready=False)
+    things["llm-0-prefill-1-0"] = bound(things["llm-0-prefill-1-0"], "n0-0-1", **{"covey.dev/draining": "true"})
+    things["llm-0"] = told(things["llm-0"], conditions=[condition("Admitted", "True", "Admitted")])
+    parts = draw([*nodes(2), *things.values()])
+    gang = parts.gangs["default/llm"]
+    assert (gang.state, gang.ready, gang.total, gang.backend) == ("ready", 1, 1, "Extender")
+    assert [(each.name, each.letter, each.ink) for each in gang.roles] == [("prefill", "P", 0), ("decode", "D", 1)]
+    pods = {name.removeprefix("default/llm-0-"): each for name, each in parts.pods.items()}
+    assert (pods["decode-0-0"].state, pods["decode-0-0"].node, pods["decode-0-0"].cells) == ("ready", "n0-0-0", 8)
+    assert pods["prefill-0-0"].state == "starting"
+    assert [name for name, pod in pods.items() if pod.draining] == ["prefill-1-0"]
+    assert parts.nodes["n0-0-0"].others == 0, "they are no strangers"
+
+
+def test_what_a_unit_waits_for_with_advice_and_what_is_kept_for_it() -> None:
+    things = expanded("llm")
+    kept = {"level": "rack", "path": ["b0", "r0"], "since": "2026-01-01T00:05:00Z", "resource": "nvidia.com/gpu"}
+    refused = condition("Admitted", "False", "Infeasible", "decode: no rack has room")
+    things["llm-0"] = told(things["llm-0"], conditions=[refused], reservation=kept)
+    things[""] = told(things[""], conditions=[refused, condition("Ready", "False", "Infeasible")])
+    (name, wait), *more = draw(things.values()).waiting.items()
+    assert not more, "the resource says nothing that the unit does not say"
+    assert (name, wait.unit, wait.reason, wait.since) == ("default/llm/0/0", 0, "Infeasible", "2026-01-01T00:00:09Z")
+    assert "covey plan" in wait.remedy
+    assert wait.reserved is not None
+    assert "nvidia.com/gpu in rack b0/r0" in wait.reserved
+
+
+def test_why_there_are_no_groups_is_what_the_resource_says() -> None:
+    resource = expanded("llm")[""]
+    (wait,) = draw([resource]).waiting.values()
+    assert (wait.unit, wait.reason, wait.message) == (0, "Waiting", "its groups do not exist yet")
+    denied = condition("Admitted", "False", "TemplateRejected", "no such field")
+    (wait,) = draw([told(resource, conditions=[denied])]).waiting.values()
+    assert (wait.unit, wait.reason, wait.needs_person) == (None, "TemplateRejected", True)
+
+
+def test_a_held_rollout_and_a_suspended_gang() -> None:
+    resource = expanded("llm")[""]
+    hold = {"gate": "Room", "message": "no room for one more", "since": "2026-01-01T00:01:00Z"}
+    parts = draw([told(resource, rollout={"fromRevision": "a", "toRevision": "b", "wave": 2, "hold": hold})])
+    rollout = parts.gangs["default/llm"].rollout
+    assert rollout is not None
+    assert (rollout.from_, rollout.to, rollout.wave) == ("a", "b", 2)
+    assert rollout.hold == contract.Hold("Room", "no room for one more", "2026-01-01T00:01:00Z")
+    assert "Room" in {each.reason for each in parts.waiting.values()}
+    suspended = expanded("off", suspend=True)
+    assert draw([suspended[""]]).waiting == {}
+
+
+def test_letters_are_the_same_in_all_gangs_and_colours_are_not() -> None:
+    first, second = expanded("b", created="2026-01-01T00:00:00Z"), expanded("a", created="2026-01-02T00:00:00Z")
+    gangs = draw([*second.values(), *first.values()]).gangs
+    assert [(each.letter, each.ink) for each in gangs["default/b"].roles] == [("P", 0), ("D", 1)]
+    assert [(each.letter, each.ink) for each in gangs["default/a"].roles] == [("P", 2), ("D", 3)]
+
+
+def test_a_resource_that_is_not_understood_is_told_beside_the_others() -> None:
+    odd = msgspec.structs.replace(expanded("odd")[""], spec={"roles": [{"name": 5}, "x"]})  # type: ignore[type-var]
+    gangs = draw([odd, expanded("llm")[""]]).gangs
+    assert "not understood by this release" in gangs["default/odd"].problem
+    assert gangs["default/llm"].problem == ""
+
+
+@pytest.mark.parametrize("value", ["9" * 63, "x", ""])
+def test_labels_of_strangers_are_numbers_that_a_browser_has(value: str) -> None:
+    pod = bound(expanded("llm")["llm-0-decode-0-0"], "n", **{"covey.dev/unit": value, "covey.dev/replica": value})
+    (drawn,) = draw([pod]).pods.values()
+    assert 0 <= drawn.unit < 2**53
+    assert plain(drawn)["replica"] == drawn.replica
+
+
+def test_pods_of_a_gang_that_may_not_be_read_are_shown_all_the_same() -> None:
+    parts = draw([bound(expanded("llm")["llm-0-decode-0-0"], "n0-0-0"), *nodes(1)])
+    assert parts.gangs == {}
+    assert [each.gang for each in parts.pods.values()] == ["default/llm"]
+
+
+def test_of_other_namespaces_than_those_looked_at_pods_are_only_counted() -> None:
+    board = Board(["mine"])
+    for thing in (*nodes(1), bound(expanded("llm")["llm-0-decode-0-0"], "n0-0-0")):
+        board.put(thing)
+    parts = board.parts()
+    assert (parts.pods, parts.nodes["n0-0-0"].others) == ({}, 8)
+
+
+def test_a_heartbeat_changes_nothing() -> None:
+    board = Board()
+    node, *_ = nodes(1)
+    board.put(node)
+    board.change()
+    board.put(
+        msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, resource_version="7")), node
+    )
+    assert board.change() == {}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
+    generator = random.Random(seed)
+    pool: list[Thing] = [*nodes(2, 2), stranger("job", "n0-0-0", 3)]
+    for name in ("a", "b"):
+        things = expanded(name, role("w", 2, 1), created=f"2026-01-0{1 + len(name)}T00:00:00Z")
+        pool += things.values()
+    board, state, held = Board(), None, dict[Any, Thing]()
+    for _ in range(120):
+        thing = generator.choice(pool)
+        key = (type(thing), thing.metadata.key)
+        if key in held and generator.random() < 0.4:
+            board.drop(held.pop(key))
+        else:
+            if isinstance(thing, core.Pod) and generator.random() < 0.7:
+                thing = bound(thing, generator.choice(["n0-0-0", "n0-1-1"]), ready=generator.random() < 0.5)
+            elif isinstance(thing, core.Node) and generator.random() < 0.5:
+                thing = msgspec.structs.replace(thing, spec=core.NodeSpec(unschedulable=True))
+            board.put(thing, held.get(key))
+            held[key] = thing
+        if generator.random() < 0.3:
+            state = merge(state, plain(board.change()))
+    state = merge(state, plain(board.change()))
+    whole = plain(_parts(draw(held.values())))
+    assert {key: state.get(key, {}) for key in whole} == merge(None, whole)
+
+
+def _parts(parts: Any) -> dict[str, Any]:
+    return {name: getattr(parts, name) for name in ("topology", "resource", "nodes", "gangs", "pods", "waiting")}

@@ -1,0 +1,190 @@
+"""Who gets in, and what every answer says to a browser. No API server is needed to be turned away."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+from aiohttp.test_utils import TestServer
+
+from covey.kube.connection import Connection, bearer
+from covey.ui.gate import Closed, Link, OwnToken, UsedUp
+from covey.ui.headers import bearer_token, is_meant, is_strange
+from covey.ui.limits import Limits
+from covey.ui.server import Server
+from covey.ui.viewers import Viewers
+
+NOBODY = Connection("http://127.0.0.1:1")
+
+
+class Here:
+    """A server of a kubeconfig whose API server is not there."""
+
+    def __init__(self) -> None:
+        self.codes: list[str] = []
+        self.gate = Link(NOBODY, self.codes.append)
+        self.hosts: set[str] = set()
+        self.limits = Limits(manifest=1000)
+        server = Server(self.gate, Viewers(self.gate.mode), hosts=self.hosts, limits=self.limits)
+        self.app = server.application()
+
+
+@pytest.fixture
+async def here() -> AsyncIterator[tuple[Here, ClientSession]]:
+    made = Here()
+    async with TestServer(made.app) as server, ClientSession(server.make_url("/")) as session:
+        made.hosts.add(f"127.0.0.1:{server.port}")
+        made.gate.open()
+        yield made, session
+
+
+async def token_of(here: Here, session: ClientSession) -> dict[str, str]:
+    async with session.post("/api/session", json={"code": here.codes[-1]}) as answer:
+        assert answer.status == 200
+        return {"Authorization": f"Bearer {(await answer.json())['token']}"}
+
+
+async def test_a_link_is_good_once_and_the_next_one_is_announced(here: tuple[Here, ClientSession]) -> None:
+    made, session = here
+    first = made.codes[-1]
+    token = await token_of(made, session)
+    assert len(made.codes) == 2
+    async with session.post("/api/session", json={"code": first}) as answer:
+        assert answer.status == 409
+        body = await answer.json()
+    assert "has printed a new one" in body["error"]["what"]
+    assert body["mode"] == "kubeconfig"
+    second = await token_of(made, session)
+    assert second != token
+    async with session.get("/api/explain/Infeasible", headers=token) as answer:
+        assert answer.status == 200, "two browsers may look"
+
+
+async def test_codes_and_tokens_that_were_not_given(here: tuple[Here, ClientSession]) -> None:
+    _, session = here
+    for code in ("", "x", "é"):
+        async with session.post("/api/session", json={"code": code}) as answer:
+            assert answer.status == 401
+    for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": "Bearer "}, {"Authorization": "Basic eA=="}):
+        for path in ("/api/state", "/api/events", "/api/gangs/a/b/story", "/api/explain/Infeasible"):
+            async with session.get(path, headers=headers) as answer:
+                assert answer.status == 401, path
+    for body in (b"", b"{", b"[]", b'{"code": 5}'):
+        async with session.post("/api/session", data=body, headers={"Content-Type": "application/json"}) as answer:
+            assert answer.status == 400
+
+
+async def test_other_names_and_other_sites_are_turned_away(here: tuple[Here, ClientSession]) -> None:
+    made, session = here
+    token = await token_of(made, session)
+    for path in ("/", "/api/explain/Infeasible"):
+        async with session.get(path, headers={**token, "Host": "rebound.example.com"}) as answer:
+            assert answer.status == 403, "a name that an attacker's DNS gives"
+    for headers in ({"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}):
+        async with session.get("/api/explain/Infeasible", headers={**token, **headers}) as answer:
+            assert answer.status == 403
+    for origin in ("https://evil.example.com", "null", "http://127.0.0.1:1"):
+        headers = {**token, "Origin": origin, "Content-Type": "text/plain"}
+        async with session.post("/api/plan", data="a: b", headers=headers) as answer:
+            assert answer.status == 403
+    async with session.get("/", headers={"Sec-Fetch-Site": "cross-site"}) as answer:
+        assert answer.status == 200, "the page may be linked to; nothing is in it"
+
+
+async def test_what_every_answer_says(here: tuple[Here, ClientSession]) -> None:
+    _, session = here
+    for path, status in (("/", 200), ("/api/state", 401), ("/nothing.js", 404), ("/../../etc/passwd", 404)):
+        async with session.get(path) as answer:
+            assert answer.status == status
+            policy = answer.headers["Content-Security-Policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Server"] == "covey"
+            assert "Access-Control-Allow-Origin" not in answer.headers
+            assert answer.headers["Cache-Control"] == ("no-cache" if status == 200 else "no-store")
+    async with session.get("/") as answer:
+        tag = {"If-None-Match": answer.headers["ETag"]}
+    async with session.get("/", headers=tag) as answer:
+        assert answer.status == 304
+
+
+async def test_what_is_too_large_or_no_name_or_of_another_type(here: tuple[Here, ClientSession]) -> None:
+    made, session = here
+    token = await token_of(made, session)
+    asked: tuple[tuple[str, Any, str, int], ...] = (
+        ("/api/plan", "x" * 2000, "text/plain", 413),
+        ("/api/plan", "a: b", "application/x-www-form-urlencoded", 415),
+        ("/api/plan?namespace=..%2F..", "a: b", "text/plain", 400),
+        ("/api/plan", b"\xff\xff", "text/plain", 400),
+    )
+    for path, body, kind, status in asked:
+        async with session.post(path, data=body, headers={**token, "Content-Type": kind}) as answer:
+            assert answer.status == status, path
+            assert (await answer.json())["error"]["what"]
+    for path, status in (
+        ("/api/gangs/a%2Fb/c/story", 400),
+        ("/api/state?namespace=a%20b", 400),
+        ("/api/state?" + "&".join(f"namespace=n{number}" for number in range(21)), 400),
+        ("/api/explain/Nonsense", 404),
+    ):
+        async with session.get(path, headers=token) as answer:
+            assert answer.status == status, path
+
+
+async def test_an_api_server_that_does_not_answer_is_said(here: tuple[Here, ClientSession]) -> None:
+    made, session = here
+    token = await token_of(made, session)
+    async with session.get("/api/state", headers=token) as answer:
+        assert answer.status == 502
+        assert "does not answer" in (await answer.json())["error"]["what"]
+
+
+def test_viewers_own_tokens_and_nothing_else() -> None:
+    gate = OwnToken(NOBODY)
+    found = gate.credentials("abc")
+    assert found.connection == bearer(NOBODY, "abc")
+    assert "abc" not in found.identity
+    assert found.identity == gate.credentials("abc").identity != gate.credentials("abd").identity
+    for token in (None, ""):
+        with pytest.raises(Closed):
+            gate.credentials(token)
+    with pytest.raises(Closed):
+        gate.redeem("x")
+
+
+def test_a_used_code_is_told_from_a_wrong_one() -> None:
+    gate = Link(NOBODY, lambda _: None)
+    with pytest.raises(Closed):
+        gate.redeem("")
+    code = gate.open()
+    gate.redeem(code)
+    with pytest.raises(UsedUp):
+        gate.redeem(code)
+
+
+@pytest.mark.parametrize(
+    ("header", "token"),
+    [
+        (None, None),
+        ("", None),
+        ("Bearer", None),
+        ("Bearer ", None),
+        ("bearer abc", "abc"),
+        ("Bearer a b", None),
+        ("Basic abc", None),
+        ("Bearer a\x00b", None),
+        ("Bearer é", None),
+    ],
+)
+def test_tokens_of_headers(header: str | None, token: str | None) -> None:
+    assert bearer_token(header) == token
+
+
+def test_names_and_sites() -> None:
+    assert is_meant({"Host": "LOCALHOST:1"}, {"localhost:1"})
+    assert not is_meant({}, {"localhost:1"})
+    assert is_meant({"Host": "anything"}, None)
+    assert not is_strange("POST", {"Origin": "http://a:1", "Host": "a:1", "Sec-Fetch-Site": "same-origin"})
+    assert is_strange("POST", {"Origin": "http://a:2", "Host": "a:1"})
+    assert not is_strange("GET", {"Host": "a:1"})

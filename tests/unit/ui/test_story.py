@@ -1,0 +1,149 @@
+"""A gang's story, from objects."""
+
+from typing import Any
+
+import msgspec
+
+from covey.api import core
+from covey.manifests.documents import convert
+from covey.operator.terms.objects import Inference
+from covey.ui.chronicle import Chronicle, Event, Pod
+from covey.ui.story import MOST_EVENTS, tell
+from unit.ui.world import condition, expanded, told
+
+NOW = 1_767_225_700.0
+
+
+def resource(**status: Any) -> Inference:
+    found = expanded("llm")[""]
+    assert isinstance(found, Inference)
+    return told(found, **status) if status else found
+
+
+def pod(name: str, **more: Any) -> Pod:
+    """A pod with its times; the pin at 3 s, the bind at 5 s."""
+    found = expanded("llm")[name]
+    raw = msgspec.to_builtins(found)
+    raw["metadata"] |= {
+        "creationTimestamp": "2026-01-01T00:00:01Z",
+        "managedFields": [
+            {"manager": "covey-operator", "time": "2026-01-01T00:00:01Z"},
+            {"manager": "covey-scheduler", "time": "2026-01-01T00:00:03Z"},
+        ],
+    }
+    raw["spec"] |= {"nodeName": "n1", "schedulingGates": []}
+    raw["status"] = {
+        "phase": "Running",
+        "conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:05Z"}],
+    }
+    for part, fields in more.items():
+        raw[part] = raw[part] | fields
+    return convert(raw, Pod)
+
+
+def event(
+    reason: str, action: str = "", kind: str = "DisaggregatedInference", uid: str = "uid-llm", **more: Any
+) -> Event:
+    regarding = {"kind": kind, "name": "llm", "uid": uid}
+    body = {"metadata": {"name": "e"}, "regarding": regarding, "reason": reason, "action": action, **more}
+    return convert({"eventTime": "2026-01-01T00:00:02.500000Z", **body}, Event)
+
+
+def kinds(story: Any) -> list[tuple[str, str]]:
+    return [(each.kind, each.source) for each in story.events]
+
+
+def test_a_resource_that_has_just_come() -> None:
+    story = tell(Chronicle(resource()), NOW)
+    assert (story.gang, story.now, kinds(story)) == ("default/llm", "2026-01-01T00:01:40Z", [("created", "metadata")])
+
+
+def test_the_life_of_replicas_with_their_slowest_pod() -> None:
+    ready = [{"type": kind, "status": "True", "lastTransitionTime": f"2026-01-01T00:00:0{at}Z"} for kind, at in
+             (("PodScheduled", 5), ("Ready", 8))]  # fmt: skip
+    pods = (pod("llm-0-prefill-0-0", status={"conditions": ready}), pod("llm-0-prefill-1-0"))
+    story = tell(Chronicle(resource(), pods), NOW)
+    first, second = story.lanes
+    assert (first.replica, first.created, first.placed) == (0, "2026-01-01T00:00:01Z", "2026-01-01T00:00:03Z")
+    assert (first.bound, first.ready, first.state) == ("2026-01-01T00:00:05Z", "2026-01-01T00:00:08Z", "ready")
+    assert (second.bound, second.ready) == ("2026-01-01T00:00:05Z", None)
+    assert [each.message for each in story.events if each.kind == "bound"] == ["unit 0, prefill: 2 replicas are bound"]
+    assert [each.replica for each in story.events if each.kind == "ready"] == [0]
+    assert [each.reason for each in story.events] == ["Created", "Created", "Placed", "Bound", "Ready"]
+
+
+def test_containers_that_have_failed_and_pods_that_go() -> None:
+    ended = {
+        "lastState": {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:01:00Z"}}
+    }
+    status = {"containerStatuses": [{"name": "engine", "restartCount": 1, **ended}]}
+    going = {"deletionTimestamp": "2026-01-01T00:02:00Z"}
+    found = pod("llm-0-prefill-0-0", status=status)
+    gone = pod("llm-0-decode-0-0")
+    gone = msgspec.structs.replace(gone, metadata=msgspec.structs.replace(gone.metadata, deletion_timestamp=going["deletionTimestamp"]))  # fmt: skip
+    story = tell(Chronicle(resource(), (found, gone)), NOW)
+    (failed,) = [each for each in story.events if each.kind == "failed"]
+    assert (failed.reason, failed.type, failed.role, failed.object) == (
+        "OOMKilled", "Warning", "prefill", "Pod/llm-0-prefill-0-0",
+    )  # fmt: skip
+    assert [each.time for each in story.events if each.kind == "draining"] == [going["deletionTimestamp"]]
+
+
+def test_conditions_groups_rollouts_and_losses() -> None:
+    hold = {"gate": "Room", "message": "no room", "since": "2026-01-01T00:04:00Z"}
+    status = {
+        "conditions": [condition("Admitted", "False", "Infeasible", "no room"), condition("Degraded", "True", "Below")],
+        "rollout": {"toRevision": "b", "progressedAt": "2026-01-01T00:03:00Z", "hold": hold},
+        "unitStatuses": [{"unit": 0, "message": "one is missing", "belowMinimumSince": "2026-01-01T00:05:00Z"}],
+    }
+    root = expanded("llm")["llm-0"]
+    kept = {"level": "rack", "path": ["b0", None], "since": "2026-01-01T00:02:00Z"}
+    root = told(root, conditions=[condition("Admitted", "False", "Infeasible", "no rack")], reservation=kept)
+    assert isinstance(root, core.Group)
+    story = tell(Chronicle(resource(**status), groups=(root,)), NOW)
+    found = {(each.kind, each.reason, each.type, each.unit) for each in story.events}
+    assert ("waiting", "Infeasible", "Warning", None) in found
+    assert ("waiting", "Infeasible", "Warning", 0) in found
+    assert ("waiting", "Reserved", "Normal", 0) in found
+    assert ("failed", "Below", "Warning", None) in found
+    assert ("rollout", "Room", "Warning", None) in found
+    assert ("failed", "BelowMinimum", "Warning", 0) in found
+
+
+def test_events_by_what_was_done_and_repeated_ones() -> None:
+    series = {"count": 4, "lastObservedTime": "2026-01-01T00:09:00.000000Z"}
+    events = (
+        event("Created", "Create", note="creating"),
+        event("Admitted", "Admit", note="a"),
+        event("Infeasible", "Admit", type="Warning", note="b", series=series),
+        event("Evacuating", "Evacuate"),
+        event("Odd", "Dance"),
+        event("Scheduled", "Binding", kind="Pod", uid="llm-0-prefill-0-0"),
+        event("FailedScheduling", "Scheduling", kind="Pod", uid="llm-0-prefill-0-0", type="Warning"),
+        event("Pulled", "", kind="Pod", uid="llm-0-prefill-0-0"),
+        event("BackOff", "", kind="Pod", uid="somebody-else", type="Warning"),
+    )
+    story = tell(Chronicle(resource(), (pod("llm-0-prefill-0-0"),), events=events), NOW)
+    found = [each for each in story.events if each.source == "event"]
+    assert sorted(each.kind for each in found) == ["admitted", "created", "evacuation", "other", "waiting", "waiting"]
+    (repeated,) = [each for each in found if each.count > 1]
+    assert (repeated.count, repeated.last, repeated.time) == (4, "2026-01-01T00:09:00Z", "2026-01-01T00:00:02Z")
+
+
+def test_an_event_and_a_condition_that_say_the_same_are_one() -> None:
+    happened = event("Available", "Start", note="all serve", eventTime="2026-01-01T00:00:08.9Z")
+    story = tell(
+        Chronicle(resource(conditions=[condition("Available", "True", "Available", "all serve")]), events=(happened,)),
+        NOW,
+    )
+    assert kinds(story) == [("created", "metadata"), ("ready", "event")]
+
+
+def test_a_long_story_loses_its_beginning() -> None:
+    events = tuple(
+        event("Odd", "Dance", eventTime=f"2026-01-01T{number // 60:02d}:{number % 60:02d}:30Z")
+        for number in range(MOST_EVENTS + 20)
+    )
+    story = tell(Chronicle(resource(), events=events), NOW)
+    assert (len(story.events), story.left_out) == (MOST_EVENTS, 21)
+    assert story.events[-1].time > story.events[0].time > "2026-01-01T00:20:00Z"
