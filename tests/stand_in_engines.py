@@ -152,13 +152,13 @@ def _mpirun(given: Sequence[str]) -> None:
 
 
 def _ssh(given: Sequence[str]) -> None:
-    asked = _parsed(given, ("host", "command"), {"-p": int, "-o": {"action": "append"}})
+    asked = _parsed(given, ("host", "command"), {"-p": int, "-i": str, "-o": {"action": "append"}})
     with stand_in.connected(asked.host, asked.p) as connection:
         stand_in.write(connection, asked.command)
 
 
 def _sshd(given: Sequence[str]) -> None:
-    asked = _parsed(given, (), {"-D": _SWITCH, "-e": _SWITCH, "-p": int})
+    asked = _parsed(given, (), {"-D": _SWITCH, "-e": _SWITCH, "-p": int, "-o": {"action": "append"}})
     with socket.create_server((os.environ["STAND_IN_IP"], asked.p)) as server:
         server.settimeout(stand_in.PATIENCE)
         while True:
