@@ -52,6 +52,7 @@ def test_the_table_has_pages(large: Screen) -> None:
 
 def test_hovering_tells_of_a_node_that_has_no_element(large: Screen) -> None:
     picture = large.domain("rack-0-0").locator(".bits")
+    expect(picture).to_be_visible()
     frame = picture.bounding_box()
     assert frame is not None
     large.page.mouse.move(frame["x"] + frame["width"] * 17.5 / 18, frame["y"] + frame["height"] / 2)
