@@ -53,7 +53,7 @@ def standing(floor: Floor, gang: Gang, units: int) -> list[Site]:
     return sites
 
 
-def asked(what: str, floor: Floor, sites: Sequence[Site], times: int = 5) -> Iterator[Asked]:
+def asked(what: str, floor: Floor, sites: Sequence[Site], times: int = 3) -> Iterator[Asked]:
     """Ask for each role."""
     for name in [each.name for each in sites[0].gang.roles]:
         taken, busy, answer = [], [], ""

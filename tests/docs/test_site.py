@@ -11,12 +11,11 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Page
 
 from handbook.pages import ROOT
+from screens import chromium
 
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 #: What a browser would fetch by itself.
 _FETCHED = re.compile(
     r"<(?:script|img|iframe|source|video|link(?! rel=\"(?:next|prev|canonical)\"))[^>]*?(?:src|href)=\"?(https?:)?//"
@@ -61,16 +60,17 @@ def address(site: Path) -> Iterator[str]:
 def browser(address: str) -> Iterator[tuple[Page, list[str]]]:
     """A page of a real browser, and what it asked of others and complained of."""
     wrong: list[str] = []
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        page.on(
-            "request", lambda each: None if each.url.startswith((address, "data:", "blob:")) else wrong.append(each.url)
-        )
+    with chromium.browser() as started:
+        page = started.new_page(viewport={"width": 1280, "height": 900})
+
+        def asked(url: str) -> None:
+            if not url.startswith((address, "data:", "blob:")):
+                wrong.append(url)
+
+        page.on("request", lambda each: asked(each.url))
         page.on("console", lambda each: wrong.append(each.text) if each.type == "error" else None)
         page.on("pageerror", lambda each: wrong.append(str(each)))
         yield page, wrong
-        chromium.close()
 
 
 def test_no_page_names_anything_of_another_host_that_is_fetched(site: Path) -> None:
@@ -130,4 +130,6 @@ def test_the_choice_of_a_tab_holds_for_the_page(browser: tuple[Page, list[str]],
 def test_a_generated_field_has_an_anchor_of_its_own(browser: tuple[Page, list[str]], address: str) -> None:
     page, _ = browser
     page.goto(f"{address}/reference/api.html#disaggregatedinference.spec.roles.minReplicas")
-    assert page.locator("[id='disaggregatedinference.spec.roles.minReplicas']").is_visible()
+    row = page.locator("tr:has([id='disaggregatedinference.spec.roles.minReplicas'])")
+    assert row.is_visible()
+    assert "Complete replicas of this role" in row.inner_text()

@@ -36,6 +36,10 @@ class Screen:
             has=self.page.locator(f".dim:text-is({namespace!r})")
         )
 
+    def stands(self, key: str) -> Locator:
+        """How it stands with a gang, in words: its row has the word *ready* beside each role, for screen readers."""
+        return self.gang(key).locator(".gang-state")
+
     def waiting(self, key: str) -> Locator:
         """The card of something that waits."""
         return self.page.locator("#waiting-list > li", has_text=key)

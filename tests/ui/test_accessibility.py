@@ -38,7 +38,7 @@ def test_axe_finds_nothing_in_any_state(open_page: Open, create: Callable[..., s
     expect(screen.page.locator("#gangs-empty")).to_be_visible()
     assert violations(screen) == []
     runs, big = create("llm", role("prefill", 2, 1), role("decode", 1, 1)), create("big", role("w", 40, 40))
-    expect(screen.gang(runs)).to_contain_text("ready")
+    expect(screen.stands(runs)).to_contain_text("ready")
     expect(screen.waiting(big)).to_be_visible()
     assert violations(screen) == []
     panel = screen.select(runs)

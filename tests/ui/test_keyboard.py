@@ -11,7 +11,7 @@ from ui.screen import Screen
 
 def test_one_walk_through_the_page(screen: Screen, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 1, 1))
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     screen.press("Tab")
     assert screen.page.evaluate("document.activeElement.className") == "skip"
     screen.press("Enter")
@@ -51,7 +51,7 @@ def test_a_domain_opens_and_closes(screen: Screen) -> None:
 def test_a_node_selects_its_gang_and_says_what_it_is(screen: Screen, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 1, 1))
     expect(screen.pods(key)).to_have_count(1)
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     node = screen.page.locator("#tree .node", has=screen.page.locator(".run"))
     node.focus()
     screen.press("Shift")

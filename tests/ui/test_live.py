@@ -18,7 +18,7 @@ def test_a_gang_appears_is_bound_and_goes(
     key = create("llm", *GANG, topology={"required": "block"})
     expect(screen.gang(key)).to_be_visible()
     expect(screen.pods(key)).to_have_count(6)
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     expect(screen.gang(key)).to_contain_text("2/2")
     expect(screen.page.locator("#live")).to_contain_text(f"{key} is ready")
     delete(key)
@@ -31,7 +31,7 @@ def test_a_replica_that_leaves_a_node_is_drawn_elsewhere(
     screen: Screen, floor: Cluster, create: Callable[..., str]
 ) -> None:
     key = create("llm", role("decode", 1, 1))
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     (pod,) = floor.api("GET", f"/api/v1/namespaces/{key.partition('/')[0]}/pods")["items"]
     node = pod["spec"]["nodeName"]
     expect(screen.node(node).locator(".run")).to_have_count(1)
@@ -48,7 +48,7 @@ def test_a_replica_that_leaves_a_node_is_drawn_elsewhere(
 def test_selecting_a_gang_fades_the_others(screen: Screen, create: Callable[..., str]) -> None:
     one, two = create("one", role("w", 2, 1)), create("two", role("w", 1, 1))
     for key in (one, two):
-        expect(screen.gang(key)).to_contain_text("ready")
+        expect(screen.stands(key)).to_contain_text("ready")
     screen.select(one)
     expect(screen.page.locator("#tree .run.chosen")).to_have_count(2)
     expect(screen.page.locator("#tree .run.faded")).to_have_count(1)
@@ -61,7 +61,7 @@ def test_selecting_a_gang_fades_the_others(screen: Screen, create: Callable[...,
 def test_filters_leave_what_was_asked_for(screen: Screen, create: Callable[..., str], team: str) -> None:
     one, two = create("alpha", role("w", 1, 1)), create("beta", role("w", 1, 1))
     for key in (one, two):
-        expect(screen.gang(key)).to_contain_text("ready")
+        expect(screen.stands(key)).to_contain_text("ready")
     screen.page.get_by_label("Name", exact=True).fill("alp")
     expect(screen.gang(two)).to_have_count(0)
     expect(screen.pods(one)).to_have_count(1)

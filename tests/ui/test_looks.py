@@ -44,7 +44,7 @@ def test_nothing_moves_where_motion_is_not_wanted(open_page: Open, create: Calla
 def test_nothing_is_cut_off_at_any_width(open_page: Open, create: Callable[..., str], width: int) -> None:
     runs, big = create("llm", role("prefill", 2, 1), role("decode", 1, 1)), create("big", role("w", 40, 40))
     screen = open_page(viewport={"width": width, "height": 900}).live()
-    expect(screen.gang(runs)).to_contain_text("ready")
+    expect(screen.stands(runs)).to_contain_text("ready")
     expect(screen.waiting(big)).to_be_visible()
     screen.select(runs)
     expect(screen.page.locator(".axis svg")).to_be_visible()

@@ -52,7 +52,7 @@ def test_one_namespace_only(open_page: Open, limited: Served, floor: Cluster, cr
     floor.api("POST", path, body)
     try:
         screen = open_page(limited).live()
-        expect(screen.gang(mine)).to_contain_text("ready")
+        expect(screen.stands(mine)).to_contain_text("ready")
         expect(screen.gang("others/theirs")).to_have_count(0)
         notice = screen.page.locator("#notices")
         expect(notice).to_contain_text("your credentials may not read it all")

@@ -12,7 +12,7 @@ from ui.screen import Screen
 
 def test_the_story_tells_what_happened_in_its_order(screen: Screen, floor: Cluster, create: Callable[..., str]) -> None:
     key = create("llm", role("prefill", 2, 1), role("decode", 1, 1))
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     panel = screen.select(key)
     for kind in ("created", "admitted", "bound", "ready"):
         expect(panel.locator(f'.event[data-kind="{kind}"]').first).to_be_attached()
@@ -27,12 +27,12 @@ def test_the_story_tells_what_happened_in_its_order(screen: Screen, floor: Clust
     floor.api("PATCH", f"/api/v1/namespaces/{namespace}/pods/{decode['metadata']['name']}/status", failed)
     before = panel.locator(".event").count()
     expect(panel.locator(".event").nth(before)).to_be_attached()
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
 
 
 def test_a_rollout_shows_how_far_it_is(screen: Screen, floor: Cluster, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 3, 3))
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     panel = screen.select(key)
     namespace, _, name = key.partition("/")
 
@@ -43,8 +43,8 @@ def test_a_rollout_shows_how_far_it_is(screen: Screen, floor: Cluster, create: C
     patch(("rollout", {"paused": True}), ("roles/0/template/spec/containers/0/image", "engine:2"))
     expect(panel.locator(".rollout")).to_contain_text("Rollout paused")
     expect(panel.locator(".rollout")).to_contain_text("3 still old")
-    expect(screen.gang(key)).to_contain_text("rollout paused")
+    expect(screen.stands(key)).to_contain_text("rollout paused")
     patch(("rollout/paused", False))
     expect(panel.locator(".rollout")).to_have_count(0)
-    expect(screen.gang(key)).to_contain_text("ready")
+    expect(screen.stands(key)).to_contain_text("ready")
     expect(panel.locator('.event[data-kind="rollout"]').first).to_be_attached()

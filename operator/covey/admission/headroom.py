@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -113,6 +113,8 @@ class _Search:
         self._own = [Own.of(request) for site in self._sites if (request := site.request(role))]
         self._template = _model([own.request for own in self._own], shape)
         self._shapes = self._told()
+        #: By UID of a unit's root: replicas of which not all had places when it was asked by itself.
+        self._refused: dict[str, list[ReplicaRequest]] = {}
         #: Of each unit: how many more it could take by itself, and whether more were not looked for.
         self._room = [0] * len(self._own)
         self._cut = [False] * len(self._own)
@@ -123,11 +125,16 @@ class _Search:
             if site.is_open:
                 self._room[number], self._cut[number] = self._alone(site, own)
         goal = self._goal()
+        reached = goal
         if self._total(goal) > there and sum(need > 0 for need in self._needs(goal)) > 1:
-            goal = self._together(goal)
-        total = max(there, self._total(goal))
+            reached = self._together(goal)
+        total = max(there, self._total(reached))
         stuck = [number for number, need in enumerate(self._needs(goal + 1)) if need > self._room[number]]
-        is_floor = bool(stuck) and all(self._cut[number] for number in stuck)
+        is_floor = reached == goal and bool(stuck) and all(self._cut[number] for number in stuck)
+        if reached < goal:
+            self._fits(reached + 1, prove=True)
+        elif not is_floor:
+            self._prove_any(stuck)
         return Answer(self._role, total, is_floor, self._why(stuck, total=total, there=there))
 
     def _alone(self, site: Site, own: Own) -> tuple[int, bool]:
@@ -139,8 +146,28 @@ class _Search:
             return 0, False
         found = self._planned(site, own, own.candidates(many, self._template))
         if len(found) < many:
-            self._prove(site, own, [*found, own.clone(many, self._template)])
+            self._refused[site.gang.uid] = [*found, own.clone(many, self._template)]
         return len(found), len(found) == many and bound > most
+
+    def _prove_any(self, stuck: Sequence[int]) -> None:
+        """Make sure that one of these units can take no more than it was found to take by itself.
+
+        Raises:
+            UnknownError: each of them may.
+        """
+        open_to_doubt = []
+        for number in stuck:
+            candidates = self._refused.get(self._sites[number].gang.uid)
+            if candidates is None and not self._cut[number]:
+                return  # it may take no more, or its nodes are counted out
+            if candidates is not None:
+                open_to_doubt.append((self._sites[number], self._own[number], candidates))
+        for site, own, candidates in open_to_doubt:
+            with suppress(UnknownError):
+                self._prove(site, own, candidates)
+                return
+        if open_to_doubt:
+            raise UnknownError(LIMIT_MET)
 
     def _prove(self, site: Site, own: Own, candidates: Sequence[ReplicaRequest]) -> None:
         """Make sure that so many have no places.
@@ -173,14 +200,14 @@ class _Search:
         low, high = 0, goal
         while high - low > 1:
             middle = (low + high) // 2
-            if all(need <= 0 for need in self._needs(middle)) or self._fits(middle):
-                low = middle
-            else:
-                high = middle
+            low, high = (middle, high) if self._fits(middle) else (low, middle)
         return low
 
-    def _fits(self, number: int) -> bool:
-        """Whether so many have places, the units being planned one after another as the scheduler process does."""
+    def _fits(self, number: int, *, prove: bool = False) -> bool:
+        """Whether so many have places, the units being planned one after another as the scheduler process does.
+
+        With ``prove`` it makes sure of a no.
+        """
         needs = self._needs(number)
         order = sorted(range(len(self._sites)), key=lambda each: self._sites[each].gang.order)
         with _held(self._inventory) as hold:
@@ -189,9 +216,9 @@ class _Search:
                     continue
                 site, own = self._sites[each], self._own[each]
                 candidates = own.candidates(needs[each], self._template)
-                found = self._planned(site, own, candidates, hold)
-                if len(found) < needs[each]:
-                    self._prove(site, own, candidates)
+                if len(self._planned(site, own, candidates, hold)) < needs[each]:
+                    if prove:
+                        self._prove(site, own, candidates)
                     return False
         return True
 

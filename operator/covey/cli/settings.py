@@ -109,7 +109,7 @@ class OperatorConfig(Common):
     avoid_node_after: int = Field(3, ge=0)
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     ui_bind_address: Address = ""
-    ui_memory_mib: int = Field(256, ge=128)
+    ui_memory_mib: int = Field(384, ge=128)
 
     def ui_arguments(self) -> tuple[str, ...] | None:
         """The command line of the UI beside the operator; None where there is none."""

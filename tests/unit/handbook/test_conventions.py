@@ -15,7 +15,7 @@ from docs.commands import SESSION, SHELL, Skipped, commands, script, skipped
 from handbook.pages import ROOT, Block, Page, pages, read
 
 #: Blocks that are looked at, and not run.
-TEXTS = {"yaml", "text", "json", "python", "promql", "lua", "toml", "ini"}
+TEXTS = {"yaml", "text", "json", "python", "promql", "lua", "toml", "ini", "dockerfile"}
 _TARGET = re.compile(r"^(?P<name>[\w-]+):", re.MULTILINE)
 _INLINE = re.compile(r"`(?P<text>(?:covey|kubectl covey|make) [^`]+)`")
 _PLACEHOLDER = re.compile(r"[A-Z…|]|^\[|\]$")

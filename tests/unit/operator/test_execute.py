@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -22,6 +22,7 @@ from covey.kube.resources import Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.observe.vanished import find_remaining
 from covey.operator.snapshot.places import Grave
+from covey.operator.terms.actions import DeletePod
 from covey.operator.terms.problem import Blocked
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
@@ -82,9 +83,10 @@ def world() -> World:
     return made
 
 
-async def run(world: World, server: Server) -> None:
+async def run(world: World, server: Server, deleted: Callable[[DeletePod], None] = lambda _: None) -> None:
     observed = world.observe()
-    executor = Executor(cast("Client", server), OWNER, observed, lambda _: None, lambda _kind, _item: None)
+    made: Callable[..., None] = lambda *_: None  # noqa: E731 - told of what does not matter here
+    executor = Executor(cast("Client", server), OWNER, observed, made, made, deleted=deleted)
     await executor.run(world.plan().actions)
 
 
@@ -144,6 +146,17 @@ async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> N
         await run(world, server)
     assert server.deleted == [lost]
     assert sorted(server.created) == ["0-decode-0-0", "0-decode-1-0"]
+
+
+async def test_only_deletions_that_were_taken_are_told(world: World) -> None:
+    stuck, gone, lost = (pod_of(world, f"0-decode-{number}-0") for number in range(3))
+    for name in (stuck, gone, lost):
+        world.fail(name)
+    server, told = Server(world), list[DeletePod]()
+    server.denied = {("delete", stuck): DENIED, ("delete", gone): NotFound(404, "NotFound", gone)}
+    with pytest.raises(Blocked):
+        await run(world, server, told.append)
+    assert [item.pod.metadata.name for item in told] == [lost]
 
 
 @pytest.mark.parametrize("error", [Unreachable("no answer"), ApiError(503, "ServiceUnavailable", "shutting down")])

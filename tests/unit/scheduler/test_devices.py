@@ -13,6 +13,8 @@ from covey.placement.cluster.inventory import NO_TOPOLOGY, Inventory
 from covey.placement.model import Topology
 from covey.scheduler import devices
 from covey.scheduler.devices import DeviceGauges, Surveyor
+from covey.scheduler.topologies import Topologies
+from scheduler_builders import cache, group
 from scrapes import Scrape
 from unit.placement.builders import GPU, TOPOLOGY, make_node, make_shape
 
@@ -141,3 +143,13 @@ def test_it_counts_for_as_long_as_it_runs_whatever_happens(stage: Stage, monkeyp
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(surveyor.run())
     assert "covey_devices{" not in generate_latest(REGISTRY).decode()
+
+
+def test_the_planner_need_not_know_the_topology_that_is_counted_by() -> None:
+    """A tree that no gang asks for would cost every event something."""
+    made = cache(make_node("a", labels={"cloud.provider.com/topology-rack": "r"}))
+    topologies = Topologies(made)
+    assert "rack" in {level.name for level in topologies.default().levels}
+    assert made.capacity.planned.topologies.keys() == {NO_TOPOLOGY.name}
+    topologies.choose(group("root", composite=True))
+    assert made.capacity.planned.topologies.keys() == {NO_TOPOLOGY.name, topologies.default().name}

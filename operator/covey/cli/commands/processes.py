@@ -64,7 +64,7 @@ def _common(command: F) -> F:
 @click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
 @click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
 @click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")
-@click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 256.")
+@click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 384.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, flags)
