@@ -79,7 +79,11 @@ def apply(request: pytest.FixtureRequest, serving: Serving) -> Iterator[Apply]:
         serving.cluster.api("DELETE", f"{_TOPOLOGIES}/{topology['metadata']['name']}")
 
 
-def await_ready(serving: Serving, name: str = "") -> None:
-    """Wait as the how-tos do."""
-    what = ["disaggregatedinference", name] if name else ["disaggregatedinference", "--all"]
-    serving.kubectl("wait", "--for=condition=Ready", *what, "--timeout=120s")
+def await_ready(serving: Serving) -> None:
+    """Wait as the how-tos do: all that is wanted serves."""
+    serving.kubectl("wait", "--for=condition=Ready", "disaggregatedinference", "--all", "--timeout=120s")
+
+
+def await_available(serving: Serving, name: str) -> None:
+    """Wait until the minimum of a resource serves; its surplus may have no room beside others."""
+    serving.kubectl("wait", "--for=condition=Available", "disaggregatedinference", name, "--timeout=120s")

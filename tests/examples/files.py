@@ -28,6 +28,12 @@ def named(file: Path) -> str:
     return str(file.relative_to(EXAMPLES))
 
 
+def pods_of(spec: Object) -> int:
+    """How many pods a resource has when all of it runs."""
+    unit = sum(role.get("replicas", 1) * role.get("size", 1) for role in spec["roles"])
+    return int(unit * spec.get("replicas", 1))
+
+
 #: All manifests; those of ``nodes`` are what other files are planned on.
 MANIFESTS: Final = sorted(file for file in EXAMPLES.rglob("*.yaml") if file.parent.name != "nodes")
 #: Those with a resource of ours.

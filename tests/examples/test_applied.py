@@ -9,8 +9,8 @@ import pytest
 
 from cluster.serving import Serving
 from cluster.workbench import label, name_of
-from examples.conftest import Apply, await_ready
-from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind
+from examples.conftest import Apply, await_available, await_ready
+from examples.files import EXAMPLES, INFERENCES, MANIFESTS, named, of_kind, pods_of
 from examples.test_planned import TOPOLOGIES
 from localcluster import Cluster, concurrently, eventually
 from localcluster.components import FAKE_NODE
@@ -32,9 +32,7 @@ def test_an_example_becomes_ready(apply: Apply, serving: Serving, file: Path) ->
         assert not serving.bound()
         return
     await_ready(serving)
-    spec = inference["spec"]
-    expected = sum(role["replicas"] * role.get("size", 1) for role in spec["roles"]) * spec.get("replicas", 1)
-    assert len(serving.bound()) == expected
+    assert len(serving.bound()) == pods_of(inference["spec"])
 
 
 @pytest.mark.usefixtures("racks", "covey")
@@ -49,7 +47,7 @@ def test_all_that_the_readme_applies(serving: Serving) -> None:
         *(f"clustertopology.scheduling.covey.dev/{name}" for name in topologies),
     }
     for name in inferences - {"too-big"}:
-        await_ready(serving, name)
+        await_available(serving, name)
     serving.await_condition("Admitted", "False", "Infeasible", name="too-big")
 
 

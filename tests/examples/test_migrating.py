@@ -9,7 +9,7 @@ import pytest
 from cli_inputs import covey
 from cluster.serving import Serving
 from examples.conftest import Apply, await_ready
-from examples.files import named, of_kind
+from examples.files import named, of_kind, pods_of
 from examples.test_planned import MIGRATED
 
 
@@ -23,6 +23,4 @@ def test_what_it_becomes_runs(apply: Apply, serving: Serving, tmp_path: Path, fi
     apply(converted)
     await_ready(serving)
     [inference] = of_kind(converted, "DisaggregatedInference")
-    spec = inference["spec"]
-    pods = sum(role["replicas"] * role.get("size", 1) for role in spec["roles"]) * spec.get("replicas", 1)
-    assert len(serving.bound()) == pods
+    assert len(serving.bound()) == pods_of(inference["spec"])

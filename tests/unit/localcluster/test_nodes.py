@@ -77,3 +77,8 @@ def test_a_node_without_gpus_says_nothing_of_gpus() -> None:
 def test_taints_are_written_as_kubectl_does(taint: str | dict[str, str], expected: dict[str, str]) -> None:
     [node] = Nodes(taints=[taint]).manifests()
     assert node["spec"]["taints"] == [expected]
+
+
+def test_more_resources_are_there_with_the_others() -> None:
+    [found] = Nodes(resources={"rdma/ib": "8"}).manifests()
+    assert found["status"]["allocatable"]["rdma/ib"] == found["status"]["allocatable"]["nvidia.com/gpu"] == "8"
