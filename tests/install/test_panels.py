@@ -129,13 +129,10 @@ def test_the_variables_find_their_values(played: Played) -> None:
     assert {"llama", "giant"} <= offered["name"]
 
 
-def pictures() -> Iterator[tuple[Panel, Theme]]:
+def pictures() -> list[tuple[Panel, Theme]]:
     """Every panel in light, and one of each kind in dark: another theme is another set of colours."""
     kinds = {panel.type: panel for panel in PANELS.values()}
-    for panel in PANELS.values():
-        yield panel, LIGHT
-        if kinds[panel.type] is panel:
-            yield panel, DARK
+    return [*((panel, LIGHT) for panel in PANELS.values()), *((panel, DARK) for panel in kinds.values())]
 
 
 @pytest.mark.parametrize(
