@@ -49,7 +49,7 @@ def test_probes_and_metrics(cluster: Cluster, namespace: str, process: Process) 
         text = page.read().decode()
     for metric in ("covey_reconcile_total", "covey_kube_requests_total", "covey_workqueue_depth"):
         assert f"\n{metric}{{" in text
-    assert 'covey_reconcile_total{result="error"}' not in text
+    assert '\ncovey_reconcile_total{result="error"} 0.0\n' in text
 
 
 def test_sigterm_ends_it_cleanly(process: Process) -> None:

@@ -14,7 +14,13 @@ from covey.api import constants as names
 from covey.api import reasons
 from covey.rollout.told import Gate
 
-SOURCES = {path: ast.parse(path.read_text()) for path in sorted(Path(covey.__file__).parent.rglob("*.py"))}
+PACKAGE = Path(covey.__file__).parent
+#: The page's server sets no condition; its Problem is a sentence for the viewer.
+SOURCES = {
+    path: ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if not path.is_relative_to(PACKAGE / "ui")
+}
 #: Where the reason stands among the arguments of what carries one.
 _PLACE = {"Remark": 1, "Problem": 0, "Condition": 2, "Said": 2, "_counted": 2}
 _TRUTHS = {"True", "False", "Unknown"}
