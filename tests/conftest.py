@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
 #: How the files of the control plane's smaller share begin.
-_SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_")
+_SMALLER: Final = ("test_api_", "test_kube_", "test_localcluster", "test_operator_", "test_ui")
 _CLUSTER: Final = "tests/cluster/"
 _LIFE: Final = "tests/cluster/life/"
 _MATRIX: Final = "tests/matrix/"
