@@ -11,7 +11,7 @@ from covey.placement.model import Gang, Plan, Proximity, Refusal
 from covey.placement.planner import plan_minimum, plan_surplus
 from covey.placement.sharing import layout
 from unit.placement.brute import valid
-from unit.placement.builders import make_gang, make_inventory, make_node, make_role, make_shape, place
+from unit.placement.builders import TOPOLOGY, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 WHOLE = [8, 8, 8, 8, 8, 8]
 
@@ -244,3 +244,17 @@ def test_large_demands_are_shared_out_without_prices(monkeypatch: pytest.MonkeyP
         make_gang(*roles, make_role("c", 3, 1, shape=make_shape(1)), required="block", proximity=(rule,)), inventory
     )
     assert counts(gang) == [3, 2, 3]
+
+
+@pytest.mark.parametrize("level", ["host", "rack"])
+def test_a_node_without_the_level_of_a_proximity_is_none_for_its_one_replica(level: str) -> None:
+    """The replica's own level is finer, and the node has that one."""
+    rule = Proximity(("a",), "block", required=True)
+    gang = make_gang(make_role("a", 1, shape=make_shape(1), required=level), proximity=(rule,))
+    inventory = Inventory([TOPOLOGY])
+    inventory.set_node(make_node("bare", 1, labels={"rack": "r1"}))
+    assert isinstance(plan_minimum(gang, inventory), Refusal)
+    inventory.set_node(make_node("inside", 1, labels={"block": "b1", "rack": "r1"}))
+    answer = plan_minimum(gang, inventory)
+    assert isinstance(answer, Plan)
+    assert [each.node for each in answer.assignments] == ["inside"]

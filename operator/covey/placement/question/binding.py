@@ -45,13 +45,13 @@ class Group:
         return len(self.members) == 1 and self.anchor is None and self.depth > scope
 
 
-def levels_alone(groups: Iterable[Group], scope: int) -> dict[tuple[int, int], int]:
-    """The finest depth that a replica must not straddle by groups of its own."""
-    found: dict[tuple[int, int], int] = {}
+def levels_alone(groups: Iterable[Group], scope: int) -> dict[tuple[int, int], set[int]]:
+    """The depths that a replica must not straddle by groups of its own; its nodes must have the level of each."""
+    found: dict[tuple[int, int], set[int]] = {}
     for group in groups:
         if group.level(scope):
             (member,) = group.members
-            found[member] = max(group.depth, found.get(member, -1))
+            found.setdefault(member, set()).add(group.depth)
     return found
 
 

@@ -122,8 +122,9 @@ def build(
         level = own.roles[demand.role]
         if gang.roles[demand.role].follow_unit and level <= unit:
             level = -1
-        level = max(level, alone.get((demand.role, demand.replica.replica), -1))
-        builder.add(demand, level, _never_without(gang, inventory.topologies[gang.topology], demand.role))
+        also = alone.get((demand.role, demand.replica.replica), set())
+        needed = _never_without(gang, inventory.topologies[gang.topology], demand.role)
+        builder.add(demand, max((level, *also)), needed | also)
     return builder.problem(anchor, aims, forbidden)
 
 
