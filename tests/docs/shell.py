@@ -49,6 +49,9 @@ class Shell:
         self._printed = ""
 
     def __enter__(self) -> Self:
+        # Where tests run in the background of a script, Ctrl-C is ignored, by everything that they start, too.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
             cwd=self._place,

@@ -1,5 +1,6 @@
 """The shell of a page."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,3 +43,12 @@ def test_an_endless_command_is_interrupted(shell: Shell) -> None:
     running.interrupt()
     eventually(lambda: running.printed == "begun\nended\n")
     assert shell.run("echo on").printed == "on\n"
+
+
+def test_a_command_is_interrupted_where_the_tests_ignore_it(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Shell(tmp_path, {"HOME": str(tmp_path)}) as running:
+            test_an_endless_command_is_interrupted(running)
+    finally:
+        signal.signal(signal.SIGINT, before)
