@@ -48,13 +48,20 @@ def is_in_force(client: ApiClient) -> bool:
     return False
 
 
+def first_of(cluster: Cluster, owner: str) -> Object | None:
+    """A live pod of a resource; one of a namesake's, created while that was deleted, goes by garbage collection."""
+    mine = (pod for pod in pods(cluster, TEAM) if pod["metadata"]["ownerReferences"][0]["uid"] == owner)
+    return next(mine, None)
+
+
 @pytest.fixture
 def waiting(cluster: Cluster, tenant: ApiClient) -> Iterator[Object]:
     """A pod of a gang of the tenant's that waits, gated: the gang does not fit."""
     await_covey(cluster)
     big = ROOT / "examples" / "too-big.yaml"
     cluster.kubectl("apply", "--server-side", f"--namespace={TEAM}", f"--filename={big}")
-    yield eventually(lambda: found[0] if (found := pods(cluster, TEAM)) else None, 60, "its pods are there")
+    uid = tenant.request("GET", f"{DINFS.format(TEAM)}/too-big")["metadata"]["uid"]
+    yield eventually(lambda: first_of(cluster, uid), 60, "its pods are there")
     tenant.request("DELETE", f"{DINFS.format(TEAM)}/too-big")
     eventually(lambda: not pods(cluster, TEAM), 60, "its pods are gone")
 

@@ -266,17 +266,18 @@ class Client:
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        version: str | None = None,
         propagation: str = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """Delete one object; with ``uid`` only that incarnation.
+        """Delete one object; with ``uid`` only that incarnation, with ``version`` only as long as it has not changed.
 
         Raises:
             NotFound: it is gone already, perhaps by an attempt of ours whose answer was lost.
-            Conflict: the name belongs to another uid.
+            Conflict: the name belongs to another uid, or the object is of another version.
         """
         asked = requests.delete(
-            resource, name, namespace, uid=uid, propagation=propagation, grace_seconds=grace_seconds
+            resource, name, namespace, uid=uid, version=version, propagation=propagation, grace_seconds=grace_seconds
         )
         await self._transport.send(asked, seconds=_SECONDS)
 

@@ -183,13 +183,16 @@ def delete(
     namespace: str | None,
     *,
     uid: str | None,
+    version: str | None,
     propagation: str,
     grace_seconds: int | None,
 ) -> Request:
-    """Delete one object; with ``uid``, only that incarnation of the name."""
+    """Delete one object; with ``uid``, only that incarnation of the name, with ``version`` only as it was then."""
     options: dict[str, Any] = {"propagationPolicy": propagation}
-    if uid is not None:
-        options["preconditions"] = {"uid": uid}
+    asked = {"uid": uid, "resourceVersion": version}
+    preconditions = {key: value for key, value in asked.items() if value is not None}
+    if preconditions:
+        options["preconditions"] = preconditions
     if grace_seconds is not None:
         options["gracePeriodSeconds"] = grace_seconds
     path = resource.path(namespace, name)

@@ -83,14 +83,14 @@ ADD = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
         ),
         (request.replace(PODS, POD, manager=None), "update", "PUT", "/api/v1/namespaces/ns/pods/p", False),
         (
-            request.delete(PODS, "p", "ns", uid=None, propagation="Background", grace_seconds=None),
+            request.delete(PODS, "p", "ns", uid=None, version=None, propagation="Background", grace_seconds=None),
             "delete",
             "DELETE",
             "/api/v1/namespaces/ns/pods/p",
             False,
         ),
         (
-            request.delete(PODS, "p", "ns", uid="u", propagation="Background", grace_seconds=0),
+            request.delete(PODS, "p", "ns", uid="u", version=None, propagation="Background", grace_seconds=0),
             "delete",
             "DELETE",
             "/api/v1/namespaces/ns/pods/p",
@@ -122,9 +122,18 @@ def test_line(made: Request, verb: str, method: str, url: str, *, repeatable: bo
             {"spec": None},
         ),
         (
-            request.delete(PODS, "p", "ns", uid="u", propagation="Foreground", grace_seconds=0),
+            request.delete(PODS, "p", "ns", uid="u", version="7", propagation="Foreground", grace_seconds=0),
             "application/json",
-            {"propagationPolicy": "Foreground", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0},
+            {
+                "propagationPolicy": "Foreground",
+                "preconditions": {"uid": "u", "resourceVersion": "7"},
+                "gracePeriodSeconds": 0,
+            },
+        ),
+        (
+            request.delete(PODS, "p", "ns", uid=None, version=None, propagation="Background", grace_seconds=None),
+            "application/json",
+            {"propagationPolicy": "Background"},
         ),
         (
             request.bind("ns", "p", "u", "n1"),

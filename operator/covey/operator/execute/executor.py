@@ -17,7 +17,7 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
-from covey.operator.execute.pods import PodWriter
+from covey.operator.execute.pods import PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, Stored
 from covey.operator.execute.put_scaler import ScalerWriter
 from covey.operator.snapshot.observed import Observed
@@ -95,7 +95,10 @@ class Executor:
         await self._each(self._pods.relabel, actions.relabel)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
-        await self._each(self._pods.delete, actions.delete_pods)
+        # A replica that did not serve goes only as long as it does not: who keeps it from it goes first, or else nobody.
+        first = [item for item in actions.delete_pods if may_begin_to_serve(item.pod)]
+        await self._each(self._pods.delete, first)
+        await self._each(self._pods.delete, [item for item in actions.delete_pods if not may_begin_to_serve(item.pod)])
         await self._each(self._writer.delete, actions.delete_objects)
         await self._each(self._writer.mark, actions.mark)
         if actions.store is not None:

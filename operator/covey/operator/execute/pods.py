@@ -24,6 +24,8 @@ _log = get_logger(__name__)
 
 #: Successors that are tried when the name of one is taken by a pod of ours that is on its way out.
 _GENERATIONS = 3
+#: Versions of a pod that does not serve, of which each is asked to go as it is: its kubelet may write meanwhile.
+_VERSIONS = 5
 
 
 class PodWriter:
@@ -62,34 +64,36 @@ class PodWriter:
         self._changed = changed
         #: Places whose pod has kept an address that it should have lost: nobody else may have it.
         self.addressed: set[Slot | None] = set()
+        self._relabelled: dict[str, core.Pod] = {}
 
     async def relabel(self, action: Relabel) -> None:
         """Change labels and annotations of a pod."""
         metadata = action.pod.metadata
         try:
-            self._changed(await self._label(metadata, action.labels, action.annotations))
+            changed = await self._label(metadata, action.labels, action.annotations)
         except NotFound:
             _log.debug("pod has gone", pod=metadata.name)
         except Conflict:
-            await self._check_gone(metadata)
+            if await self._find(metadata) is not None:
+                raise
         except ApiError as error:
             self._denials.add("labels", metadata, error)
             if action.labels.get(names.LABEL_ADDRESS, "") is None:
                 self.addressed.add(slot_of(action.pod.spec.hostname))
+        else:
+            self._relabelled[metadata.uid] = changed
+            self._changed(changed)
 
-    async def _check_gone(self, metadata: core.Meta) -> None:
-        """Make sure that a conflict means another incarnation, or none; the API server also says so of a busy object.
-
-        Raises:
-            Conflict: it is still there, and nothing may be done that goes by its being gone.
-        """
+    async def _find(self, metadata: core.Meta) -> core.Pod | None:
+        """This very pod as it is now; a conflict may mean another incarnation, a busy object, or a version."""
         try:
             found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
         except NotFound:
             found = None
         if found is not None and found.metadata.uid == metadata.uid:
-            raise Conflict(409, "Conflict", f"pod {metadata.name} was changed at the same time")
+            return found
         _log.debug("pod has gone", pod=metadata.name)
+        return None
 
     async def _label(
         self,
@@ -180,33 +184,53 @@ class PodWriter:
 
     async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
         """This very pod still has a gate."""
-        try:
-            found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
-        except NotFound:
-            return False
-        return found.metadata.uid == metadata.uid and gate in core.gates(found)
+        found = await self._find(metadata)
+        return found is not None and gate in core.gates(found)
 
     async def delete(self, action: DeletePod) -> None:
-        """Delete this incarnation."""
+        """Delete this incarnation; one that did not serve only as long as it does not (``may_begin_to_serve``).
+
+        Raises:
+            Conflict: it has begun to serve since the snapshot, so that the budget may need it; or it is busy.
+        """
         metadata = action.pod.metadata
         try:
-            await self._client.delete(resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid)
-        except NotFound:
-            return
+            taken = await self._delete(action.pod)
         except Conflict:
-            try:
-                await self._check_gone(metadata)
-            except Conflict:
-                self._spared(metadata.uid)
-                raise
-            return
+            self._spared(metadata.uid)
+            raise
         except ApiError as error:
             self._denials.add("deletion", metadata, error)
             self._spared(metadata.uid)
             return
-        self._deleted(action)
-        labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
-        _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
+        if taken:
+            self._deleted(action)
+            labels = {key: metadata.label(f"covey.dev/{key}") for key in ("unit", "role", "replica")}
+            _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
+
+    async def _delete(self, seen: core.Pod) -> bool:
+        """Ask for it; False where it has gone already."""
+        metadata, idle = seen.metadata, may_begin_to_serve(seen)
+        now: core.Pod | None = self._relabelled.get(metadata.uid, seen)
+        for _ in range(_VERSIONS if idle else 1):
+            if now is None:
+                return False
+            if idle and podstate.is_ready(now):
+                raise Conflict(409, "Conflict", f"pod {metadata.name} serves by now")
+            version = now.metadata.resource_version if idle else None
+            try:
+                await self._client.delete(
+                    resources.PODS, metadata.name, metadata.namespace, uid=metadata.uid, version=version
+                )
+            except NotFound:
+                return False
+            except Conflict:
+                now = await self._find(metadata)
+            else:
+                return True
+        if now is None:
+            return False
+        raise Conflict(409, "Conflict", f"pod {metadata.name} was changed at the same time")
 
     async def create(self, item: CreatePod, factory: PodFactory, group: Callable[[], str]) -> None:
         """Create the pod of a place.
@@ -253,6 +277,11 @@ class PodWriter:
             return found.metadata.uid
         self._created(found)
         return None
+
+
+def may_begin_to_serve(pod: core.Pod) -> bool:
+    """It did not serve when it was seen, and nothing keeps it from it: it lives, and is not marked as leaving."""
+    return not (podstate.is_ready(pod) or podstate.is_dead(pod) or podstate.is_draining(pod))
 
 
 def _confining(action: Ungate) -> Iterator[dict[str, Any]]:

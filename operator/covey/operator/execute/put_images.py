@@ -7,14 +7,15 @@ from covey.api import core
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Invalid
-from covey.operator.snapshot import exchange
+from covey.operator.snapshot import exchange, podstate
 from covey.operator.terms.actions import Exchange
 
 
 async def put_images(client: Client, action: Exchange) -> core.Pod | None:
     """Change images and revision of a pod in one request; what was written, None where nothing had to be.
 
-    What its containers run now is read first: the watch may be behind the kubelet.
+    What its containers run now is read first: the watch may be behind the kubelet. So may what it was chosen by: a pod
+    that has begun to serve meanwhile is left, since the budget may need it.
 
     Raises:
         NotFound: it is gone.
@@ -22,7 +23,7 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
     """
     metadata = action.pod.metadata
     stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
-    if _is_settled(stored, action):
+    if _is_settled(stored, action) or _has_begun_to_serve(stored, action.pod):
         return None
     operations = exchange.operations(stored, action.images, action.revision, action.at)
     try:
@@ -43,3 +44,8 @@ def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
         or metadata.deletion_timestamp is not None
         or metadata.label(names.LABEL_REVISION) == action.revision
     )
+
+
+def _has_begun_to_serve(stored: exchange.Stored, seen: core.Pod) -> bool:
+    now = core.Pod(stored.metadata, stored.spec, stored.status)
+    return podstate.is_ready(now) and not podstate.is_ready(seen)
