@@ -27,7 +27,7 @@ class Replica:
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client, self.namespace = client, namespace
-        self.spared: list[str] = []
+        self.condemned: set[str] = set()
         self.deleted: list[str] = []
 
     async def make(self, name: str) -> Pod:
@@ -51,7 +51,8 @@ class Replica:
             Observed(),
             lambda _: None,
             lambda *_: None,
-            spared=self.spared.append,
+            condemned=lambda pod: self.condemned.add(pod.metadata.uid),
+            spared=self.condemned.remove,
             deleted=lambda item: self.deleted.append(item.pod.metadata.name),
         ).run(actions)
 
@@ -75,7 +76,7 @@ async def test_a_replica_that_has_begun_to_serve_is_not_given_up(replica: Replic
     with pytest.raises(Conflict, match="pod worker serves by now"):
         await replica.delete(leader, worker)
     assert await replica.left() == {"leader", "worker"}
-    assert replica.spared == [worker.metadata.uid]
+    assert not replica.condemned, "those that were not asked to go count as ones that stay, too"
     assert not replica.deleted
 
 

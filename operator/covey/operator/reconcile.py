@@ -194,13 +194,13 @@ class Reconciler:
             exchange=len(actions.exchange),
         )
         key = (owner.namespace, owner.name)
-        self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
         executor = Executor(
             self._client,
             owner,
             observed,
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
+            condemned=partial(self._caches.ledger.condemn, key),
             spared=partial(self._caches.ledger.spare, key),
             deleted=departures.deleted,
             changed=partial(self._caches.ledger.changed, key),

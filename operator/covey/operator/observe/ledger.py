@@ -79,7 +79,7 @@ class Ledger:
         return written if written is not None and is_older(pod.metadata, written.metadata) else pod
 
     def spare(self, key: Key, uid: str) -> None:
-        """Its deletion was denied."""
+        """Its deletion has failed."""
         self._condemned.get(key, set()).discard(uid)
 
     def created(self, key: Key, pod: core.Pod) -> None:
@@ -114,11 +114,10 @@ class Ledger:
             retired = uid in self._retired.get(key, ())
             self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed, retired=retired)
 
-    def condemn(self, key: Key, pods: Iterable[core.Pod]) -> None:
-        """Their deletion is about to be asked for: when they are no longer shown, they are gone."""
-        shown = {pod.metadata.uid for pod in pods if self._is_shown(pod)}
-        if shown:
-            self._condemned.setdefault(key, set()).update(shown)
+    def condemn(self, key: Key, pod: core.Pod) -> None:
+        """Its deletion is about to be asked for: when it is no longer shown, it is gone."""
+        if self._is_shown(pod):
+            self._condemned.setdefault(key, set()).add(pod.metadata.uid)
 
     def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
         """The pods that were last seen in these places are gone."""
