@@ -19,6 +19,8 @@ ANNOTATION_UNIT_RESTARTS: Final = "covey.dev/unit-restarts"
 
 #: Seconds for which failures are remembered at least.
 _SHORTEST_MEMORY: Final = 600.0
+#: Longest count that Covey has written.
+_DIGITS: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +88,4 @@ def memory(backoff: Backoff) -> float:
 
 def _count(annotations: Mapping[str, str], key: str) -> int:
     written = annotations.get(key, "")
-    return int(written) if written.isdecimal() else 0
+    return int(written) if written.isdecimal() and len(written) <= _DIGITS else 0

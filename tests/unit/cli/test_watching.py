@@ -10,7 +10,8 @@ from rich.console import Console
 from cli_inputs import EXAMPLES, cluster, covey, inference, pod, role, write
 from covey.api import core
 from covey.api.inference import DisaggregatedInference
-from covey.cli.render.live import print_advice, print_branch
+from covey.api.status import DisaggregatedInferenceStatus as Status
+from covey.cli.render.live import print_advice, print_branch, print_headroom
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
 from covey.watching.advice import Advice, advise
@@ -302,6 +303,18 @@ def test_advice_on_a_terminal() -> None:
     advice = (Advice("Infeasible", "No place is free.", "Free one."), Advice("Starting", "Pods are starting."))
     print_advice(advice, Console(file=out, width=80, highlight=False))
     assert out.getvalue() == "\nInfeasible  No place is free.\n  → Free one.\n\nStarting  Pods are starting.\n"
+
+
+def test_headroom_is_told_where_it_is_known() -> None:
+    world, out = World(), io.StringIO()
+    console = Console(file=out, width=80, highlight=False)
+    print_headroom(world.inference, console)
+    rows = [{"name": "prefill", "admitted": 2, "maxFeasible": 1200}, {"name": "decode"}]
+    status = {"headroom": {"asked": "now", "observedAt": "2026-01-01T00:00:00Z"}, "roles": rows}
+    print_headroom(world.inference.model_copy(update={"status": Status.model_validate(status)}), console)
+    assert out.getvalue() == (
+        "\nhead-room  as of 2026-01-01T00:00:00Z\n  prefill  1,200 replicas could have places, 2 have\n"
+    )
 
 
 def test_the_tree_as_data() -> None:

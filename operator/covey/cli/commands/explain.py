@@ -37,8 +37,9 @@ def explain(
         echo_yaml([explained])
     else:
         from covey.cli.console import open_console  # noqa: PLC0415 - rich, only where it is drawn with
-        from covey.cli.render.live import print_advice, print_branch  # noqa: PLC0415 - the same
+        from covey.cli.render.live import print_advice, print_branch, print_headroom  # noqa: PLC0415 - the same
 
         console = open_console(no_color=no_color)
         print_branch(branch, console, whole=False)
+        print_headroom(view.inferences[0], console)
         print_advice(advice, console)

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 from rich.tree import Tree
 
+from covey.api.inference import DisaggregatedInference
 from covey.cli.render.table import columns, show
 from covey.cli.render.words import BAD, DIM, GOOD
 from covey.watching.advice import Advice
@@ -39,6 +40,18 @@ def print_advice(advice: Sequence[Advice], console: Console) -> None:
         console.print(Text(each.reason, "bold").append(f"  {each.meaning}", ""))
         if each.remedy:
             console.print(Padding(Text(f"→ {each.remedy}", GOOD), (0, 0, 0, 2), expand=False))
+
+
+def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
+    """How many replicas of each role could have places, where that is known: of the resource, not of one unit."""
+    status = inference.status
+    rows = [row for row in status.roles if row.max_feasible is not None] if status is not None else []
+    if status is None or status.headroom is None or not rows:
+        return
+    console.print()
+    console.print(Text("head-room", "bold").append(f"  as of {status.headroom.observed_at}", DIM))
+    for row in rows:
+        console.print(Text(f"  {row.name}  {row.max_feasible:,} replicas could have places, {row.admitted:,} have"))
 
 
 def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:

@@ -11,7 +11,6 @@ from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.errors import Conflict, NotFound
 from covey.observability.logging import get_logger
-from covey.operator.observe.watched import is_older
 from covey.operator.terms.objects import Inference
 
 _log = get_logger(__name__)
@@ -44,11 +43,11 @@ class StatusWriter:
             stored: as the watch shows it, maybe with what others have written since and without what this process has.
         """
         written = self._written.get(stored.metadata.uid)
-        return written[0] if written is not None and is_older(stored.metadata, written[1]) else stored.status
+        return written[0] if written is not None and stored.metadata.is_before(written[1]) else stored.status
 
     def _latest(self, stored: Inference) -> core.Meta:
         _, answered = self._written.get(stored.metadata.uid, ({}, stored.metadata))
-        return answered if is_older(stored.metadata, answered) else stored.metadata
+        return answered if stored.metadata.is_before(answered) else stored.metadata
 
     async def write(self, stored: Inference, status: dict[str, Any]) -> bool:
         """Make this the status of a resource; False where somebody has changed that meanwhile, or it has gone.

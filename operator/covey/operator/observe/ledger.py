@@ -33,7 +33,6 @@ from covey.api import core
 from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.operator.observe.newborn import Newborns
-from covey.operator.observe.watched import is_older
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.places import Grave
@@ -76,7 +75,7 @@ class Ledger:
     def latest(self, key: Key, pod: core.Pod) -> core.Pod:
         """A pod that the watch shows, as this process knows it: the watch may be faster than the answer."""
         written = self._changed.get(key, {}).get(pod.metadata.uid)
-        return written if written is not None and is_older(pod.metadata, written.metadata) else pod
+        return written if written is not None and pod.metadata.is_before(written.metadata) else pod
 
     def spare(self, key: Key, uid: str) -> None:
         """Its deletion has failed."""
@@ -91,7 +90,7 @@ class Ledger:
     def shown(self, key: Key, pod: core.Pod) -> None:
         """The watch has told of it."""
         written = self._changed.get(key, {})
-        if pod.metadata.uid in written and not is_older(pod.metadata, written[pod.metadata.uid].metadata):
+        if pod.metadata.uid in written and not pod.metadata.is_before(written[pod.metadata.uid].metadata):
             del written[pod.metadata.uid]
         slot, graves = slot_of(pod.spec.hostname), self._graves.get(key)
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:

@@ -1,0 +1,155 @@
+"""Groups, and the classes of their priority."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from covey.api.core.meta import Condition, Meta, Read
+
+
+class GangPolicy(Read, frozen=True):
+    """The gang of a PodGroup (``minCount``, pods) or of a CompositePodGroup (``minGroupCount``, children)."""
+
+    min_count: int | None = None
+    min_group_count: int | None = None
+
+
+class SchedulingPolicy(Read, frozen=True):
+    """``schedulingPolicy``: exactly one of gang and basic."""
+
+    gang: GangPolicy | None = None
+    basic: dict[str, Any] | None = None
+
+
+class TopologyConstraint(Read, frozen=True):
+    """One level (or raw label key) that a group's pods must, or should, share.
+
+    ``scope`` is ``Group`` (all pods of the group in one domain) or ``Pod`` (each pod's node has such a domain).
+    """
+
+    level: str | None = None
+    key: str | None = None
+    mode: str = "Required"
+    scope: str = "Group"
+
+
+class ProximityConstraint(Read, frozen=True):
+    """Children (roles, by name) whose pods share one domain of a level."""
+
+    roles: tuple[str, ...]
+    level: str
+    mode: str = "Preferred"
+
+
+class SpreadConstraint(Read, frozen=True):
+    """How many units of one resource may share one domain of a level."""
+
+    level: str
+    mode: str = "Preferred"
+    max_per_domain: int = 1
+
+
+class SchedulingConstraints(Read, frozen=True):
+    """``schedulingConstraints`` of a group."""
+
+    topology: tuple[TopologyConstraint, ...] | None = None
+    proximity: tuple[ProximityConstraint, ...] | None = None
+    spread: SpreadConstraint | None = None
+    #: The ClusterTopology whose levels are meant; only on a root.
+    topology_name: str | None = None
+    #: False: this role need not lie in the unit's domain.
+    follow_unit: bool = True
+
+
+class WorkloadReference(Read, frozen=True):
+    """``workloadRef``."""
+
+    workload_name: str = ""
+    template_name: str = ""
+
+
+class GroupSpec(Read, frozen=True):
+    """The spec of a PodGroup or a CompositePodGroup (the other kind's fields stay None)."""
+
+    scheduling_policy: SchedulingPolicy = SchedulingPolicy()
+    parent_composite_pod_group_name: str | None = None
+    workload_ref: WorkloadReference | None = None
+    desired_count: int | None = None
+    desired_group_count: int | None = None
+    scheduling_constraints: SchedulingConstraints | None = None
+    timeout_seconds: int | None = None
+    hold_seconds: int | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+
+
+class ExcludedNode(Read, frozen=True):
+    """A node that failed this group for a reason the planner does not model, until a time (RFC 3339)."""
+
+    node: str
+    reason: str
+    until: str
+
+
+class GroupPlacement(Read, frozen=True):
+    """The domain that holds all placed pods of a group at one level; ``path`` runs from the broadest level down."""
+
+    level: str
+    path: tuple[str | None, ...]
+
+
+class Reservation(Read, frozen=True):
+    """A domain whose freed capacity is kept for a waiting root."""
+
+    path: tuple[str | None, ...]
+    since: str
+    level: str = ""
+    resource: str = ""
+
+
+class RoleHeadroom(Read, frozen=True):
+    """How many replicas of a role could have places; none where nobody knows, and then ``message`` says why."""
+
+    name: str
+    replicas: int | None = None
+    at_least: bool = False
+    message: str = ""
+
+
+class Headroom(Read, frozen=True):
+    """The answer to a question for head-room."""
+
+    asked: str
+    observed_at: str = ""
+    roles: tuple[RoleHeadroom, ...] | None = None
+
+
+class GroupStatus(Read, frozen=True):
+    """The status of a group, written by the scheduler process alone."""
+
+    conditions: tuple[Condition, ...] | None = None
+    placement: tuple[GroupPlacement, ...] | None = None
+    reservation: Reservation | None = None
+    excluded_nodes: tuple[ExcludedNode, ...] | None = None
+    #: Pods (PodGroup) or child groups (CompositePodGroup) that are admitted, and that are bound.
+    admitted: int | None = None
+    scheduled: int | None = None
+    headroom: Headroom | None = None
+
+
+class Group(Read, frozen=True):
+    """A PodGroup or a CompositePodGroup of ``scheduling.covey.dev``."""
+
+    metadata: Meta
+    kind: str = ""
+    api_version: str = ""
+    spec: GroupSpec = GroupSpec()
+    status: GroupStatus = GroupStatus()
+
+
+class PriorityClass(Read, frozen=True):
+    """``scheduling.k8s.io/v1`` PriorityClass."""
+
+    metadata: Meta
+    value: int = 0
+    global_default: bool = False

@@ -1,0 +1,189 @@
+"""Pods."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import msgspec
+
+from covey.api import constants as names
+from covey.api.core.affinity import Affinity, Toleration, TopologySpread
+from covey.api.core.meta import Condition, Meta, Read
+
+
+class Resources(Read, frozen=True):
+    """``ResourceRequirements``; quantities as written."""
+
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class ContainerPort(Read, frozen=True):
+    """``ContainerPort``."""
+
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = ""
+    protocol: str = "TCP"
+
+
+class Container(Read, frozen=True):
+    """``Container``, as far as scheduling depends on it."""
+
+    name: str = ""
+    resources: Resources | None = None
+    ports: tuple[ContainerPort, ...] | None = None
+    #: ``Always`` on an init container makes it a sidecar.
+    restart_policy: str | None = None
+    image: str = ""
+
+    def __post_init__(self) -> None:
+        """Thousands of pods share a handful of images: each is kept once."""
+        msgspec.structs.force_setattr(self, "image", sys.intern(self.image))
+
+
+class SchedulingGate(Read, frozen=True):
+    """``PodSchedulingGate``."""
+
+    name: str
+
+
+class ReadinessGate(Read, frozen=True):
+    """``PodReadinessGate``."""
+
+    condition_type: str = ""
+
+
+class Volume(Read, frozen=True):
+    """``Volume``, as far as it can restrict the choice of a node."""
+
+    name: str = ""
+    persistent_volume_claim: dict[str, Any] | None = None
+    ephemeral: dict[str, Any] | None = None
+
+
+class PodSpec(Read, frozen=True):
+    """``PodSpec``."""
+
+    node_name: str | None = None
+    scheduler_name: str = "default-scheduler"
+    scheduling_gates: tuple[SchedulingGate, ...] | None = None
+    scheduling_group: dict[str, Any] | None = None
+    readiness_gates: tuple[ReadinessGate, ...] | None = None
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    priority: int | None = None
+    priority_class_name: str | None = None
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] | None = None
+    overhead: dict[str, str | int | float] | None = None
+    resources: Resources | None = None
+    topology_spread_constraints: tuple[TopologySpread, ...] | None = None
+    volumes: tuple[Volume, ...] | None = None
+    resource_claims: tuple[dict[str, Any], ...] | None = None
+    hostname: str | None = None
+    subdomain: str | None = None
+    active_deadline_seconds: int | None = None
+
+
+class ContainerStatus(Read, frozen=True):
+    """``ContainerStatus``: what the kubelet has set aside for a container, what it runs with, and how often it began."""
+
+    name: str = ""
+    restart_count: int = 0
+    resources: Resources | None = None
+    allocated_resources: dict[str, str | int | float] | None = None
+    image_id: str = msgspec.field(name="imageID", default="")
+
+
+class PodStatus(Read, frozen=True):
+    """``PodStatus``."""
+
+    phase: str = "Pending"
+    #: Why a pod has failed, where the kubelet says more than that a container has: ``OutOfcpu``, ``Evicted``.
+    reason: str = ""
+    conditions: tuple[Condition, ...] | None = None
+    nominated_node_name: str | None = None
+    start_time: str | None = None
+    container_statuses: tuple[ContainerStatus, ...] | None = None
+    init_container_statuses: tuple[ContainerStatus, ...] | None = None
+    #: The generation of the spec that the kubelet has worked by; None below Kubernetes 1.34.
+    observed_generation: int | None = None
+
+
+class Pod(Read, frozen=True):
+    """A pod. Containers' statuses are kept only where they tell something: of a resize, of restarts, of other images.
+
+    Every running pod has them; kept for all, they would take 1 KB each.
+    """
+
+    metadata: Meta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    def __post_init__(self) -> None:
+        """Drop statuses that say what the spec says."""
+        if self.status.container_statuses is None and self.status.init_container_statuses is None:
+            return
+        if self.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None:
+            return
+        if not any(_tells(container, container_status(self, container.name)) for container in containers(self)):
+            msgspec.structs.force_setattr(self.status, "container_statuses", None)
+            msgspec.structs.force_setattr(self.status, "init_container_statuses", None)
+
+
+def containers(pod: Pod) -> tuple[Container, ...]:
+    """All containers, init containers first."""
+    return (*(pod.spec.init_containers or ()), *pod.spec.containers)
+
+
+def container_status(pod: Pod, name: str) -> ContainerStatus | None:
+    """The status of a container, if it is there."""
+    found = (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ()))
+    return next((each for each in found if each.name == name), None)
+
+
+def _tells(container: Container, status: ContainerStatus | None) -> bool:
+    return status is not None and (status.restart_count > 0 or _resized(container, status))
+
+
+def _resized(container: Container, status: ContainerStatus) -> bool:
+    wanted = (container.resources.requests if container.resources else None) or {}
+    running = status.resources.requests if status.resources else None
+    return any(each is not None and each != wanted for each in (running, status.allocated_resources))
+
+
+def gates(pod: Pod) -> frozenset[str]:
+    """The names of the scheduling gates that still hold a pod."""
+    return frozenset(gate.name for gate in pod.spec.scheduling_gates or ())
+
+
+def pinned_node(pod: Pod) -> str | None:
+    """The one node that a pod's required node affinity names by ``metadata.name``, if it does.
+
+    A pin stands in every term (terms are OR-ed): one term without it, or two that disagree, is no pin. An empty term
+    matches nothing, so it takes nothing from a pin.
+    """
+    affinity = pod.spec.affinity
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    if required is None:
+        return None
+    nodes: set[str | None] = set()
+    for term in required.node_selector_terms:
+        if not term.match_expressions and not term.match_fields:
+            continue
+        named = {
+            value
+            for field in term.match_fields or ()
+            if field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1
+            for value in field.values or ()
+        }
+        nodes.add(named.pop() if len(named) == 1 else None)
+    return nodes.pop() if len(nodes) == 1 else None
+
+
+def is_terminal(pod: Pod) -> bool:
+    """A pod that has ended holds no capacity any more."""
+    return pod.status.phase in ("Succeeded", "Failed")
