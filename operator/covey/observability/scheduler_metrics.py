@@ -1,5 +1,6 @@
 """The metrics of the scheduler process."""
 
+from itertools import product
 from typing import Final
 
 from covey.observability.families import FAST, LIFE, SLOW, Families
@@ -154,6 +155,14 @@ EXTENDER_REQUESTS: Final = FAMILIES.counter(
     " `busy`, `timeout`, `hung_up`. Connections that came to no call: `connect`; `denied`, `too_many`.",
     "verb",
     "result",
+    values=(
+        *product(
+            ("filter", "preempt", "bind"),
+            ("ok", "refused", "unavailable", "bad", "too_large", "busy", "timeout", "hung_up"),
+        ),
+        ("connect", "denied"),
+        ("connect", "too_many"),
+    ),
 )
 EXTENDER_DURATION: Final = FAMILIES.histogram(
     "covey_extender_request_duration_seconds",
