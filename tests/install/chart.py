@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +76,11 @@ def kustomized(overlay: str) -> list[Object]:
 def parse(text: str) -> list[Object]:
     """The objects of a YAML stream."""
     return [each for each in yaml.load_all(text, _LOADER) if each]
+
+
+def stream(objects: Iterable[Object]) -> str:
+    """The objects as a YAML stream; each is written as JSON, which is YAML too and takes a moment."""
+    return "\n---\n".join(map(json.dumps, objects))
 
 
 def find(objects: list[Object], kind: str, name: str) -> Object:

@@ -134,7 +134,7 @@ DEVICES_FRAGMENTATION: Final = FAMILIES.collected(
     "covey_devices_fragmentation_ratio",
     "How much smaller the largest gang is than it could be: 1 - largest gang / the smaller one of all devices free on nodes"
     " that are not closed, and of what the largest domain of the level has on such nodes. 0 when nothing is free. For the"
-    " level `cluster` it is the share of the free devices that a pod which wants a whole node cannot have.",
+    " level `cluster` it is the share of what is free there that a pod which wants a whole node cannot have.",
     "resource",
     "product",
     "level",
