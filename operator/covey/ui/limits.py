@@ -13,9 +13,10 @@ class Limits:
     ``feeds``: viewers (with different namespaces counted apart) whose objects are kept at the same time. ``streams``: event
     streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
     drawing never takes more than a fifth of the time. ``recheck``: between two questions whether something may still be
-    read. ``patience``: for the first answers of the API server. ``behind``: changes that may wait for a slow stream before
-    it is sent a whole state instead. ``manifest``: size of what is pasted. ``plans``: plans that wait for the one that runs.
-    ``namespaces``: that one view looks at.
+    read. ``patience``: for the first answers of the API server, and for a page to take what it is sent. ``behind``: changes
+    that may wait for a slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
+    ``questions``: stories, plans and new feeds of one viewer that are under way at the same time; ``all_questions``: of all
+    viewers. ``namespaces``: that one view looks at.
     """
 
     feeds: int = 16
@@ -26,7 +27,8 @@ class Limits:
     patience: float = 20.0
     behind: int = 8
     manifest: int = 1 << 20
-    plans: int = 4
+    questions: int = 8
+    all_questions: int = 32
     namespaces: int = 20
 
 

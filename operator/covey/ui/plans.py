@@ -50,28 +50,10 @@ def problems_of(error: InputError) -> tuple[contract.Problem, ...]:
 
 def _floor(planned: Planned) -> contract.Floor:
     floor = floor_of(planned)
-    minimum = {
-        (f"{workload.namespace}/{workload.name}", unit.index, role.name, instance.replica)
-        for workload in planned.report.workloads
-        for unit in workload.units
-        for role in unit.roles
-        for instance in role.instances
-        if instance.minimum
-    }
     pods = [
-        contract.FloorPod(
-            run.spot.workload,
-            run.spot.unit,
-            run.spot.role,
-            run.spot.replica,
-            run.spot.index,
-            run.spot.pod,
-            run.spot.node,
-            run.cells,
-            (run.spot.workload, run.spot.unit, run.spot.role, run.spot.replica) in minimum,
-        )
+        contract.FloorPod(spot.workload, spot.unit, spot.role, spot.replica, spot.index, spot.node, run.cells)
         for run in floor.runs
+        for spot in (run.spot,)
     ]
-    roles = [contract.FloorRole(each.workload, each.role, each.letter, each.ink) for each in floor.owners]
-    marks = [contract.Mark(path, mark.value) for path, mark in marks_of(planned.report).items() if path]
-    return contract.Floor(floor.resource, floor.scale, tuple(roles), tuple(pods), tuple(marks))
+    marks = [(path, mark) for path, mark in marks_of(planned.report).items() if path]
+    return contract.Floor(floor.resource, floor.scale, floor.owners, tuple(pods), tuple(marks))

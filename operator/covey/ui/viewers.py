@@ -16,8 +16,8 @@ from covey.ui.contract import Mode
 from covey.ui.feed import Feed, Who, ask_who
 from covey.ui.limits import DEFAULT, Limits
 
-#: Connections of one viewer: a watch for each collection, and some for questions.
-_CONNECTIONS: Final = 0
+#: As many as are needed at once: each collection of each namespace has a watch of its own.
+_UNBOUNDED: Final = 0
 
 
 class Busy(Exception):  # noqa: N818 - named for what happened
@@ -75,7 +75,6 @@ class Viewers:
         self._fallback = fallback
         self._clock = clock
         self._entries: dict[Key, _Entry] = {}
-        self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -160,4 +159,4 @@ class Viewers:
 
 def new_client(connection: Connection) -> Client:
     """A client of the UI's."""
-    return Client(connection, user_agent=f"covey-ui/{__version__}", connections=_CONNECTIONS)
+    return Client(connection, user_agent=f"covey-ui/{__version__}", connections=_UNBOUNDED)
