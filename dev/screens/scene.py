@@ -76,7 +76,9 @@ class Scene:
         def ready() -> bool:
             pods = [pod for pod in self.cluster.api("GET", "/api/v1/pods")["items"] if pod["spec"].get("nodeName")]
             conditions = [pod.get("status", {}).get("conditions", ()) for pod in pods]
-            return all(any((each["type"], each["status"]) == ("Ready", "True") for each in found) for found in conditions)
+            return all(
+                any((each["type"], each["status"]) == ("Ready", "True") for each in found) for found in conditions
+            )
 
         eventually(ready, PATIENCE, "what is bound is Ready")
 

@@ -20,9 +20,7 @@ class Sender:
         compress: whether the response is gzip.
     """
 
-    def __init__(
-        self, request: web.Request, response: web.StreamResponse, patience: float, *, compress: bool
-    ) -> None:
+    def __init__(self, request: web.Request, response: web.StreamResponse, patience: float, *, compress: bool) -> None:
         self.response = response
         self._request = request
         self._patience = patience
