@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from covey.api.inference import MOST_PODS
 from covey.manifests.documents import read_pasted
 from covey.manifests.errors import InputError, Place
 from covey.planning.drawing import floor_of, marks_of
@@ -34,6 +35,9 @@ def plan(
     """
     documents = read_pasted(manifest, NAME)
     found = sort_manifests(documents, None, namespace, facts.topologies, where=Place(NAME), source=NAME)
+    pods = sum(inference.spec.pods for _, inference, _ in found.inferences)
+    if pods > MOST_PODS:
+        raise InputError(Place(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
     facts = with_manifests(facts, found)
     workloads, warnings = workloads_of(found, facts)
     told = tuple(each.message for each in denied)

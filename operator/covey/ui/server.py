@@ -94,7 +94,7 @@ class Server:
             return self._refuse(HTTPStatus(error.status), contract.Problem(error.reason))
         except TimeoutError:
             return self._refuse(HTTPStatus.GATEWAY_TIMEOUT, contract.Problem("it took too long; try again"))
-        except (Refused, Closed, Busy, Ended, KubeError, InputError) as error:
+        except (Refused, Closed, Busy, Ended, KubeError, InputError, MemoryError) as error:
             return self._refuse(*_in_words(error))
 
     def _check(self, request: web.Request) -> None:
@@ -270,6 +270,8 @@ def _in_words(error: Exception) -> tuple[HTTPStatus, *tuple[contract.Problem, ..
             return HTTPStatus.SERVICE_UNAVAILABLE, problem(str(error))
         case Unauthorized():
             return HTTPStatus.UNAUTHORIZED, problem("the API server does not take this token", "get a new one")
+        case MemoryError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, problem("it takes more memory than this server may have")
         case Busy():
             return HTTPStatus.TOO_MANY_REQUESTS, problem(str(error))
         case InputError():

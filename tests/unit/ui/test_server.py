@@ -176,6 +176,7 @@ def test_a_used_code_is_told_from_a_wrong_one() -> None:
         (Expired("x"), 401),
         (Ended("x"), 503),
         (Busy("x"), 429),
+        (MemoryError(), 503),
         (Forbidden(403, "Forbidden", "x"), 403),
         (Unreachable("x"), 502),
         (TimeoutError(), 504),
