@@ -321,6 +321,20 @@ async def test_who_comes_when_all_places_are_taken_is_told_so(cluster: Cluster, 
         pytest.fail("the first has gone, and the second is not let in")
 
 
+async def test_one_viewer_does_not_take_all_places(
+    cluster: Cluster, rights: Rights, namespace: str, other: str
+) -> None:
+    viewer = rights.viewer(namespace)
+    first, second = rights.token(namespace, viewer), rights.token(namespace, viewer)
+    limits = Limits(views=1, recheck=0.3, pace=0.05, patience=120)
+    async with served(cluster, limits) as page, page.events(first) as events:
+        await events.until(lambda state: state["denied"])
+        async with page.get(f"/api/events?namespace={other}", second) as answer:
+            assert answer.status == 429, "another token makes nobody another viewer"
+            assert "close some of them" in (await answer.json())["error"]["what"]
+        await page.state(rights.token(other, rights.viewer(other)))
+
+
 async def test_a_view_that_cannot_go_on_ends_and_says_so(
     page: Page, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
