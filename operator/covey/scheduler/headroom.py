@@ -107,7 +107,7 @@ class Headroom:
         #: By namespace, the one whose turn it is first.
         self._open: OrderedDict[str, OrderedDict[Key, _Open]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
-        self._answered: OrderedDict[Key, tuple[str, dict[str, Any]]] = OrderedDict()
+        self._answered: OrderedDict[Key, dict[str, Any]] = OrderedDict()
         self._said: dict[Key, tuple[str, str]] = {}
         self._news = asyncio.Event()
         self._due = 0.0
@@ -126,8 +126,8 @@ class Headroom:
             await self._news.wait()
             self._news.clear()
             while self._answered:
-                root, (uid, body) = self._answered.popitem(last=False)
-                if not await self._write(root, uid, body):
+                root, body = self._answered.popitem(last=False)
+                if not await self._write(root, body):
                     self._said.pop(root, None)
                     asyncio.get_running_loop().call_later(RETRY, self._look, root)
 
@@ -178,6 +178,10 @@ class Headroom:
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
 
+    def _is_open(self, root: Key, asked: _Open) -> bool:
+        line = self._open.get(root.namespace)
+        return line is not None and line.get(root) is asked
+
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
         if line is not None and line.pop(root, None) is not None:
@@ -208,12 +212,12 @@ class Headroom:
         if roles:
             await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(roles) or self._open.get(root.namespace, {}).get(root) is not asked:
+        if len(asked.answers) < len(roles) or not self._is_open(root, asked):
             return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
-        self._answered[root] = (group.metadata.uid, body)
+        self._answered[root] = body
         self._news.set()
 
     async def _next_role(self, root: core.Group, role: str, asked: _Open) -> None:
@@ -290,15 +294,16 @@ class Headroom:
         spec = msgspec.structs.replace(pod.spec, volumes=shared)
         return self._cache.capacity.shape(msgspec.structs.replace(pod, metadata=meta, spec=spec))
 
-    async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
+    async def _write(self, root: Key, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""
         if not self._leads():
             return True
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
-            # The UID is a precondition: a namesake that came after must not get this answer.
-            "metadata": {"name": root.name, "namespace": root.namespace, "uid": uid},
+            # A namesake that came just now may get this, as the API server heeds no UID in the status of a custom
+            # resource: an answer says which question it is to.
+            "metadata": {"name": root.name, "namespace": root.namespace},
             "status": {"headroom": headroom},
         }
         kind = COMPOSITE_POD_GROUPS if root.kind == "CompositePodGroup" else POD_GROUPS
