@@ -31,7 +31,7 @@ from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM,
 from covey.api.headroom import Question, read
 from covey.api.times import rfc3339
 from covey.kube.client import Client, Ignored
-from covey.kube.errors import Conflict, KubeError, NotFound
+from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -159,6 +159,8 @@ class Headroom:
             return
         group = self._cache.index.root(root)
         question = read(group.metadata.annotation(ANNOTATION_QUESTION)) if group is not None else None
+        if group is None:
+            self._said.pop(root, None)
         if group is None or question is None or self._is_answered(root, group, question):
             self._drop(root)
             return
@@ -199,16 +201,15 @@ class Headroom:
 
     async def _answer(self, root: Key, asked: _Open) -> None:
         """One more role; the whole answer is written when it was the last one."""
-        group = self._cache.index.root(root)
-        left = [name for name in asked.question.roles if name not in {each.role for each in asked.answers}]
+        group, roles = self._cache.index.root(root), list(asked.question.roles)
         if group is None:
             self._drop(root)
             return
-        if left:
-            await self._next_role(group, left[0], asked)
+        if roles:
+            await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(asked.question.roles):
-            return
+        if len(asked.answers) < len(roles) or self._open.get(root.namespace, {}).get(root) is not asked:
+            return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
@@ -305,6 +306,9 @@ class Headroom:
             await self._client.apply(kind, body, manager=MANAGER_SCHEDULER_HEADROOM, subresource="status", type=Ignored)
         except (NotFound, Conflict):
             return True  # the group is gone, or has a successor
+        except Invalid as error:  # whoever asked has named a role as none can be named
+            log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
+            return True
         except KubeError as error:
             log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
             return False
