@@ -18,8 +18,8 @@ from typing import Self
 #: `export A=… B=…`: the reader copies these lines from what was printed before.
 _COPIED = re.compile(r"^export(?: \w+=…)+(?: +#.*)?$")
 _EXPORT = re.compile(r"^ *(export [^\n]*?)(?:  +#.*)?$", re.MULTILINE)
-#: Nothing that a page runs takes longer.
-SECONDS = 240.0
+#: Nothing that a page runs takes longer, nor Helm to give up waiting (300 s).
+SECONDS = 330.0
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from handbook.pages import ROOT, Page, pages, read
 from localcluster import eventually
 
 #: What a command may take to print what is shown, where asking again changes nothing.
-SECONDS = 60.0
+SECONDS = 180.0
 _READING = {
     "kubectl": {"get", "describe", "logs", "wait", "explain", "version", "events", "auth", "top", "api-resources"},
     "helm": {"get", "history", "list", "show", "status", "template"},

@@ -78,7 +78,7 @@ def _install(home: Path, kubeconfig: Path, values: list[str]) -> None:
     flags = [f"--set={each}" for each in values]
     helm = [ensure_tool("helm"), "install", "covey", ROOT / "helm" / "covey", "-n", "covey-system"]
     subprocess.run(
-        [*helm, "--create-namespace", "--wait", "--timeout=120s", *flags],
+        [*helm, "--create-namespace", "--wait", "--timeout=200s", *flags],
         env=os.environ | _environment(home, kubeconfig),
         check=True,
         capture_output=True,

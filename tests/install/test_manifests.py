@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from install.chart import CHART, Helm, Object, kustomized
+from install.chart import CHART, Helm, Object, kustomized, stream
 from install.test_chart import MATRIX
 from localcluster import Cluster, eventually
 from localcluster.binaries import ensure_tool
@@ -50,10 +50,13 @@ def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFacto
             group = kind["group"] or kind["version"]  # as kubeconform sees the core group
             file = folder / f"{kind['kind']}-{group}-{kind['version']}.json".lower()
             file.write_text(json.dumps({"$ref": f"definitions.json#/definitions/{name}"}))
-    cluster.api(
-        "DELETE",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=app.kubernetes.io/part-of=covey",
-    )
+    for crd in crds:
+        # Without storage a kind cannot be deleted; with it, its end is waited for: Helm makes it anew.
+        path = f"/apis/{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}/{crd['spec']['names']['plural']}"
+        eventually(lambda path=path: cluster.api("GET", path), 60, path)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=app.kubernetes.io/part-of=covey"
+    cluster.api("DELETE", path)
+    eventually(lambda: not cluster.api("GET", path)["items"], 120, "Covey's CRDs are gone")
     return folder
 
 
@@ -81,7 +84,7 @@ def conform(objects: list[Object], schemas: Path) -> str:
     ]
     # The schema of CRDs refers to itself, and the API server judges them itself.
     judged = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
-    done = subprocess.run(command, input=yaml.safe_dump_all(judged), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=stream(judged), capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -114,7 +117,7 @@ def test_kube_score(offline: Helm, values: str) -> None:
         *ignored,
         "-",
     ]
-    manifests = yaml.safe_dump_all(offline.render(MATRIX[values]))
+    manifests = stream(offline.render(MATRIX[values]))
     done = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
     complaints = [line for line in done.stdout.splitlines() if line.startswith(("[CRITICAL]", "[WARNING]"))]
     assert not complaints, "\n".join(complaints)

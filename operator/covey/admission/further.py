@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from covey.admission.gangs import wants_minimum
 from covey.api.constants import LABEL_DRAINING
-from covey.placement.model import Gang, Part, Path, ReplicaRequest, RoleRequest
+from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, RoleRequest, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +81,19 @@ class Own:
         return replace(gang, roles=roles, rules=rules)
 
 
-def youngest(requests: Sequence[RoleRequest]) -> ReplicaRequest | None:
-    """The replica that was made last: the next one would be like it. None where there is none."""
+def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest | None:
+    """What a further replica would be like when it is asked for alone: the one that was made last. None without any.
+
+    Args:
+        requests: the role in each unit.
+        shape: of the pod of a further replica, from that of one that exists.
+    """
     known = [each for request in requests for each in request.replicas if each.pods]
-    return max(known, key=lambda each: (_created(each), -each.replica), default=None)
+    if not known:
+        return None
+    youngest = max(known, key=lambda each: (_created(each), -each.replica))
+    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in youngest.pods)
+    return replace(youngest, pods=pods, together=None, after=())
 
 
 def _created(replica: ReplicaRequest) -> str:
@@ -119,4 +128,4 @@ def _still(role: RoleRequest) -> RoleRequest:
     return replace(role, replicas=tuple(kept for each in role.replicas if (kept := _there(each))))
 
 
-__all__ = ["Own", "Site", "youngest"]
+__all__ = ["Own", "Site", "template"]

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
-from covey.admission.further import Own, Site, youngest
+from covey.admission.further import Own, Site, template
 from covey.admission.slots import room_for
 from covey.compile.layout import shares
 from covey.placement.cluster.domains import NodeState
@@ -27,7 +27,6 @@ from covey.placement.model import (
     PodRequest,
     Refusal,
     ReplicaRequest,
-    RoleRequest,
     Shape,
     Verdict,
 )
@@ -43,6 +42,9 @@ PLANS: Final = 400
 NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
 NO_UNITS: Final = "there is no unit of it"
 LIMIT_MET: Final = "the search for places met its limit before it was known how many fit"
+
+
+_Hold = Callable[[PodRequest, str], None]
 
 
 class UnknownError(Exception):
@@ -88,6 +90,20 @@ def most_feasible(
         return Answer(role, None, message=str(error))
 
 
+@dataclass(slots=True)
+class _Unit:
+    """One unit of the resource, and what it could take of the role if the others took none.
+
+    ``room``: how many more. ``is_cut``: more were not looked for. ``refused``: replicas of which one found no place.
+    """
+
+    site: Site
+    own: Own
+    room: int = 0
+    is_cut: bool = False
+    refused: Sequence[ReplicaRequest] = ()
+
+
 class _Search:
     """One role of one resource."""
 
@@ -102,93 +118,90 @@ class _Search:
         pause: Callable[[], None],
     ) -> None:
         self._role = role
+        units = [_Unit(site, Own.of(request)) for site in sites if (request := site.request(role))]
+        if not units:
+            raise UnknownError(NO_UNITS)
+        like = template([each.own.request for each in units], shape)
+        if like is None:
+            raise UnknownError(NONE_YET)
+        self._template = like
         # Units of lower number get the remainder of a sum.
-        self._sites = sorted((each for each in sites if each.request(role)), key=lambda each: each.gang.unit)
+        self._units = sorted(units, key=lambda each: each.site.gang.unit)
         self._inventory = inventory
         self._is_shared = is_shared
         self._pause = pause
         self._plans = 0
-        if not self._sites:
-            raise UnknownError(NO_UNITS)
-        self._own = [Own.of(request) for site in self._sites if (request := site.request(role))]
-        self._template = _model([own.request for own in self._own], shape)
         self._shapes = self._told()
-        #: By UID of a unit's root: replicas of which not all had places when it was asked by itself.
-        self._refused: dict[str, list[ReplicaRequest]] = {}
-        #: Of each unit: how many more it could take by itself, and whether more were not looked for.
-        self._room = [0] * len(self._own)
-        self._cut = [False] * len(self._own)
 
     def answer(self) -> Answer:
-        there = sum(own.placed for own in self._own)
-        for number, (site, own) in enumerate(zip(self._sites, self._own, strict=True)):
-            if site.is_open:
-                self._room[number], self._cut[number] = self._alone(site, own)
+        there = sum(each.own.placed for each in self._units)
+        for each in self._units:
+            if each.site.is_open:
+                self._ask_alone(each)
         goal = self._goal()
         reached = goal
         if self._total(goal) > there and sum(need > 0 for need in self._needs(goal)) > 1:
             reached = self._together(goal)
         total = max(there, self._total(reached))
-        stuck = [number for number, need in enumerate(self._needs(goal + 1)) if need > self._room[number]]
-        is_floor = reached == goal and bool(stuck) and all(self._cut[number] for number in stuck)
+        stuck = [each for each, need in zip(self._units, self._needs(goal + 1), strict=True) if need > each.room]
+        is_floor = reached == goal and bool(stuck) and all(each.is_cut for each in stuck)
         if reached < goal:
             self._fits(reached + 1, prove=True)
         elif not is_floor:
             self._prove_any(stuck)
-        return Answer(self._role, total, is_floor, self._why(stuck, total=total, there=there))
+        return Answer(self._role, total, is_floor, _why(stuck) if total == there else "")
 
-    def _alone(self, site: Site, own: Own) -> tuple[int, bool]:
-        """How many more a unit could take if the others took none, and whether more were not looked for."""
-        bound = self._bound([site])
+    def _ask_alone(self, unit: _Unit) -> None:
+        """Find out how many more a unit could take if the others took none."""
+        bound = self._bound([unit])
         most = min(bound, MOST)
-        many = len(own.waiting) + most
+        many = len(unit.own.waiting) + most
         if not many:
-            return 0, False
-        found = self._planned(site, own, own.candidates(many, self._template))
+            return
+        found = self._planned(unit, unit.own.candidates(many, self._template))
+        unit.room = len(found)
         if len(found) < many:
-            self._refused[site.gang.uid] = [*found, own.clone(many, self._template)]
-        return len(found), len(found) == many and bound > most
+            unit.refused = [*found, unit.own.clone(many, self._template)]
+        else:
+            unit.is_cut = bound > most
 
-    def _prove_any(self, stuck: Sequence[int]) -> None:
+    def _prove_any(self, stuck: Sequence[_Unit]) -> None:
         """Make sure that one of these units can take no more than it was found to take by itself.
 
         Raises:
             UnknownError: each of them may.
         """
-        open_to_doubt = []
-        for number in stuck:
-            candidates = self._refused.get(self._sites[number].gang.uid)
-            if candidates is None and not self._cut[number]:
-                return  # it may take no more, or its nodes are counted out
-            if candidates is not None:
-                open_to_doubt.append((self._sites[number], self._own[number], candidates))
-        for site, own, candidates in open_to_doubt:
-            with suppress(UnknownError):
-                self._prove(site, own, candidates)
-                return
-        if open_to_doubt:
-            raise UnknownError(LIMIT_MET)
+        # Neither refused nor cut: more may not come before its minimum, or its nodes are counted out.
+        if not stuck or any(not each.refused and not each.is_cut for each in stuck):
+            return
+        for each in stuck:
+            if each.refused:
+                with suppress(UnknownError):
+                    self._prove(each, each.refused)
+                    return
+        raise UnknownError(LIMIT_MET)
 
-    def _prove(self, site: Site, own: Own, candidates: Sequence[ReplicaRequest]) -> None:
+    def _prove(self, unit: _Unit, candidates: Sequence[ReplicaRequest]) -> None:
         """Make sure that so many have no places.
 
         Raises:
             UnknownError: they may have.
         """
         self._count()
-        answer = plan_minimum(own.asking(site, candidates, must=True), self._inventory, forbidden=site.forbidden)
+        gang = unit.own.asking(unit.site, candidates, must=True)
+        answer = plan_minimum(gang, self._inventory, forbidden=unit.site.forbidden)
         if not isinstance(answer, Refusal) or answer.verdict is not Verdict.INFEASIBLE:
             raise UnknownError(LIMIT_MET)
 
     def _goal(self) -> int:
         """The greatest number whose shares no unit is too small for by itself, nor all nodes together."""
-        most = [own.placed + room for own, room in zip(self._own, self._room, strict=True)]
+        most = [each.own.placed + each.room for each in self._units]
         low, high = 0, sum(most) if self._is_shared else min(most)
-        bound = self._bound(self._sites) + sum(len(own.waiting) for own in self._own)
+        bound = self._bound(self._units) + sum(len(each.own.waiting) for each in self._units)
         while low < high:
             middle = (low + high + 1) // 2
             needs = self._needs(middle)
-            fits = all(need <= room for need, room in zip(needs, self._room, strict=True))
+            fits = all(need <= each.room for need, each in zip(needs, self._units, strict=True))
             enough = sum(max(0, need) for need in needs) <= bound
             low, high = (middle, high) if fits and enough else (low, middle - 1)
         return low
@@ -208,66 +221,59 @@ class _Search:
 
         With ``prove`` it makes sure of a no.
         """
-        needs = self._needs(number)
-        order = sorted(range(len(self._sites)), key=lambda each: self._sites[each].gang.order)
+        asked = zip(self._units, self._needs(number), strict=True)
         with _held(self._inventory) as hold:
-            for each in order:
-                if needs[each] <= 0:
+            for unit, need in sorted(asked, key=lambda each: each[0].site.gang.order):
+                if need <= 0:
                     continue
-                site, own = self._sites[each], self._own[each]
-                candidates = own.candidates(needs[each], self._template)
-                if len(self._planned(site, own, candidates, hold)) < needs[each]:
+                candidates = unit.own.candidates(need, self._template)
+                if len(self._planned(unit, candidates, hold)) < need:
                     if prove:
-                        self._prove(site, own, candidates)
+                        self._prove(unit, candidates)
                     return False
         return True
 
     def _planned(
-        self, site: Site, own: Own, candidates: Sequence[ReplicaRequest], hold: _Hold | None = None
+        self, unit: _Unit, candidates: Sequence[ReplicaRequest], hold: _Hold = lambda _pod, _node: None
     ) -> list[ReplicaRequest]:
         """Those of some candidates that get their places."""
         self._count()
-        plan = plan_surplus(own.asking(site, candidates), self._inventory, forbidden=site.forbidden)
+        gang = unit.own.asking(unit.site, candidates)
+        plan = plan_surplus(gang, self._inventory, forbidden=unit.site.forbidden)
         nodes = {each.pod: each.node for each in plan.assignments}
         found = [each for each in candidates if all(pod.node or pod.key in nodes for pod in each.pods)]
-        if hold is not None:
-            for pod in (pod for each in found for pod in each.pods if pod.node is None):
-                hold(pod, nodes[pod.key])
+        for pod in (pod for each in found for pod in each.pods if pod.node is None):
+            hold(pod, nodes[pod.key])
         return found
 
     def _needs(self, number: int) -> list[int]:
         """How many more each unit has to take for so many."""
-        minimum = max((own.request.minimum for own in self._own), default=0)
-        count = len(self._own)
+        minimum = max(each.own.request.minimum for each in self._units)
+        count = len(self._units)
         wanted = shares(number, count, minimum) if self._is_shared else [number] * count
-        return [each - own.placed for each, own in zip(wanted, self._own, strict=True)]
+        return [each - unit.own.placed for each, unit in zip(wanted, self._units, strict=True)]
 
     def _total(self, number: int) -> int:
-        return number if self._is_shared else number * len(self._own)
+        return number if self._is_shared else number * len(self._units)
 
-    def _why(self, stuck: Sequence[int], *, total: int, there: int) -> str:
-        closed = [str(self._sites[number].gang.unit) for number in stuck if not self._sites[number].is_open]
-        if total > there or not closed:
-            return ""
-        return f"unit {', '.join(closed)} has no places for its own minimum yet, and gets no more before it has"
-
-    def _bound(self, sites: Sequence[Site]) -> int:
+    def _bound(self, units: Sequence[_Unit]) -> int:
         """No more further replicas than this find room in some units, each node looked at by itself."""
-        nodes = {state.name: state for site in sites for state in self._nodes(site)}.values()
+        nodes = {state.name: state for unit in units for state in self._nodes(unit)}.values()
         return min(sum(room_for(state, shape) for state in nodes) // count for shape, count in self._shapes.items())
 
     def _told(self) -> Counter[Shape]:
         """The shapes of a further replica's pods, told which anti-affinity terms speak of them."""
-        further = self._own[0].clone(0, self._template)
-        gang = with_terms(self._own[0].asking(self._sites[0], [further]), self._inventory.terms)
+        first = self._units[0]
+        further = first.own.clone(0, self._template)
+        gang = with_terms(first.own.asking(first.site, [further]), self._inventory.terms)
         (role,) = [each for each in gang.roles if each.name == self._role]
         return Counter(pod.shape for each in role.replicas if each.replica == further.replica for pod in each.pods)
 
-    def _nodes(self, site: Site) -> Iterable[NodeState]:
+    def _nodes(self, unit: _Unit) -> Iterable[NodeState]:
         """The nodes on which more of a unit may come."""
-        gang, tree = site.gang, self._inventory.trees.get(site.gang.topology)
-        role = site.request(self._role)
-        if tree is None or role is None or not role.follow_unit or gang.required is None:
+        gang = unit.site.gang
+        tree = self._inventory.trees.get(gang.topology)
+        if tree is None or not unit.own.request.follow_unit or gang.required is None:
             return self._inventory.nodes.values()
         paths = placed_paths(gang, self._inventory, followers(gang))
         path = common_domain(paths, tree.topology.depth(gang.required))
@@ -282,20 +288,10 @@ class _Search:
             raise UnknownError(LIMIT_MET)
 
 
-def _model(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest:
-    """What a further replica would be like, as somebody asks for it alone.
-
-    Raises:
-        UnknownError: there is none.
-    """
-    found = youngest(requests)
-    if found is None:
-        raise UnknownError(NONE_YET)
-    pods = tuple(replace(pod, node=None, shape=shape(pod)) for pod in found.pods)
-    return replace(found, pods=pods, together=None, after=())
-
-
-_Hold = Callable[[PodRequest, str], None]
+def _why(stuck: Iterable[_Unit]) -> str:
+    """Why no more have places than have them already, where that is not for want of room."""
+    closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
+    return f"unit {closed} has no places for its own minimum yet, and gets no more before it has" if closed else ""
 
 
 @contextmanager

@@ -44,7 +44,7 @@ def read(text: str | None) -> tuple[Avoided, ...]:
     """What an annotation says; what cannot be understood is left out."""
     try:
         found = json.loads(text or "[]")
-    except ValueError:
+    except (ValueError, RecursionError):
         return ()
     return tuple(each for item in found if (each := _read(item))) if isinstance(found, list) else ()
 

@@ -14,6 +14,8 @@ from typing import Final
 
 #: Longest text of a question; what is longer is cut.
 LONGEST: Final = 253
+#: Most roles of a question: a resource has no more, and an answer has no room for more.
+MOST_ROLES: Final = 16
 _SUM: Final = "sum"
 _EACH: Final = "each"
 
@@ -36,11 +38,11 @@ def read(text: str | None) -> Question | None:
     """What an annotation asks; None where it asks nothing, or cannot be understood."""
     try:
         found = json.loads(text or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(found, dict):
         return None
     asked, roles = found.get("asked"), found.get("roles")
-    if not isinstance(asked, str) or not asked or not isinstance(roles, dict):
+    if not isinstance(asked, str) or not asked or not isinstance(roles, dict) or len(roles) > MOST_ROLES:
         return None
     return Question(asked[:LONGEST], {name: kind == _SUM for name, kind in roles.items()})

@@ -31,7 +31,7 @@ from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM,
 from covey.api.headroom import Question, read
 from covey.api.times import rfc3339
 from covey.kube.client import Client, Ignored
-from covey.kube.errors import Conflict, KubeError, NotFound
+from covey.kube.errors import Conflict, Invalid, KubeError, NotFound
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -107,7 +107,7 @@ class Headroom:
         #: By namespace, the one whose turn it is first.
         self._open: OrderedDict[str, OrderedDict[Key, _Open]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
-        self._answered: OrderedDict[Key, tuple[str, dict[str, Any]]] = OrderedDict()
+        self._answered: OrderedDict[Key, dict[str, Any]] = OrderedDict()
         self._said: dict[Key, tuple[str, str]] = {}
         self._news = asyncio.Event()
         self._due = 0.0
@@ -126,8 +126,8 @@ class Headroom:
             await self._news.wait()
             self._news.clear()
             while self._answered:
-                root, (uid, body) = self._answered.popitem(last=False)
-                if not await self._write(root, uid, body):
+                root, body = self._answered.popitem(last=False)
+                if not await self._write(root, body):
                     self._said.pop(root, None)
                     asyncio.get_running_loop().call_later(RETRY, self._look, root)
 
@@ -159,6 +159,8 @@ class Headroom:
             return
         group = self._cache.index.root(root)
         question = read(group.metadata.annotation(ANNOTATION_QUESTION)) if group is not None else None
+        if group is None:
+            self._said.pop(root, None)
         if group is None or question is None or self._is_answered(root, group, question):
             self._drop(root)
             return
@@ -175,6 +177,10 @@ class Headroom:
             self._said.pop(root, None)
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
+
+    def _is_open(self, root: Key, asked: _Open) -> bool:
+        line = self._open.get(root.namespace)
+        return line is not None and line.get(root) is asked
 
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
@@ -199,20 +205,19 @@ class Headroom:
 
     async def _answer(self, root: Key, asked: _Open) -> None:
         """One more role; the whole answer is written when it was the last one."""
-        group = self._cache.index.root(root)
-        left = [name for name in asked.question.roles if name not in {each.role for each in asked.answers}]
+        group, roles = self._cache.index.root(root), list(asked.question.roles)
         if group is None:
             self._drop(root)
             return
-        if left:
-            await self._next_role(group, left[0], asked)
+        if roles:
+            await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(asked.question.roles):
-            return
+        if len(asked.answers) < len(roles) or not self._is_open(root, asked):
+            return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
-        self._answered[root] = (group.metadata.uid, body)
+        self._answered[root] = body
         self._news.set()
 
     async def _next_role(self, root: core.Group, role: str, asked: _Open) -> None:
@@ -289,15 +294,16 @@ class Headroom:
         spec = msgspec.structs.replace(pod.spec, volumes=shared)
         return self._cache.capacity.shape(msgspec.structs.replace(pod, metadata=meta, spec=spec))
 
-    async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
+    async def _write(self, root: Key, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""
         if not self._leads():
             return True
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
-            # The UID is a precondition: a namesake that came after must not get this answer.
-            "metadata": {"name": root.name, "namespace": root.namespace, "uid": uid},
+            # A namesake that came just now may get this, as the API server heeds no UID in the status of a custom
+            # resource: an answer says which question it is to.
+            "metadata": {"name": root.name, "namespace": root.namespace},
             "status": {"headroom": headroom},
         }
         kind = COMPOSITE_POD_GROUPS if root.kind == "CompositePodGroup" else POD_GROUPS
@@ -305,6 +311,9 @@ class Headroom:
             await self._client.apply(kind, body, manager=MANAGER_SCHEDULER_HEADROOM, subresource="status", type=Ignored)
         except (NotFound, Conflict):
             return True  # the group is gone, or has a successor
+        except Invalid as error:  # whoever asked has named a role as none can be named
+            log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
+            return True
         except KubeError as error:
             log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
             return False

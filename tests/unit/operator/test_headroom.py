@@ -199,3 +199,10 @@ def test_a_question_is_read_as_it_was_written() -> None:
     assert read(written(question)) == question
     for text in (None, "", "{", "[]", "{}", '{"asked": ""}', '{"asked": "one"}', '{"asked": 1, "roles": {}}'):
         assert read(text) is None
+
+
+def test_what_a_stranger_wrote_is_no_question() -> None:
+    """Whoever may change groups may write it; an answer has a row for each role, sixteen at most."""
+    assert read("[" * 100_000) is None
+    assert read(written(Question("one", {f"role-{number}": True for number in range(16)})))
+    assert read(written(Question("one", {f"role-{number}": True for number in range(17)}))) is None

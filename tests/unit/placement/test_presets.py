@@ -12,15 +12,19 @@ from unit.placement.builders import make_node
 
 ORDER = (
     *("region", "zone", "tier-5", "tier-4", "tier-3"),
-    *("superblock", "block", "subblock", "rack", "subrack", "host"),
+    *("superblock", "block", "subblock", "leaf", "rack", "subrack", "host"),
 )
 #: What the API lets a ClusterTopology have.
 MOST_LEVELS = 10
 #: Every key that a vendor's nodes may carry, from far to near.
 TIERS = {
     "aws": [
-        *(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)),
+        *(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3, 4)),
         "topology.k8s.aws/ultraserver-id",
+    ],
+    "coreweave": [
+        *(f"backend.coreweave.cloud/{tier}" for tier in ("fabric", "superpod", "leafgroup")),
+        "ds.coreweave.com/nvlink.domain",
     ],
     "topograph": [
         *(f"fabric.topograph.run/tier-{tier}" for tier in (5, 4, 3, 2, 1, 0)),
@@ -78,9 +82,40 @@ def test_the_labels_that_most_nodes_carry_win() -> None:
     assert found.name == "kueue"
 
 
+def test_a_label_without_a_value_says_nothing() -> None:
+    """CoreWeave's nodes without a backend fabric carry its keys all the same."""
+    nodes = [make_node(f"cpu{i}", labels={"backend.coreweave.cloud/fabric": ""}) for i in range(2)]
+    assert detect([*nodes, make_node("n", labels={"nvidia.com/gpu.clique": "u.1"})]) == preset_of("nvidia-clique")
+    assert detect([core.Node(metadata=core.Meta(name="n", labels={"topology.kubernetes.io/zone": ""}))]) is None
+
+
 def test_nodes_without_any_known_label_have_no_preset() -> None:
     assert detect([core.Node(metadata=core.Meta(name="n", labels={"x": "y"}))]) is None
     assert detect([]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("aws", "topology.k8s.aws/capacity-block-id", "topology.k8s.aws/ultraserver-id"),
+        *(
+            ("coreweave", f"ib.coreweave.cloud/{tier}", f"backend.coreweave.cloud/{tier}")
+            for tier in ("fabric", "superpod", "leafgroup")
+        ),
+    ],
+)
+def test_a_level_that_has_two_keys_takes_either(name: str, old: str, new: str) -> None:
+    preset = preset_of(name)
+    assert path_of(preset, {old: "a"}) == path_of(preset, {new: "a"}) == path_of(preset, {new: "a", old: "b"})
+    assert "a" in path_of(preset, {old: "a"})
+
+
+def test_superpods_of_two_fabrics_are_two() -> None:
+    one, other = (
+        {"backend.coreweave.cloud/fabric": fabric, "backend.coreweave.cloud/superpod": "1"} for fabric in "ab"
+    )
+    preset = preset_of("coreweave")
+    assert path_of(preset, one)[:3] != path_of(preset, other)[:3]
 
 
 def test_the_first_key_present_gives_the_value() -> None:

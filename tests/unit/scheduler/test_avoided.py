@@ -66,7 +66,10 @@ def test_what_has_run_out_or_was_written_by_another_clock_does_not_hold() -> Non
         assert bool(avoided_now(told(root, Avoided(until, "r", "n")), 1000.0)) is holds
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "{}", "[3]", '[{"node": 3, "until": "2026-01-01T00:00:00Z"}]', "[{}]"])
+NONSENSE = [None, "", "{", "{}", "[3]", '[{"node": 3, "until": "2026-01-01T00:00:00Z"}]', "[{}]", "[" * 100_000]
+
+
+@pytest.mark.parametrize("text", NONSENSE, ids=[repr(each)[:20] for each in NONSENSE])
 def test_nonsense_says_nothing(text: str | None) -> None:
     assert read(text) == ()
 

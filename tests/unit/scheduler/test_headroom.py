@@ -15,13 +15,13 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION
 from covey.api.headroom import Question, written
-from covey.kube.errors import NotFound, Unreachable
+from covey.kube.errors import Invalid, NotFound, Unreachable
 from covey.scheduler import headroom
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
-from scheduler_builders import GATE, group, member, node, put, role_groups
+from scheduler_builders import GATE, drop, group, member, node, put, role_groups
 from scheduler_builders import cache as made_of
 from scheduler_loop import Loop
 
@@ -144,7 +144,6 @@ async def test_a_question_is_answered_once() -> None:
         await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": 3})]
         (body,) = bench.client.written
-        assert body["metadata"]["uid"] == "uid-root"
         assert body["status"]["headroom"]["observedAt"] == "2026-01-01T00:00:00Z"
         bench.shows("one")
         await bench.turn()
@@ -205,6 +204,26 @@ async def test_namespaces_take_turns() -> None:
             order.append((namespace, next(iter(found)).name))
             bench.headroom._turn(Key("CompositePodGroup", namespace, order[-1][1]))
         assert order == [("ns", "many0"), ("elsewhere", "one"), ("ns", "many1"), ("elsewhere", "one")]
+
+
+async def test_an_answer_to_what_nobody_asks_any_more_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        most_feasible, loop = counting.most_feasible, asyncio.get_running_loop()
+
+        def meanwhile(*args: Any, **options: Any) -> counting.Answer:
+            """In a thread, while the loop goes on."""
+            asyncio.run_coroutine_threadsafe(asked_anew(), loop).result()
+            return most_feasible(*args, **options)
+
+        async def asked_anew() -> None:
+            bench.ask("two")
+
+        monkeypatch.setattr(headroom, "most_feasible", meanwhile)
+        bench.ask("one")
+        await bench.turn()
+        monkeypatch.setattr(headroom, "most_feasible", most_feasible)
+        await bench.turn()
+        assert bench.client.answers() == [("root", "two", {"decode": 3})]
 
 
 async def test_it_is_broken_off_for_others_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,6 +288,33 @@ async def test_an_answer_that_could_not_be_written_is_given_again(monkeypatch: p
         await asyncio.sleep(0.01)
         await bench.turn()
         assert bench.client.answers() == [("root", "one", {"decode": 3})]
+
+
+async def test_an_answer_that_the_api_server_does_not_take_is_not_given_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger may ask for roles by names that no status can have."""
+    monkeypatch.setattr(headroom, "RETRY", 0.0)
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        bench.client.failures = [Invalid(422, "Invalid", "not a DNS label")]
+        bench.ask("one", roles={"No Role": True})
+        for _ in range(3):
+            await bench.turn()
+            await asyncio.sleep(0.01)
+        assert not bench.client.failures
+        assert not bench.client.written
+        bench.ask("two")
+        await bench.turn()
+        assert bench.client.answers() == [("root", "two", {"decode": 3})]
+
+
+async def test_nothing_is_kept_of_a_root_that_is_gone() -> None:
+    async with Bench(*nodes(3), *unit("root", "n0")) as bench:
+        bench.ask("one")
+        await bench.turn()
+        assert bench.headroom._said
+        root = bench.cache.index.root(ROOT)
+        assert root is not None
+        drop(bench.cache, root)
+        assert not bench.headroom._said
 
 
 async def test_a_root_that_is_gone_has_no_answer() -> None:

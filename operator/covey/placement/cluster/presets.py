@@ -1,8 +1,8 @@
 """Topologies that ship with Covey, and which one to use.
 
 Nothing is standard beyond region, zone and hostname; each preset is one vendor's labels, from broad to narrow, under
-the common names region, zone, superblock, block, subblock, rack, subrack, host. Note that AWS numbers its layers from
-far to near and Topograph its tiers from near to far.
+the common names region, zone, superblock, block, subblock, leaf, rack, subrack, host. Note that AWS numbers its layers
+from far to near and Topograph its tiers from near to far.
 
 Every tier that a vendor labels is a level of its own, and optional unless it is the finest that all of its nodes carry:
 how many tiers a node has depends on its machine type and on the fabric, and a node without one of the keys keeps the
@@ -80,7 +80,9 @@ PRESETS: Final[tuple[Topology, ...]] = (
             _level("superblock", "topology.k8s.aws/network-node-layer-1", optional=True),
             _level("block", "topology.k8s.aws/network-node-layer-2", optional=True),
             _level("subblock", "topology.k8s.aws/network-node-layer-3"),
-            _level("rack", "topology.k8s.aws/ultraserver-id", optional=True),
+            _level("leaf", "topology.k8s.aws/network-node-layer-4", optional=True),
+            # An UltraServer: by HyperPod's name, or by that of its capacity block, which is all that EC2 itself tells.
+            _level("rack", "topology.k8s.aws/ultraserver-id", "topology.k8s.aws/capacity-block-id", optional=True),
             HOST,
         ),
     ),
@@ -98,8 +100,10 @@ PRESETS: Final[tuple[Topology, ...]] = (
         "coreweave",
         (
             REGION,
-            _level("block", "backend.coreweave.cloud/superpod", optional=True),
-            _level("subblock", "backend.coreweave.cloud/leafgroup"),
+            # The number of a superpod is one within its fabric. `ib.` is what InfiniBand nodes had first.
+            _level("superblock", "backend.coreweave.cloud/fabric", "ib.coreweave.cloud/fabric", optional=True),
+            _level("block", "backend.coreweave.cloud/superpod", "ib.coreweave.cloud/superpod", optional=True),
+            _level("subblock", "backend.coreweave.cloud/leafgroup", "ib.coreweave.cloud/leafgroup"),
             _level("rack", "ds.coreweave.com/nvlink.domain", optional=True),
             HOST,
         ),
@@ -115,12 +119,12 @@ def detect(nodes: Iterable[core.Node]) -> Topology | None:
     """The preset that most nodes' labels match, the more specific first among equals; None without any label."""
     present: dict[str, int] = {}
     for node in nodes:
-        for key in node.metadata.labels or {}:
-            present[key] = present.get(key, 0) + 1
+        for key, value in (node.metadata.labels or {}).items():
+            present[key] = present.get(key, 0) + bool(value)
     best = max(PRESETS[:-1], key=lambda preset: _coverage(preset, present))
     if _coverage(best, present) > 0:
         return best
-    return PRESETS[-1] if any(key in present for key in _COMMON) else None
+    return PRESETS[-1] if any(present.get(key) for key in _COMMON) else None
 
 
 def topology_of(resource: core.ClusterTopology) -> Topology:
