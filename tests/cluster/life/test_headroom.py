@@ -96,6 +96,14 @@ def test_several_units_and_several_resources_at_once(asked: Asked, nodes: AddNod
     assert asked.answer("three") == {"prefill": 4, "decode": 2}
 
 
+def test_of_a_role_without_replicas_it_says_why_there_is_no_number(asked: Asked, nodes: AddNodes) -> None:
+    nodes(blocks=1, racks=1, nodes=2)
+    asked.create(workers("prefill"), workers("spare", replicas=0, minReplicas=0))
+    asked.await_bound(1)
+    assert asked.answer("one") == {"prefill": 2}
+    assert asked.told()["message"] == "spare: no replica of it exists, so nobody knows what one asks for"
+
+
 @pytest.mark.parametrize("victim", ["operator", "scheduler"])
 def test_the_process_ends_between_question_and_answer(
     cluster: Cluster, covey_to_kill: Covey, namespace: str, nodes: AddNodes, victim: str

@@ -310,10 +310,14 @@ def test_headroom_is_told_where_it_is_known() -> None:
     console = Console(file=out, width=80, highlight=False)
     print_headroom(world.inference, console)
     rows = [{"name": "prefill", "admitted": 2, "maxFeasible": 1200}, {"name": "decode"}]
-    status = {"headroom": {"asked": "now", "observedAt": "2026-01-01T00:00:00Z"}, "roles": rows}
+    status = {
+        "headroom": {"asked": "now", "observedAt": "2026-01-01T00:00:00Z", "message": "decode: nobody knows"},
+        "roles": rows,
+    }
     print_headroom(world.inference.model_copy(update={"status": Status.model_validate(status)}), console)
     assert out.getvalue() == (
         "\nhead-room  as of 2026-01-01T00:00:00Z\n  prefill  1,200 replicas could have places, 2 have\n"
+        "  decode: nobody knows\n"
     )
 
 

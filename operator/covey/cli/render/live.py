@@ -43,15 +43,18 @@ def print_advice(advice: Sequence[Advice], console: Console) -> None:
 
 
 def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
-    """How many replicas of each role could have places, where that is known: of the resource, not of one unit."""
+    """How many replicas of each role could have places, if somebody has asked: of the resource, not of one unit."""
     status = inference.status
-    rows = [row for row in status.roles if row.max_feasible is not None] if status is not None else []
-    if status is None or status.headroom is None or not rows:
+    if status is None or status.headroom is None:
         return
     console.print()
     console.print(Text("head-room", "bold").append(f"  as of {status.headroom.observed_at}", DIM))
-    for row in rows:
-        console.print(Text(f"  {row.name}  {row.max_feasible:,} replicas could have places, {row.admitted:,} have"))
+    for row in status.roles:
+        if row.max_feasible is not None:
+            text = f"{row.name}  {row.max_feasible:,} replicas could have places, {row.admitted:,} have"
+            console.print(Text(f"  {text}"), soft_wrap=True)
+    if status.headroom.message:
+        console.print(Text(f"  {status.headroom.message}"), soft_wrap=True)
 
 
 def print_branches(branches: Sequence[Branch], console: Console, *, heads: bool = True) -> None:
