@@ -167,7 +167,8 @@ def test_a_partition_keeps_so_many_and_is_complete(serving: Serving, nodes: AddN
     kept = of(serving, "1")
     assert uids(kept) <= uids(before)
     assert {label(pod, "replica") for pod in kept} == {"0", "1"}
-    serving.await_condition("Progressing", "True", "Complete")
+    said = "partitioned roll out complete: 1 of 3 replicas of decode (partition 2) are of revision "
+    eventually(lambda: serving.await_condition("Progressing", "True", "Complete").startswith(said), 60, said)
     serving.change({"roles": [prefill(), decode("2")]})
     eventually(lambda: images(serving.pods(role="decode")) == {"2": 3}, 120)
 

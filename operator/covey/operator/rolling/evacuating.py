@@ -10,6 +10,7 @@ from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
+from covey.operator.replicas.news import count_of
 from covey.operator.rolling.layout import Rolling
 from covey.operator.rolling.leaving import Leaving
 from covey.operator.rolling.moving import Move
@@ -61,7 +62,7 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rollin
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
-        what = _counted(name, len(found[unit, name][0].leaving))
+        what = f"{count_of(len(found[unit, name][0].leaving))} of {name}"
         message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
         yield Remark(names.EVACUATION_BLOCKED, reason, message)
 
@@ -115,14 +116,14 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
 
 def _moving(found: Mapping[tuple[int, str], RoleState], leaving: Leaving, *, several: bool) -> str:
     parts = (
-        f"{f'unit {unit}: ' if several else ''}{_counted(name, len(role.leaving))} leaves {_causes(unit, name, leaving)}"
+        f"{f'unit {unit}: ' if several else ''}{_leave(name, len(role.leaving))} {_causes(unit, name, leaving)}"
         for (unit, name), role in list(found.items())[:8]
     )
     return "; ".join(parts)
 
 
-def _counted(name: str, count: int) -> str:
-    return f"1 replica of {name}" if count == 1 else f"{count} replicas of {name}"
+def _leave(name: str, count: int) -> str:
+    return f"{count_of(count)} of {name} {'leaves' if count == 1 else 'leave'}"
 
 
 def _causes(unit: int, name: str, leaving: Leaving) -> str:

@@ -7,7 +7,6 @@ pods are of two revisions is one whose change was interrupted, and is brought to
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,6 +15,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import Layout, Slot
 from covey.compile.revision import Revision, RoleRevision
+from covey.operator.replicas.news import by_role
 from covey.operator.replicas.scale import known_revisions
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.observed import Observed
@@ -116,9 +116,8 @@ def _notes(exchanges: Sequence[Exchange]) -> Iterator[Note]:
         tuple(label(each)(name) for name in (names.LABEL_ROLE, names.LABEL_UNIT, names.LABEL_REPLICA))
         for each in exchanges
     }
-    counts = sorted(Counter(str(role) for role, _, _ in replicas).items())
-    if counts:
-        listed = ", ".join(f"{'1 replica' if count == 1 else f'{count} replicas'} of {role}" for role, count in counts)
+    listed = by_role(str(role) for role, _, _ in replicas)
+    if listed:
         yield Note("UpdatedInPlace", f"giving other images to the pods of {listed}, which keep their nodes", "Rollout")
 
 

@@ -21,6 +21,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile.identity import Slot, slot_of
+from covey.operator.replicas.news import count_of
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Actions, DeletePod, Drain, Note, Serve
@@ -144,6 +145,9 @@ def _place(slot: Slot) -> _Place:
 def _notes(mark: Sequence[Drain]) -> Iterator[Note]:
     replicas = {_place(slot) for item in mark if (slot := slot_of(item.pod.spec.hostname))}
     if replicas:
-        count = "1 replica" if len(replicas) == 1 else f"{len(replicas)} replicas"
         roles = ", ".join(dict.fromkeys(role for _, role, _ in sorted(replicas)))
-        yield Note("Draining", f"{count} of {roles} get no more requests and go when they have none left", "Drain")
+        yield Note(
+            "Draining",
+            f"{count_of(len(replicas))} of {roles} get no more requests and go when they have none left",
+            "Drain",
+        )
