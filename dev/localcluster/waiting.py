@@ -16,7 +16,7 @@ class NotReachedError(AssertionError):
     """Something did not become so in time."""
 
 
-def eventually(predicate: Callable[[], Value], timeout: float = 30.0, describe: str | Callable[[], str] = "") -> Value:
+def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: str | Callable[[], str] = "") -> Value:
     """Ask until the answer is true, and return it.
 
     Args:

@@ -48,7 +48,7 @@ class Recording:
             self._watch.close()
         self._thread.join()
 
-    def wait(self, reached: Callable[[list[tuple[str, dict[str, Any]]]], bool], timeout: float = 30.0) -> None:
+    def wait(self, reached: Callable[[list[tuple[str, dict[str, Any]]]], bool], timeout: float = 60.0) -> None:
         """Wait until the events so far fulfil a condition, looking at each change.
 
         Raises:

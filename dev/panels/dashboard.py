@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel. ``defaults`` and ``overrides`` are its field configuration, ``options`` those of its visualization."""
+    """One panel. ``defaults`` and ``colors`` (of series, by their legend) are its field configuration."""
 
     id: int
     title: str
@@ -39,8 +39,7 @@ class Panel:
     height: int
     targets: tuple[Target, ...]
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    overrides: tuple[Mapping[str, Any], ...] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    colors: Mapping[str, str] = field(default_factory=dict)
     transformations: tuple[Mapping[str, Any], ...] = ()
 
     @property
@@ -103,7 +102,10 @@ def _panel(found: Mapping[str, Any], row: str) -> Panel:
             for each in found["targets"]
         ),
         config["defaults"],
-        tuple(config["overrides"]),
-        found.get("options", {}),
+        {
+            each["matcher"]["options"]: setting["value"]["fixedColor"]
+            for each in config["overrides"]
+            for setting in each["properties"]
+        },
         tuple(found.get("transformations", ())),
     )

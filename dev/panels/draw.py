@@ -47,23 +47,24 @@ def draw(panel: Panel, kept: Kept, theme: Theme, path: Path) -> None:
 
 def _stat(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     [series] = kept.series[panel.id]
-    values = [value for _, value in series.points if not math.isnan(value)]
-    color = _threshold(values[-1], panel.defaults, theme)
+    at, values = _broken(series, kept)
+    last = values[np.isfinite(values)][-1]
+    color = _threshold(last, panel.defaults, theme)
     axes = figure.add_axes((0.0, 0.0, 1.0, 0.38))
     axes.set_axis_off()
-    at = [time for time, value in series.points if not math.isnan(value)]
     axes.plot(at, values, color=color, linewidth=1.2)
     axes.fill_between(at, values, color=color, alpha=0.18, linewidth=0)
-    axes.set(xlim=(kept.start, kept.end), ylim=(0, max(*values, 1) * 1.15))
+    axes.set(xlim=(kept.start, kept.end), ylim=(0, max(np.nanmax(values), 1) * 1.15))
     figure.text(0.05, 0.84, panel.title, weight="bold", size=9)
-    figure.text(0.05, 0.47, told(values[-1], panel.defaults["unit"]), weight="bold", size=21, color=color)
+    figure.text(0.05, 0.47, told(last, panel.defaults["unit"]), weight="bold", size=21, color=color)
 
 
 def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     axes = _axes(figure, panel, kept, theme)
     found = _by_size(kept.series[panel.id])
+    colors = [_color(panel, each, number, theme) for number, each in enumerate(found)]
     if panel.defaults.get("custom", {}).get("stacking", {}).get("mode") == "normal":
-        _stack(axes, found, kept, theme)
+        _stack(axes, found, kept, colors)
     else:
         for number, each in enumerate(found):
             at, values = _broken(each, kept)
@@ -71,7 +72,7 @@ def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
             single = np.isfinite(values).sum() == 1
             axes.plot(
                 *_minutes(at, values, kept),
-                color=theme.color(number),
+                color=colors[number],
                 linestyle=style,
                 label=each.legend,
                 marker="o" if single else "",
@@ -85,13 +86,14 @@ def _timeseries(figure: Figure, panel: Panel, kept: Kept, theme: Theme) -> None:
     _legend(figure, axes, panel)
 
 
-def _stack(axes: Axes, found: Sequence[Series], kept: Kept, theme: Theme) -> None:
-    times = np.arange(kept.start, kept.end, kept.step)
-    rows = []
-    for each in found:
-        there = {round((at - kept.start) / kept.step): value for at, value in each.points if math.isfinite(value)}
-        rows.append([there.get(number, 0.0) for number in range(len(times))])
-    colors = [theme.color(number) for number in range(len(found))]
+def _stack(axes: Axes, found: Sequence[Series], kept: Kept, colors: Sequence[str]) -> None:
+    times = np.arange(kept.start, kept.end + kept.step / 2, kept.step)
+    rows = np.full((len(found), len(times)), np.nan)
+    for row, each in zip(rows, found, strict=True):
+        for at, value in each.points:
+            row[round((at - kept.start) / kept.step)] = value if math.isfinite(value) else math.nan
+    # What one series lacks is none of it; what all lack is not known.
+    rows[np.isnan(rows) & ~np.isnan(rows).all(axis=0)] = 0.0
     labels = [each.legend for each in found]
     axes.stackplot((times - kept.start) / 60, rows, labels=labels, colors=colors, alpha=0.75, linewidth=0)
 
@@ -221,6 +223,11 @@ def _legend(figure: Figure, axes: Axes, panel: Panel) -> None:
     if more > 0:
         found.set_title(f"and {more} more, smaller ones", FontProperties(size=7.5))
         found.set_alignment("left")
+
+
+def _color(panel: Panel, series: Series, number: int, theme: Theme) -> str:
+    name = panel.colors.get(series.legend)
+    return theme.named[name] if name else theme.color(number)
 
 
 def _by_size(found: Sequence[Series]) -> list[Series]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import zlib
 from datetime import UTC, datetime
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from localcluster import ApiError, Cluster
+from localcluster import ApiError, Background, Cluster
 
 Json = dict[str, Any]
 _PODS: Final = "/api/v1/pods?resourceVersion=0"
@@ -20,8 +18,8 @@ _PAUSE: Final = 0.5
 BROKEN: Final = "broken"
 
 
-class Kubelet:
-    """Makes each bound pod Ready some seconds after it was bound; a context manager.
+class Kubelet(Background):
+    """Makes each bound pod Ready some seconds after it was bound.
 
     Args:
         cluster: one without kwok.
@@ -30,26 +28,15 @@ class Kubelet:
     """
 
     def __init__(self, cluster: Cluster, least: float, spread: float) -> None:
+        super().__init__()
         self._cluster = cluster
         self._least = least
         self._spread = spread
         self._due: dict[str, float] = {}
         self._done: set[str] = set()
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
 
     def _run(self) -> None:
-        while not self._end.wait(_PAUSE):
+        while not self.ended.wait(_PAUSE):
             with contextlib.suppress(ApiError, OSError):
                 for pod in self._cluster.api("GET", _PODS)["items"]:
                     self._look(pod)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from localcluster import ApiError, Cluster, Process
+from localcluster import ApiError, Background, Cluster
 from localcluster.programs import scheduler_config
 from panels.fleet import A100, BLOCK, KINDS, RACK, Fleet, patiently, role
 from panels.kubelet import BROKEN, Kubelet, tell
@@ -46,7 +45,7 @@ def run(directory: Path) -> Iterator[tuple[Fleet, Prometheus]]:
         start_covey(cluster)
         fleet = Fleet(cluster)
         with Prometheus(directory, "covey-system/covey", scraped(cluster), seconds=SCRAPE) as prometheus:
-            with Kubelet(cluster, least=2, spread=5), restarts(cluster), traffic(fleet):
+            with Kubelet(cluster, least=2, spread=5), Restarts(cluster), Traffic(fleet):
                 play(fleet)
             yield fleet, prometheus
 
@@ -71,54 +70,37 @@ def scraped(cluster: Cluster) -> list[Scraped]:
     ]
 
 
-@contextlib.contextmanager
-def restarts(cluster: Cluster) -> Iterator[None]:
-    """A process that has ended is started again, as a kubelet would: who loses the lease ends."""
-    with _again("restarts", 1, lambda _: start(cluster.processes[name] for name in (*PROGRAMS, "kube-scheduler"))):
-        yield
+class Restarts(Background):
+    """Starts processes again that have ended, as a kubelet would: who loses the lease ends."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._processes = [cluster.processes[name] for name in (*PROGRAMS, "kube-scheduler")]
+
+    def _run(self) -> None:
+        while not self.ended.wait(1):
+            for process in self._processes:
+                if not process.alive:
+                    process.start(wait=False)
 
 
-def start(processes: Iterable[Process]) -> None:
-    """Start those that do not run."""
-    for process in processes:
-        if not process.alive:
-            process.start(wait=False)
+class Traffic(Background):
+    """Lets small gangs come and go all the time."""
 
+    def __init__(self, fleet: Fleet) -> None:
+        super().__init__()
+        self._fleet = fleet
 
-@contextlib.contextmanager
-def traffic(fleet: Fleet) -> Iterator[None]:
-    """Small gangs come and go all the time."""
-
-    def step(number: int) -> None:
+    def _run(self) -> None:
         roles = [role("prefill", 1, 1, gpus=2), role("decode", 1, 2, gpus=2)]
-        with contextlib.suppress(ApiError, OSError):
-            fleet.create("chat", f"trial-{number}", roles, topology={"preferred": "host"})
-        if number > LIVES:
-            with contextlib.suppress(OSError):
-                fleet.delete("chat", f"trial-{number - LIVES}")
-
-    with _again("traffic", 4, step):
-        yield
-
-
-@contextlib.contextmanager
-def _again(name: str, seconds: float, step: Callable[[int], object]) -> Iterator[None]:
-    """Do something every few seconds, in a thread; the number counts from 1."""
-    end = threading.Event()
-
-    def work() -> None:
         for number in itertools.count(1):
-            if end.wait(seconds):
+            if self.ended.wait(4):
                 return
-            step(number)
-
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
+            with contextlib.suppress(ApiError, OSError):
+                self._fleet.create("chat", f"trial-{number}", roles, topology={"preferred": "host"})
+            if number > LIVES:
+                with contextlib.suppress(OSError):
+                    self._fleet.delete("chat", f"trial-{number - LIVES}")
 
 
 def play(fleet: Fleet) -> None:

@@ -102,7 +102,15 @@ LIGHT: Final = Theme(
         "#8c2d04",
         "#00441b",
     ),
-    named={"green": "#007a5a", "orange": "#b85c00", "red": "#c0392b", "text": "#c3c8d1"},
+    named={
+        "blue": "#0072b2",
+        "green": "#007a5a",
+        "orange": "#b85c00",
+        "purple": "#6b5b95",
+        "red": "#c0392b",
+        "text": "#c3c8d1",
+        "yellow": "#e6b800",
+    },
     heat="Blues",
 )
 DARK: Final = Theme(
@@ -123,7 +131,15 @@ DARK: Final = Theme(
         "#e07a5f",
         "#9bd770",
     ),
-    named={"green": "#2ec4a0", "orange": "#ffb454", "red": "#ff7b72", "text": "#4a505e"},
+    named={
+        "blue": "#56b4e9",
+        "green": "#2ec4a0",
+        "orange": "#ffb454",
+        "purple": "#c3b1e1",
+        "red": "#ff7b72",
+        "text": "#4a505e",
+        "yellow": "#f2e14e",
+    },
     heat="viridis",
 )
 THEMES: Final = (LIGHT, DARK)

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
@@ -43,11 +43,15 @@ def program() -> str:
     return found
 
 
+#: Seconds for anything that a page does: the machine may be busy, and nothing is said about how fast something is.
+PATIENCE: Final = 120
+
+
 @contextmanager
 def browser() -> Iterator[Browser]:
     """A browser without a window."""
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=program(), args=list(_FLAGS))
+        started = playwright.chromium.launch(executable_path=program(), args=list(_FLAGS), timeout=PATIENCE * 1000)
         try:
             yield started
         finally:
@@ -93,6 +97,7 @@ def visit(browser: Browser, url: str, **context: Any) -> tuple[Page, Watch]:
         context: of Playwright's ``new_context``, such as ``color_scheme``.
     """
     profile = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce", **context})
+    profile.set_default_timeout(PATIENCE * 1000)
     page = profile.new_page()
     address = urlsplit(url)
     watch = Watch(f"{address.scheme}://{address.netloc}")

@@ -70,6 +70,18 @@ class Scene:
 
         eventually(reached, PATIENCE, f"{key}: {kind} is {status}")
 
+    def settle(self) -> None:
+        """Wait until whatever is on a node is Ready."""
+
+        def ready() -> bool:
+            pods = [pod for pod in self.cluster.api("GET", "/api/v1/pods")["items"] if pod["spec"].get("nodeName")]
+            conditions = [pod.get("status", {}).get("conditions", ()) for pod in pods]
+            return all(
+                any((each["type"], each["status"]) == ("Ready", "True") for each in found) for found in conditions
+            )
+
+        eventually(ready, PATIENCE, "what is bound is Ready")
+
     def held(self, key: str) -> None:
         """Wait until a rollout says what it waits for."""
 
@@ -129,6 +141,7 @@ def small(scene: Scene) -> None:
     scene.roll("chat/qwen", "registry.example.com/engine:2")
     scene.until("chat/llama", "EvacuationBlocked", "True")
     scene.held("chat/qwen")
+    scene.settle()
 
 
 def large(scene: Scene) -> None:
@@ -143,3 +156,4 @@ def large(scene: Scene) -> None:
     scene.fill(keep=240)
     scene.create("batch/frontier", [role("train", 20, 20, 8, topology=RACK)], topology={"required": "block"})
     scene.until("batch/frontier", "Admitted", "False")
+    scene.settle()

@@ -11,6 +11,7 @@ from localcluster import Cluster, Process, eventually
 from localcluster.ports import free_port
 from localcluster.probe import answers
 from localcluster.programs import ENVIRONMENT
+from screens.chromium import PATIENCE
 
 _LINK = re.compile(r"http://\S+#code=\S+")
 
@@ -43,5 +44,5 @@ class Served:
 
     def link(self) -> str:
         """The newest link that it has printed: each opens the page once."""
-        found: list[str] = eventually(lambda: _LINK.findall(self.process.log_text()), describe="a link is printed")
+        found: list[str] = eventually(lambda: _LINK.findall(self.process.log_text()), PATIENCE, "a link is printed")
         return found[-1]

@@ -29,6 +29,9 @@ async def client(cluster: Cluster) -> AsyncIterator[Client]:
         yield made
 
 
+OTHER = "00000000-0000-0000-0000-000000000000"
+
+
 async def test_version(client: Client) -> None:
     assert (await client.version())["gitVersion"].startswith("v1.")
 
@@ -46,7 +49,9 @@ async def test_an_object_s_life(client: Client, namespace: str) -> None:
     )
     assert changed.metadata.labels == {"b": "c"}
     with pytest.raises(errors.Conflict):
-        await client.delete(PODS, "p", namespace, uid="00000000-0000-0000-0000-000000000000")
+        await client.delete(PODS, "p", namespace, uid=OTHER)
+    with pytest.raises(errors.Conflict):
+        await client.merge_patch(PODS, "p", namespace, {"metadata": {"uid": OTHER, "labels": {"app": "x"}}})
     await client.delete(PODS, "p", namespace, uid=made.metadata.uid, grace_seconds=0)
     with pytest.raises(errors.NotFound):
         await client.get(PODS, "p", namespace)

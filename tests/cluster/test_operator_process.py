@@ -53,7 +53,7 @@ def test_probes_and_metrics(cluster: Cluster, namespace: str, process: Process) 
 
 
 def test_sigterm_ends_it_cleanly(process: Process) -> None:
-    assert process.stop(timeout=10) == 0
+    assert process.stop(timeout=30) == 0
     assert '"event":"stopped"' in process.log_text()
 
 

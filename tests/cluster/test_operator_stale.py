@@ -4,15 +4,21 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec import convert
 
+from cluster.workbench import Workbench
 from covey.api.core import Pod
 from covey.compile import Owner
 from covey.kube.client import Client
-from covey.kube.errors import Conflict
+from covey.kube.errors import Conflict, Invalid
 from covey.kube.resources import PODS
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.put_status import StatusWriter
+from covey.operator.snapshot import exchange
+from covey.operator.snapshot.exchange import Stored
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Actions, DeletePod, Exchange
+from covey.operator.terms.objects import Inference
 from localcluster import Cluster
 
 
@@ -21,7 +27,7 @@ class Replica:
 
     def __init__(self, client: Client, namespace: str) -> None:
         self.client, self.namespace = client, namespace
-        self.spared: list[str] = []
+        self.condemned: set[str] = set()
         self.deleted: list[str] = []
 
     async def make(self, name: str) -> Pod:
@@ -45,7 +51,8 @@ class Replica:
             Observed(),
             lambda _: None,
             lambda *_: None,
-            spared=self.spared.append,
+            condemned=lambda pod: self.condemned.add(pod.metadata.uid),
+            spared=self.condemned.remove,
             deleted=lambda item: self.deleted.append(item.pod.metadata.name),
         ).run(actions)
 
@@ -69,7 +76,7 @@ async def test_a_replica_that_has_begun_to_serve_is_not_given_up(replica: Replic
     with pytest.raises(Conflict, match="pod worker serves by now"):
         await replica.delete(leader, worker)
     assert await replica.left() == {"leader", "worker"}
-    assert replica.spared == [worker.metadata.uid]
+    assert not replica.condemned, "those that were not asked to go count as ones that stay, too"
     assert not replica.deleted
 
 
@@ -97,6 +104,17 @@ async def test_a_pod_that_has_begun_to_serve_keeps_its_images(replica: Replica) 
     assert stored["spec"]["containers"][0]["image"] == "registry.test/engine:1"
 
 
+async def test_a_pod_that_begins_to_serve_while_it_is_looked_at_keeps_its_images(replica: Replica) -> None:
+    pod = await replica.make("leader")
+    await replica.client.merge_patch(PODS, "leader", replica.namespace, {"metadata": {"annotations": {"a": "b"}}})
+    stored = await replica.client.get(PODS, "leader", replica.namespace, type=Stored)
+    await replica.serve("leader")
+    operations = exchange.operations(stored, {"main": "registry.test/engine:2"}, "b", 0.0, as_is=True)
+    with pytest.raises(Invalid):
+        await replica.client.json_patch(PODS, "leader", replica.namespace, operations)
+    assert pod.metadata.uid == stored.metadata.uid
+
+
 async def test_a_pod_that_does_not_serve_gets_its_images(replica: Replica) -> None:
     pod = await replica.make("leader")
     await replica.touch("leader")
@@ -104,3 +122,50 @@ async def test_a_pod_that_does_not_serve_gets_its_images(replica: Replica) -> No
     await replica.execute(Actions(exchange=(change,)))
     stored: dict[str, Any] = await replica.client.get(PODS, "leader", replica.namespace)
     assert stored["spec"]["containers"][0]["image"] == "registry.test/engine:2"
+
+
+@pytest.fixture
+def bench(cluster: Cluster, namespace: str) -> Workbench:
+    """A namespace at which no operator looks."""
+    return Workbench(cluster, namespace)
+
+
+@pytest.fixture
+async def writer(cluster: Cluster) -> AsyncIterator[StatusWriter]:
+    async with Client.from_kubeconfig(str(cluster.kubeconfig), user_agent="test", field_manager="test") as client:
+        yield StatusWriter(client, lambda *_: None)
+
+
+async def test_a_status_counts_until_the_watch_shows_it_whatever_else_it_shows_before(
+    writer: StatusWriter, bench: Workbench
+) -> None:
+    bench.create()
+
+    def shown() -> Inference:
+        return convert(bench.get("DisaggregatedInference", "llm"), Inference)
+
+    first, told = shown(), {"observedGeneration": 1, "units": 2}
+    bench.change({"replicas": 2})
+    assert not await writer.write(first, told), "it is of a spec that is no more"
+    between = shown()
+    assert await writer.write(between, told)
+    assert [writer.current(each) for each in (first, between, shown())] == [told, told, told]
+    more = {**told, "units": 3}
+    assert await writer.write(between, more), "on what was written, which the watch does not show yet"
+    assert [writer.current(each) for each in (first, between, shown())] == [more, more, more]
+    path = f"{bench.path('DisaggregatedInference', 'llm')}/status"
+    bench.cluster.api("PATCH", path, {"status": {"units": 9}})
+    assert writer.current(shown())["units"] == 9, "what a stranger writes is seen"
+    writer.forget(first.metadata.uid)
+    assert writer.current(first) == first.status
+
+
+async def test_a_namesake_does_not_get_the_status(writer: StatusWriter, bench: Workbench) -> None:
+    bench.create()
+    first = convert(bench.get("DisaggregatedInference", "llm"), Inference)
+    bench.delete("DisaggregatedInference", "llm")
+    assert not await writer.write(first, {"units": 1})
+    bench.create()
+    assert not await writer.write(first, {"units": 1})
+    assert "units" not in bench.get("DisaggregatedInference", "llm")["status"]
+    assert writer.current(first) == first.status

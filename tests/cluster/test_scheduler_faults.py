@@ -254,7 +254,7 @@ def test_a_constraint_that_covey_does_not_model_excludes_the_node_for_the_gang(
     def excluded() -> bool:
         return [each["node"] for each in bench.group("picky")["status"].get("excludedNodes", [])] == [names[0]]
 
-    eventually(excluded, 10, "the node to be excluded in the root's status")
+    eventually(excluded, 60, "the node to be excluded in the root's status")
 
 
 def test_a_deleted_member_is_replaced_within_its_domain(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:

@@ -1,17 +1,25 @@
 """The UI's server shows what its viewer's credentials can read, and nothing else: a real API server with RBAC."""
 
+import asyncio
 import io
 import json
+import os
+import re
+import signal
+import urllib.error
+import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from api_manifests import Object
 from cli_inputs import inference, pod_spec, role
 from cluster.viewers import Page, Rights, served, texts
-from localcluster import Cluster, eventually
+from covey.ui.limits import Limits
+from localcluster import Cluster, Process, eventually
+from localcluster.ports import address, free_port
 
 GROUP = "/apis/inference.covey.dev/v1alpha1/namespaces"
 NODES = {"": ["nodes"]}
@@ -62,6 +70,24 @@ def create(cluster: Cluster) -> Create:
         return made
 
     return post
+
+
+class WithUi(NamedTuple):
+    """An operator that serves the UI."""
+
+    url: str
+    process: Process
+
+
+@pytest.fixture
+def covey_with_ui(cluster: Cluster) -> Iterator[WithUi]:
+    """An operator with the UI beside it."""
+    where = address(free_port())
+    process = cluster.start_covey("operator", f"--ui-bind-address={where}", name="covey-operator-ui")
+    try:
+        yield WithUi(f"http://{where}", process)
+    finally:
+        cluster.forget(process.name)
 
 
 async def test_without_a_token_or_with_a_bad_one_nobody_gets_in(page: Page, rights: Rights, namespace: str) -> None:
@@ -277,46 +303,97 @@ async def test_a_plan_is_what_the_command_says(cluster: Cluster, page: Page, nam
         assert large.status == 413
 
 
+async def test_who_comes_when_all_places_are_taken_is_told_so(cluster: Cluster, rights: Rights, namespace: str) -> None:
+    limits = Limits(feeds=1, streams=1, recheck=0.3, pace=0.05, patience=120)
+    first, second = (rights.token(namespace, rights.viewer(namespace)) for _ in range(2))
+    async with served(cluster, limits) as page:
+        async with page.events(first) as events:
+            await events.until(lambda state: state["denied"])
+            for token, words in ((first, "close some of its pages"), (second, "try again later")):
+                async with page.get("/api/events", token) as answer:
+                    assert answer.status == 429
+                    assert words in (await answer.json())["error"]["what"]
+        for _ in range(600):  # the server notices that the first has gone when it has something to send
+            async with page.get("/api/state", second) as answer:
+                if answer.status == 200:
+                    return
+            await asyncio.sleep(0.2)
+        pytest.fail("the first has gone, and the second is not let in")
+
+
+async def test_one_viewer_does_not_take_all_places(
+    cluster: Cluster, rights: Rights, namespace: str, other: str
+) -> None:
+    viewer = rights.viewer(namespace)
+    first, second = rights.token(namespace, viewer), rights.token(namespace, viewer)
+    limits = Limits(views=1, recheck=0.3, pace=0.05, patience=120)
+    async with served(cluster, limits) as page, page.events(first) as events:
+        await events.until(lambda state: state["denied"])
+        async with page.get(f"/api/events?namespace={other}", second) as answer:
+            assert answer.status == 429, "another token makes nobody another viewer"
+            assert "close some of them" in (await answer.json())["error"]["what"]
+        await page.state(rights.token(other, rights.viewer(other)))
+
+
+async def test_a_view_that_cannot_go_on_ends_and_says_so(
+    page: Page, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(_: object) -> None:
+        raise MemoryError
+
+    async with page.events(cluster.token) as events:
+        await events.until(lambda state: state["gangs"] is not None)
+    with monkeypatch.context() as patched:
+        patched.setattr("covey.ui.reading.Reflector.run", run)
+        async with page.get("/api/state?namespace=default", cluster.token) as answer:
+            assert answer.status == 503, "the token is as good as before"
+            assert "could not go on" in (await answer.json())["error"]["what"]
+    assert (await page.state(cluster.token, "?namespace=default"))["denied"] == []
+
+
+def test_the_operator_starts_it_again_when_it_dies_and_takes_it_along(covey_with_ui: WithUi) -> None:
+    url, operator = covey_with_ui.url, covey_with_ui.process
+
+    def child(*former: int) -> int:
+        """The newest process that the operator says to have started."""
+        lines = [line for line in operator.log_text().splitlines() if "the UI has been started" in line]
+        found = re.findall(r"pid\W+(\d+)", "\n".join(lines))
+        return int(found[-1]) if found and int(found[-1]) not in former else 0
+
+    first = eventually(child, 120, "the UI has been started")
+    eventually(lambda: _ask(f"{url}/api/state", None) == 401, 120, "the UI answers")
+    os.kill(first, signal.SIGKILL)
+    second = eventually(lambda: child(first), 120, "the UI has been started again")
+    eventually(lambda: _ask(f"{url}/api/state", None) == 401, 120, "the UI answers again")
+    assert operator.alive
+    operator.kill()
+    eventually(lambda: _ask(f"{url}/api/state", None) is None, 120, f"{second} has ended with the operator")
+
+
 def test_the_operator_serves_it_with_the_viewers_token_alone(
-    rights: Rights, create: Create, namespace: str, covey_with_ui: str
+    rights: Rights, create: Create, namespace: str, covey_with_ui: WithUi
 ) -> None:
     create(namespace, "llm")
     viewer = rights.viewer(namespace)
     token = rights.token(namespace, viewer)
 
     def ask(token: str | None) -> Any:
-        return _ask(f"{covey_with_ui}/api/state", token)
+        return _ask(f"{covey_with_ui.url}/api/state", token)
 
-    eventually(lambda: ask(None) == 401, 60, "the UI answers")
+    eventually(lambda: ask(None) == 401, 120, "the UI answers")
     state = ask(token)
     assert (state["nodes"], state["gangs"], state["pods"]) == ({}, {}, {}), "the operator may read all of it"
     rights.allow(namespace, namespace, viewer)
-    eventually(lambda: list(ask(token)["gangs"]) == [f"{namespace}/llm"], 60, "its own")
-
-
-@pytest.fixture
-def covey_with_ui(cluster: Cluster) -> Iterator[str]:
-    """The URL of the UI beside an operator that is kept from leading, as a standby is."""
-    from localcluster.ports import address, free_port  # noqa: PLC0415 - only here
-
-    where = address(free_port())
-    process = cluster.start_covey("operator", f"--ui-bind-address={where}", name="covey-operator-ui")
-    try:
-        yield f"http://{where}"
-    finally:
-        cluster.forget(process.name)
+    eventually(lambda: list(ask(token)["gangs"]) == [f"{namespace}/llm"], 120, "its own")
 
 
 def _ask(url: str, token: str | None) -> Any:
-    """The JSON of a 200, or the status."""
-    import urllib.error  # noqa: PLC0415 - only here
-    import urllib.request  # noqa: PLC0415 - only here
-
+    """The JSON of a 200, or the status; None where nobody answers."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
     try:
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)
     except urllib.error.HTTPError as error:
         return error.code
-    except urllib.error.URLError:
+    except OSError:
         return None

@@ -24,6 +24,7 @@ from covey.ui.limits import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Viewers
 from localcluster import Cluster
+from merge_patch import merge
 
 #: What `covey ui` reads of a namespace.
 KINDS = {
@@ -122,14 +123,14 @@ class Events:
     ended: Any = None
     changes: int = 0
 
-    async def until(self, reached: Callable[[State], object], seconds: float = 60) -> State:
+    async def until(self, reached: Callable[[State], object], seconds: float = 120) -> State:
         """The first state of which something holds."""
         async with asyncio.timeout(seconds):
             while self.state is None or not reached(self.state):
                 await self.take()
         return self.state  # type: ignore[no-any-return]
 
-    async def until_end(self, seconds: float = 60) -> Any:
+    async def until_end(self, seconds: float = 120) -> Any:
         """What is said at the end."""
         async with asyncio.timeout(seconds):
             while self.ended is None:
@@ -149,19 +150,6 @@ class Events:
             self.state = merge(self.state, json.loads(data))
         elif kind == "end":
             self.ended = json.loads(data)
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merge(found.get(key), value)
-    return found
 
 
 def _headers(token: str | None, more: dict[str, str]) -> dict[str, str]:

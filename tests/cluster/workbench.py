@@ -73,7 +73,7 @@ class Workbench:
             and wanted.items() <= pod["metadata"].get("labels", {}).items()
         ]
 
-    def await_pods(self, count: int, timeout: float = 30, **labels: Any) -> list[Object]:
+    def await_pods(self, count: int, timeout: float = 60, **labels: Any) -> list[Object]:
         """Wait until there are exactly so many live pods."""
 
         def there() -> tuple[list[Object]]:

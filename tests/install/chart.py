@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -20,6 +20,8 @@ CHART = ROOT / "helm" / "covey"
 NAMESPACE = "covey-system"
 #: What a cluster has that rendering alone cannot know.
 SERVED = "scheduling.covey.dev/v1alpha1/ClusterTopology"
+#: The C parser where PyYAML was built with it: the CRDs take the other one seconds.
+_LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class HelmError(Exception):
@@ -73,7 +75,12 @@ def kustomized(overlay: str) -> list[Object]:
 
 def parse(text: str) -> list[Object]:
     """The objects of a YAML stream."""
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, _LOADER) if each]
+
+
+def stream(objects: Iterable[Object]) -> str:
+    """The objects as a YAML stream; each is written as JSON, which is YAML too and takes a moment."""
+    return "\n---\n".join(map(json.dumps, objects))
 
 
 def find(objects: list[Object], kind: str, name: str) -> Object:

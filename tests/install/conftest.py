@@ -55,9 +55,9 @@ def uninstall(cluster: Cluster, helm: Helm, audit: Audit) -> Callable[[], str]:
             said = helm.run("uninstall", "covey", f"--namespace={NAMESPACE}", "--wait")
             for path in ("/apis/apps/v1/namespaces/{}/replicasets", "/api/v1/namespaces/{}/pods"):
                 # While a ReplicaSet is there, its pods come again.
-                eventually(lambda path=path: not cluster.api("GET", path.format(NAMESPACE))["items"], 60, path)
+                eventually(lambda path=path: not cluster.api("GET", path.format(NAMESPACE))["items"], 120, path)
             files = cluster.directory / "run"
-            eventually(lambda: not list(files.glob("covey-*.*.pid")), describe="Covey's processes are gone")
+            eventually(lambda: not list(files.glob("covey-*.*.pid")), 120, "Covey's processes are gone")
         return said
 
     return do

@@ -87,8 +87,9 @@ MATRIX: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=MATRIX)
+@pytest.fixture(scope="module", params=MATRIX)
 def rendered(request: pytest.FixtureRequest, offline: Helm) -> list[Object]:
+    """The objects for these values, to be looked at alone."""
     return offline.render(MATRIX[request.param])
 
 

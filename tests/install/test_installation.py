@@ -62,7 +62,7 @@ def apply_example(cluster: Cluster, namespace: str = "default", name: str = "lla
     example = yaml.safe_load(EXAMPLE.read_text())
     example["metadata"] = {"name": name, "namespace": namespace}
     cluster.apply(example)
-    eventually(lambda: admitted(cluster, name, namespace), 60, f"{namespace}/{name} runs")
+    eventually(lambda: admitted(cluster, name, namespace), 120, f"{namespace}/{name} runs")
     return pods(cluster, namespace, inference=name)
 
 
@@ -74,7 +74,7 @@ def await_covey(cluster: Cluster, replicas: int = 1) -> None:
         assert len(found) == 2 * replicas, str([name_of(each) for each in found])
         return all(map(is_ready, found))
 
-    eventually(settled, 60, f"{replicas} of each process")
+    eventually(settled, 120, f"{replicas} of each process")
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_the_crds_go_by_hand(cluster: Cluster) -> None:
     eventually(lambda: not pods(cluster, "default"), 120, "the garbage collector has deleted the pods")
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     cluster.api("DELETE", f"{path}?labelSelector=app.kubernetes.io/part-of=covey")
-    eventually(lambda: not [each for each in cluster.api("GET", path)["items"] if "covey" in name_of(each)], 60)
+    eventually(lambda: not [each for each in cluster.api("GET", path)["items"] if "covey" in name_of(each)], 120)
 
 
 def test_a_first_installation_may_bring_a_topology(cluster: Cluster, helm: Helm) -> None:
@@ -143,7 +143,7 @@ def test_a_rollback_restarts_nothing(cluster: Cluster, helm: Helm) -> None:
     before = {uid_of(each) for each in pods(cluster, "default")}
     helm.run("rollback", "covey", "1", f"--namespace={NAMESPACE}", "--wait")
     await_covey(cluster)
-    eventually(lambda: admitted(cluster, "llama"))
+    eventually(lambda: admitted(cluster, "llama"), 60, "it runs as before")
     assert {uid_of(each) for each in pods(cluster, "default")} == before
     # It came by a hook with revision 1 and as an ordinary object with revision 2.
     assert cluster.api("GET", "/apis/scheduling.covey.dev/v1alpha1/clustertopologies/default")
@@ -179,7 +179,7 @@ def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstal
     helm.install()
     await_covey(cluster)
     cluster.api("DELETE", f"{PODS.format('default')}/{name_of(pods(cluster, 'default', inference='second')[0])}")
-    eventually(lambda: {uid_of(each) for each in pods(cluster, "default")} != running)
+    eventually(lambda: len(found := pods(cluster, "default")) == 32 and running != set(map(uid_of, found)), 60)
     eventually(lambda: admitted(cluster, "second"), 60, "the lost pod was replaced")
     for name in ("llama", "second"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
@@ -213,9 +213,9 @@ def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
         slices = cluster.api("GET", path)["items"]
         return [each["targetRef"]["name"] for one in slices for each in one["endpoints"] or ()]
 
-    [first] = eventually(lambda: len(found := endpoints()) == 1 and found, 60, "one replica serves")
+    [first] = eventually(lambda: len(found := endpoints()) == 1 and found, 120, "one replica serves")
     cluster.api("DELETE", f"{PODS.format(NAMESPACE)}/{first}?gracePeriodSeconds=0")
-    [second] = eventually(lambda: len(found := endpoints()) == 1 and found[0] != first and found, 60, "another serves")
+    [second] = eventually(lambda: len(found := endpoints()) == 1 and found[0] != first and found, 120, "another serves")
     assert second != first
 
 
@@ -233,7 +233,11 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     def change(name: str, spec: Object) -> None:
         path = f"{DINFS.format('default')}/{name}"
         generation = cluster.api("PATCH", path, {"spec": spec})["metadata"]["generation"]
-        eventually(lambda: cluster.api("GET", path).get("status", {}).get("observedGeneration") == generation)
+        eventually(
+            lambda: cluster.api("GET", path).get("status", {}).get("observedGeneration") == generation,
+            60,
+            f"{name}: {spec}",
+        )
 
     change("llama", {"replicas": 2})
     eventually(lambda: len(pods(cluster, "default", unit="1")) == 16, 60, "a second unit's pods are there")
@@ -279,9 +283,9 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
         for role in big["spec"]["roles"]:
             role["template"]["spec"]["containers"][0]["image"] = f"registry.test/engine:{number}"
         change("big", {"roles": big["spec"]["roles"]})
-    change("llama", {"suspend": True})
     services = "/api/v1/namespaces/default/services?labelSelector=covey.dev/inference%3Dllama"
     assert cluster.api("GET", services)["items"]
+    change("llama", {"suspend": True})
     eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
 
     # A readiness gate that is Covey's is opened, whoever has closed it.
@@ -354,6 +358,7 @@ def test_without_a_right_that_is_asked_within_a_request_nothing_works(
         cluster.api("PATCH", path, {"rules": list(_without(rules, verb, group, resource))})
         name = f"no-{resource.partition('/')[0]}"
         try:
+            eventually(lambda: not _may(cluster, right), 60, "the API server knows that the right is gone")
             cluster.apply(yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": name, "namespace": "default"}})
 
             def refused() -> bool:
@@ -372,8 +377,17 @@ def test_kustomize_takes_everything_away(cluster: Cluster) -> None:
     overlay = str(ROOT / "manifests" / "overlays" / "ha")
     cluster.kubectl("delete", "--wait=false", "-k", overlay)
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    eventually(lambda: not [each for each in cluster.api("GET", crds)["items"] if "covey" in name_of(each)], 60)
-    eventually(lambda: NAMESPACE not in map(name_of, cluster.api("GET", "/api/v1/namespaces")["items"]), 60)
+    eventually(lambda: not [each for each in cluster.api("GET", crds)["items"] if "covey" in name_of(each)], 120)
+    eventually(lambda: NAMESPACE not in map(name_of, cluster.api("GET", "/api/v1/namespaces")["items"]), 180)
+
+
+def _may(cluster: Cluster, right: tuple[str, str, str, str]) -> bool:
+    account, verb, group, resource = right
+    plural, _, subresource = resource.partition("/")
+    asked = {"namespace": "default", "verb": verb, "group": group, "resource": plural, "subresource": subresource}
+    spec = {"user": f"system:serviceaccount:{NAMESPACE}:{account}", "resourceAttributes": asked}
+    answer = cluster.api("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
+    return bool(answer["status"]["allowed"])
 
 
 def _without(rules: list[Object], verb: str, group: str, resource: str) -> Iterator[Object]:

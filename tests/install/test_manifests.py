@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from install.chart import CHART, Helm, Object, kustomized
+from install.chart import CHART, NAMESPACE, Helm, Object, kustomized, stream
 from install.test_chart import MATRIX
 from localcluster import Cluster, eventually
 from localcluster.binaries import ensure_tool
@@ -32,6 +32,10 @@ ACCEPTED = {
 def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """JSON schemas of every kind that the API server has, Covey's own included, closed to unknown fields."""
     crds = [each for each in helm.render() if each["kind"] == "CustomResourceDefinition"]
+    for each in crds:  # they stay, and are Helm's for who installs the chart later
+        each["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
+        owner = {"meta.helm.sh/release-name": "covey", "meta.helm.sh/release-namespace": NAMESPACE}
+        each["metadata"]["annotations"] |= owner
     cluster.apply(crds)
     names = ("DisaggregatedInference", "PodMonitor", "Certificate")
 
@@ -50,10 +54,6 @@ def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFacto
             group = kind["group"] or kind["version"]  # as kubeconform sees the core group
             file = folder / f"{kind['kind']}-{group}-{kind['version']}.json".lower()
             file.write_text(json.dumps({"$ref": f"definitions.json#/definitions/{name}"}))
-    cluster.api(
-        "DELETE",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=app.kubernetes.io/part-of=covey",
-    )
     return folder
 
 
@@ -81,7 +81,7 @@ def conform(objects: list[Object], schemas: Path) -> str:
     ]
     # The schema of CRDs refers to itself, and the API server judges them itself.
     judged = [each for each in objects if each["kind"] != "CustomResourceDefinition"]
-    done = subprocess.run(command, input=yaml.safe_dump_all(judged), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, input=stream(judged), capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
@@ -114,7 +114,7 @@ def test_kube_score(offline: Helm, values: str) -> None:
         *ignored,
         "-",
     ]
-    manifests = yaml.safe_dump_all(offline.render(MATRIX[values]))
+    manifests = stream(offline.render(MATRIX[values]))
     done = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
     complaints = [line for line in done.stdout.splitlines() if line.startswith(("[CRITICAL]", "[WARNING]"))]
     assert not complaints, "\n".join(complaints)

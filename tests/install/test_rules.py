@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,16 @@ def test_what_the_rules_name_exists() -> None:
     named = set().union(*(names_in(expression) for expression in expressions(rules())))
     assert named <= known_series() | recorded
     assert recorded <= named | names_in((ROOT / "helm/covey/files/dashboards/covey.json").read_text()), "one is unused"
+
+
+def test_the_first_of_what_an_alert_counts_is_seen() -> None:
+    """A series that begins with 5 has no increase; it is there from the beginning, but where labels are anything's."""
+    unbounded = {"covey_kube_requests_total", "covey_watch_failures_total"}  # by resource; both go on while it is so
+    counted = {name for each in ALERTS.values() for name in re.findall(r"increase\((\w+)", each["expr"])}
+    program = "from covey.observability import metrics, reference; print(metrics.render().decode())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    shown = set(re.findall(r"^(\w+)\{.*\} 0\.0$", done.stdout, re.MULTILINE))
+    assert counted - shown == unbounded
 
 
 def test_the_stories_are_told_in_series_that_exist() -> None:

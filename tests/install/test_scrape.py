@@ -40,7 +40,7 @@ def targets(cluster: Cluster) -> dict[str, str]:
 def prometheus(cluster: Cluster, tmp_path: Path) -> Iterator[Prometheus]:
     """Scrapes what the PodMonitor selects."""
     await_covey(cluster)
-    found = eventually(lambda: len(them := targets(cluster)) == 2 and them, 30, "both pods are found")
+    found = eventually(lambda: len(them := targets(cluster)) == 2 and them, 60, "both pods are found")
     spec = cluster.api("GET", f"/apis/monitoring.coreos.com/v1/namespaces/{NAMESPACE}/podmonitors/covey")["spec"]
     honor = spec["podMetricsEndpoints"][0].get("honorLabels", False)
     scraped = [Scraped(at, {"pod": pod}) for pod, at in found.items()]
@@ -63,20 +63,20 @@ def test_prometheus_scrapes_both_processes(cluster: Cluster, prometheus: Prometh
         assert not prometheus.ask('ALERTS{alertstate="firing"}')
         return len(prometheus.ask("leader_election_master_status == 1")) == 2
 
-    eventually(seen, 60, "both are scraped, and the labels are Covey's own")
+    eventually(seen, 90, "both are scraped, and the labels are Covey's own")
 
 
 @pytest.mark.parametrize("component", ["operator", "scheduler"])
 def test_promtool_finds_nothing_to_say(cluster: Cluster, component: str) -> None:
     await_covey(cluster)
-    found = eventually(lambda: len(them := targets(cluster)) == 2 and them, 30, "both pods are found")
+    found = eventually(lambda: len(them := targets(cluster)) == 2 and them, 60, "both pods are found")
     [at] = [at for pod, at in found.items() if component in pod]
 
     def text() -> bytes:
         with urlopen(f"http://{at}/metrics") as answer:
             return bytes(answer.read())
 
-    metrics = eventually(lambda: answers(f"http://{at}/metrics") and text(), 30, "it is scraped")
+    metrics = eventually(lambda: answers(f"http://{at}/metrics") and text(), 90, "it is scraped")
     assert metrics.count(b"covey_") > 100
     done = subprocess.run(
         [str(ensure_tool("promtool")), "check", "metrics"], input=metrics, capture_output=True, check=False

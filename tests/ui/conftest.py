@@ -1,5 +1,6 @@
 """Fixtures of the tests of ``covey ui``: a real browser, the real server, a real control plane with 36 nodes."""
 
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,13 +11,16 @@ from cli_inputs import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
 from localcluster import ApiError, Cluster, Nodes, eventually
 from localcluster.ports import address, free_port
+from localcluster.probe import answers
 from localcluster.programs import scheduler_config
 from screens import chromium
+from screens.chromium import PATIENCE
 from screens.serving import Served
 from ui.screen import Screen
 
 Open = Callable[..., Screen]
 NODES = Nodes(blocks=2, racks=3, nodes=6)
+_IN_CLUSTER = address(free_port())
 _INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
@@ -28,18 +32,21 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def in_cluster() -> str:
-    """Where the operator serves the page."""
-    return address(free_port())
+def floor(cluster: Cluster) -> Cluster:
+    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs; the operator serves the page, too."""
+    cluster.add_nodes(NODES)
+    cluster.start_covey("operator", f"--ui-bind-address={_IN_CLUSTER}")
+    cluster.start_scheduler(scheduler_config(cluster.start_covey("scheduler")))
+    return cluster
 
 
 @pytest.fixture(scope="session")
-def floor(cluster: Cluster, in_cluster: str) -> Cluster:
-    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs; the operator serves the page, too."""
-    cluster.add_nodes(NODES)
-    cluster.start_covey("operator", f"--ui-bind-address={in_cluster}")
-    cluster.start_scheduler(scheduler_config(cluster.start_covey("scheduler")))
-    return cluster
+def in_cluster(floor: Cluster) -> str:
+    """Where the operator serves the page."""
+    assert floor  # it runs
+    url = f"http://{_IN_CLUSTER}/"
+    eventually(lambda: answers(url), PATIENCE, "the operator serves the page")
+    return url
 
 
 @pytest.fixture(scope="session")
@@ -71,20 +78,31 @@ def screen(open_page: Open) -> Screen:
 
 
 @pytest.fixture
-def team(floor: Cluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A new namespace, emptied when the test ends."""
-    name = f"team-{abs(hash(request.node.nodeid)) % 10**6}"
-    floor.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: floor.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+def team(floor: Cluster) -> Iterator[str]:
+    """A new namespace, emptied when the test ends: the next one finds the floor free."""
+    name = new_namespace(floor, "team")
     yield name
-    floor.api("DELETE", _INFERENCES.format(name))
-    pods = f"/api/v1/namespaces/{name}/pods"
+    remove_namespace(floor, name)
+
+
+def new_namespace(floor: Cluster, prefix: str) -> str:
+    """The name of a new namespace with its service account."""
+    name = f"{prefix}-{uuid.uuid4().hex[:6]}"
+    floor.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    eventually(lambda: floor.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"), PATIENCE)
+    return name
+
+
+def remove_namespace(floor: Cluster, name: str) -> None:
+    """Delete a namespace once nothing is left in it that a page shows."""
+    inferences, pods = _INFERENCES.format(name), f"/api/v1/namespaces/{name}/pods"
+    floor.api("DELETE", inferences)
 
     def empty() -> bool:
         floor.api("DELETE", f"{pods}?gracePeriodSeconds=0")
-        return not floor.api("GET", pods)["items"]
+        return not (floor.api("GET", pods)["items"] or floor.api("GET", inferences)["items"])
 
-    eventually(empty, 60, f"no pod is left in {name}")
+    eventually(empty, PATIENCE, f"nothing is left in {name}")
     floor.api("DELETE", f"/api/v1/namespaces/{name}")
 
 

@@ -7,11 +7,9 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from screens.chromium import Watch
+from screens.chromium import PATIENCE, Watch
 
-#: Generous: the machine may be busy, and nothing is said about how fast something is.
-SECONDS = 60
-expect.set_options(timeout=SECONDS * 1000)
+expect.set_options(timeout=PATIENCE * 1000)
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,12 @@ class Screen:
         """What of a gang is drawn on the floor."""
         namespace, _, name = key.partition("/")
         return self.page.locator(f'#tree .run[data-pod^="{namespace}/{name}-"]')
+
+    def nodes_of(self, key: str) -> Locator:
+        """The rows of the nodes on which pods of a gang are drawn."""
+        namespace, _, name = key.partition("/")
+        pods = self.page.locator(f'.run[data-pod^="{namespace}/{name}-"]')
+        return self.page.locator("#tree .node").filter(has=pods)
 
     def node(self, name: str) -> Locator:
         """A node's row."""

@@ -80,7 +80,7 @@ def test_landmarks_and_headings_give_the_page_its_shape(screen: Screen) -> None:
 def test_the_table_says_the_same_as_the_floor(screen: Screen, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 2, 1))
     expect(screen.gang(key)).to_contain_text("2/2")
-    node = screen.page.locator("#tree .node", has=screen.page.locator(".run")).first.get_attribute("aria-label") or ""
+    node = screen.nodes_of(key).first.get_attribute("aria-label") or ""
     screen.page.get_by_role("button", name="Table").click()
     expect(screen.page.get_by_role("row")).to_have_count(37)
     row = screen.page.get_by_role("row", name=node.partition(":")[0])

@@ -52,7 +52,7 @@ def test_a_node_selects_its_gang_and_says_what_it_is(screen: Screen, create: Cal
     key = create("llm", role("w", 1, 1))
     expect(screen.pods(key)).to_have_count(1)
     expect(screen.stands(key)).to_contain_text("ready")
-    node = screen.page.locator("#tree .node", has=screen.page.locator(".run"))
+    node = screen.nodes_of(key)
     node.focus()
     screen.press("Shift")
     expect(screen.page.locator("#tip")).to_contain_text(f"{key} w replica 0 pod 0")

@@ -55,6 +55,6 @@ def test_hovering_tells_of_a_node_that_has_no_element(large: Screen) -> None:
     expect(picture).to_be_visible()
     frame = picture.bounding_box()
     assert frame is not None
-    large.page.mouse.move(frame["x"] + frame["width"] * 17.5 / 18, frame["y"] + frame["height"] / 2)
+    picture.hover(position={"x": frame["width"] * 17.5 / 18, "y": frame["height"] / 2})
     expect(large.page.locator("#tip")).to_contain_text("node-0-0-17")
     assert large.watch.faults == []

@@ -1,5 +1,6 @@
 """What happens in the cluster happens on the page, without a reload."""
 
+import re
 from collections.abc import Callable
 
 from playwright.sync_api import expect
@@ -20,7 +21,8 @@ def test_a_gang_appears_is_bound_and_goes(
     expect(screen.pods(key)).to_have_count(6)
     expect(screen.stands(key)).to_contain_text("ready")
     expect(screen.gang(key)).to_contain_text("2/2")
-    expect(screen.page.locator("#live")).to_contain_text(f"{key} is ready")
+    # It may be ready by the time that it is first told of.
+    expect(screen.page.locator("#live")).to_contain_text(re.compile(rf"{re.escape(key)} (is|has appeared,) ready"))
     delete(key)
     expect(screen.gang(key)).to_have_count(0)
     expect(screen.pods(key)).to_have_count(0)
@@ -74,3 +76,19 @@ def test_filters_leave_what_was_asked_for(screen: Screen, create: Callable[..., 
     screen.page.get_by_label("Namespace").fill("nobodys")
     screen.press("Enter")
     expect(screen.page.locator("#gangs-empty")).to_contain_text("No gang")
+
+
+def test_gangs_of_other_controllers_are_counted(screen: Screen, floor: Cluster, team: str) -> None:
+    words = screen.page.locator("#gangs-foreign")
+    expect(words).to_be_hidden()
+    group = {
+        "apiVersion": "scheduling.covey.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "solo"},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": 2}}},
+    }
+    path = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{team}/podgroups"
+    floor.api("POST", path, group)
+    expect(words).to_contain_text("1 gang of another controller is not listed")
+    floor.api("DELETE", f"{path}/solo")
+    expect(words).to_be_hidden()

@@ -96,6 +96,21 @@ def test_quiet_times_are_drawn_short_and_in_order(screen: Screen) -> None:
     assert call(screen, "story-axis.js", "it.timeScale([5], 100, 900).at(5)") == 100
 
 
+def test_events_of_one_moment_have_one_sign_that_of_the_gravest(screen: Screen) -> None:
+    def event(second: int, kind: str, tone: str = "Normal") -> Any:
+        return {"time": f"2026-01-01T00:00:0{second}Z", "kind": kind, "type": tone}
+
+    told = [
+        event(0, "created"),
+        event(1, "admitted"),
+        event(1, "bound"),
+        event(2, "ready"),
+        event(2, "other", "Warning"),
+    ]
+    found = call(screen, "story-axis.js", "it.atOnce(v[0]).map((each) => each.map((event) => event.kind))", told)
+    assert found == [["created"], ["bound", "admitted"], ["other", "ready"]]
+
+
 def state(nodes: int, racks: int) -> Any:
     """A state with 8 devices on each node, one gang, and one pod of a stranger's on the first node."""
     return {

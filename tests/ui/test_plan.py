@@ -19,9 +19,18 @@ def test_what_fits_is_drawn_on_the_floor_and_nothing_is_written(screen: Screen, 
     expect(answer).to_contain_text("prefill: 2 of 2 replicas, minimum 2")
     expect(screen.page.locator("#tree .run.planned")).to_have_count(6)
     expect(screen.page.locator('#tree [data-mark="chosen"]').first).to_be_visible()
-    assert floor.api("GET", "/apis/inference.covey.dev/v1alpha1/disaggregatedinferences")["items"] == []
+    path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{team}/disaggregatedinferences"
+    assert floor.api("GET", path)["items"] == []
     screen.page.get_by_role("button", name="Clear").click()
     expect(screen.page.locator("#tree .run.planned")).to_have_count(0)
+
+
+def test_a_rack_that_is_chosen_is_framed_in_the_colour_of_the_verdict(screen: Screen) -> None:
+    answer = screen.plan(json.dumps(inference("one", role("w", 1, 1))))
+    colour = answer.locator(".verdict").evaluate("each => getComputedStyle(each).color")
+    rack = screen.page.locator('#tree .rack[data-mark="chosen"]')
+    expect(rack.locator(".run.planned")).to_have_count(1)
+    expect(rack).to_have_css("border-top-color", colour)
 
 
 def test_what_does_not_fit_says_why_as_the_command_does(screen: Screen) -> None:

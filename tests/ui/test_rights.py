@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from cli_inputs import role
+from cli_inputs import inference, role
 from localcluster import Cluster
 from screens.serving import Served
-from ui.conftest import Open
+from ui.conftest import Open, new_namespace, remove_namespace
 
 _RULES = [
     {"apiGroups": [""], "resources": ["pods", "events"], "verbs": ["get", "list", "watch"]},
@@ -39,28 +39,28 @@ def limited(floor: Cluster, team: str) -> Iterator[Served]:
     floor.forget("covey-ui-limited")
 
 
-def test_one_namespace_only(open_page: Open, limited: Served, floor: Cluster, create: Callable[..., str]) -> None:
+@pytest.fixture
+def others(floor: Cluster) -> Iterator[str]:
+    """Somebody else's namespace."""
+    name = new_namespace(floor, "others")
+    yield name
+    remove_namespace(floor, name)
+
+
+def test_one_namespace_only(
+    open_page: Open, limited: Served, floor: Cluster, others: str, create: Callable[..., str]
+) -> None:
     mine = create("mine", role("w", 1, 1))
-    floor.ensure("/api/v1/namespaces", {"metadata": {"name": "others"}})
-    body = {
-        "apiVersion": "inference.covey.dev/v1alpha1",
-        "kind": "DisaggregatedInference",
-        "metadata": {"name": "theirs"},
-        "spec": {"roles": [role("w", 1, 1)]},
-    }
-    path = "/apis/inference.covey.dev/v1alpha1/namespaces/others/disaggregatedinferences"
-    floor.api("POST", path, body)
-    try:
-        screen = open_page(limited).live()
-        expect(screen.stands(mine)).to_contain_text("ready")
-        expect(screen.gang("others/theirs")).to_have_count(0)
-        notice = screen.page.locator("#notices")
-        expect(notice).to_contain_text("your credentials may not read it all")
-        notice.locator("summary").click()
-        expect(notice).to_contain_text("nodes")
-        expect(screen.page.locator("#floor-empty")).to_contain_text("may not list nodes")
-        panel = screen.select(mine)
-        expect(panel.locator('.event[data-kind="created"]').first).to_be_attached()
-        assert "theirs" not in screen.page.content()
-    finally:
-        floor.api("DELETE", f"{path}/theirs")
+    path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{others}/disaggregatedinferences"
+    floor.api("POST", path, inference("theirs", role("w", 1, 1)))
+    screen = open_page(limited).live()
+    expect(screen.stands(mine)).to_contain_text("ready")
+    expect(screen.gang(f"{others}/theirs")).to_have_count(0)
+    notice = screen.page.locator("#notices")
+    expect(notice).to_contain_text("your credentials may not read it all")
+    notice.locator("summary").click()
+    expect(notice).to_contain_text("nodes")
+    expect(screen.page.locator("#floor-empty")).to_contain_text("may not list nodes")
+    panel = screen.select(mine)
+    expect(panel.locator('.event[data-kind="created"]').first).to_be_attached()
+    assert "theirs" not in screen.page.content()

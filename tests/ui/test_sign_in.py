@@ -11,7 +11,7 @@ from ui.conftest import Open
 
 def test_with_a_token_of_ones_own(open_page: Open, floor: Cluster, in_cluster: str, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 1, 1))
-    screen = open_page(url=f"http://{in_cluster}/")
+    screen = open_page(url=in_cluster)
     page, field = screen.page, screen.page.get_by_label("Token")
     expect(field).to_be_focused()
     expect(page.locator("#main")).to_be_hidden()
@@ -33,12 +33,12 @@ def test_with_a_token_of_ones_own(open_page: Open, floor: Cluster, in_cluster: s
 
 
 def test_a_token_is_not_kept_beyond_the_tab(open_page: Open, floor: Cluster, in_cluster: str) -> None:
-    screen = open_page(url=f"http://{in_cluster}/")
+    screen = open_page(url=in_cluster)
     screen.page.get_by_label("Token").fill(floor.token)
     screen.press("Enter")
     screen.live()
     kept = screen.page.evaluate("[JSON.stringify(localStorage), document.cookie, location.href].join()")
     assert floor.token not in kept
     other = screen.page.context.new_page()
-    other.goto(f"http://{in_cluster}/")
+    other.goto(in_cluster)
     expect(other.get_by_label("Token")).to_be_visible()

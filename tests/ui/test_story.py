@@ -30,6 +30,15 @@ def test_the_story_tells_what_happened_in_its_order(screen: Screen, floor: Clust
     expect(screen.stands(key)).to_contain_text("ready")
 
 
+def test_a_unit_is_named_once_in_each_event(screen: Screen, create: Callable[..., str]) -> None:
+    key = create("llm", role("w", 1, 1), replicas=2)
+    expect(screen.stands(key)).to_contain_text("ready")
+    panel = screen.select(key)
+    expect(panel.locator('.event[data-kind="ready"]', has_text="unit 1").first).to_be_attached()
+    words = panel.locator(".event .what").all_inner_texts()
+    assert [each for each in words if each.count("unit 1") > 1] == []
+
+
 def test_a_rollout_shows_how_far_it_is(screen: Screen, floor: Cluster, create: Callable[..., str]) -> None:
     key = create("llm", role("w", 3, 3))
     expect(screen.stands(key)).to_contain_text("ready")

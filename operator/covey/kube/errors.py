@@ -102,7 +102,10 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409 otherwise: resourceVersion or uid precondition, another field manager, a pod that is bound already."""
+    """409 otherwise: resourceVersion or uid precondition, another field manager, a pod that is bound already.
+
+    Also 422 where a patch gives the UID of another incarnation.
+    """
 
     status = 409
 
@@ -160,7 +163,18 @@ def api_error(code: int, body: bytes, retry_after: float | None = None) -> ApiEr
         seconds = status.details.get("retryAfterSeconds")
         retry_after = float(seconds) if isinstance(seconds, int | float) else None
     kind = AlreadyExists if status.reason == "AlreadyExists" else _BY_CODE.get(code, ApiError)
+    if kind is Invalid and _is_of_another_uid(status):
+        kind = Conflict
     return kind(code, status.reason, status.message, status.details, retry_after)
+
+
+def _is_of_another_uid(status: Status) -> bool:
+    """A patch gives the UID of another incarnation, which to the API server is a change of what cannot be changed.
+
+    So says ``ValidateObjectMetaAccessorUpdate`` of apimachinery. The status of a custom resource is written all the same.
+    """
+    causes = (status.details or {}).get("causes") or ()
+    return any(isinstance(each, dict) and each.get("field") == "metadata.uid" for each in causes)
 
 
 class LeaseLost(Exception):

@@ -59,16 +59,16 @@ class Families:
     def __iter__(self) -> Iterator[Family]:
         return iter(self._described)
 
-    def counter(self, name: str, meaning: str, *labels: str, values: Iterable[str] = ()) -> Counter:
+    def counter(self, name: str, meaning: str, *labels: str, values: Iterable[str | tuple[str, ...]] = ()) -> Counter:
         """A number that only grows while the process lives; the name ends in ``_total``.
 
-        ``values`` of its one label are shown from the beginning, as 0: Prometheus sees no increase in a series that begins
-        with 1, so the first of a kind would never be seen.
+        ``values`` of its one label, or of all its labels, are shown from the beginning, as 0: Prometheus sees no increase
+        in a series that begins with 1, so the first of a kind would never be seen.
         """
         family = self._describe(name, "counter", meaning, labels)
         counter = Counter(name, family.help, labels, registry=REGISTRY)
         for each in values:
-            counter.labels(each)
+            counter.labels(*((each,) if isinstance(each, str) else each))
         return counter
 
     def gauge(self, name: str, meaning: str, *labels: str) -> Gauge:

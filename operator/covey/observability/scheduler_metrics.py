@@ -1,5 +1,6 @@
 """The metrics of the scheduler process."""
 
+from itertools import product
 from typing import Final
 
 from covey.observability.families import FAST, LIFE, SLOW, Families
@@ -133,7 +134,7 @@ DEVICES_FRAGMENTATION: Final = FAMILIES.collected(
     "covey_devices_fragmentation_ratio",
     "How much smaller the largest gang is than it could be: 1 - largest gang / the smaller one of all devices free on nodes"
     " that are not closed, and of what the largest domain of the level has on such nodes. 0 when nothing is free. For the"
-    " level `cluster` it is the share of the free devices that a pod which wants a whole node cannot have.",
+    " level `cluster` it is the share of what is free there that a pod which wants a whole node cannot have.",
     "resource",
     "product",
     "level",
@@ -154,6 +155,14 @@ EXTENDER_REQUESTS: Final = FAMILIES.counter(
     " `busy`, `timeout`, `hung_up`. Connections that came to no call: `connect`; `denied`, `too_many`.",
     "verb",
     "result",
+    values=(
+        *product(
+            ("filter", "preempt", "bind"),
+            ("ok", "refused", "unavailable", "bad", "too_large", "busy", "timeout", "hung_up"),
+        ),
+        ("connect", "denied"),
+        ("connect", "too_many"),
+    ),
 )
 EXTENDER_DURATION: Final = FAMILIES.histogram(
     "covey_extender_request_duration_seconds",

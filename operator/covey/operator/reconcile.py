@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -14,13 +14,13 @@ from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.backends import Cluster, within
 from covey.compile import Owner, Scale
-from covey.kube import resources
-from covey.kube.client import Client, Ignored
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Retryable, TooManyRequests
+from covey.kube.client import Client
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
 from covey.operator.execute.executor import Executor
+from covey.operator.execute.put_status import StatusWriter
 from covey.operator.failures.avoiding import nodes_told
 from covey.operator.judge.verdict import Verdict, judge, read_case
 from covey.operator.observe.caches import Caches
@@ -44,6 +44,9 @@ from covey.operator.terms.objects import Inference
 from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, retry_delay
 
 _log = get_logger(__name__)
+
+#: Seconds that the watch has to show what kept a status from being written.
+_AGAIN: Final = 0.2
 
 
 class Reconciler:
@@ -81,8 +84,7 @@ class Reconciler:
         self._clock = clock
         self._templates = TemplateCheck(client)
         self._pace = Pace()
-        #: The status written last, by UID, and the version that the cache had then: it may not have moved on yet.
-        self._written: dict[str, tuple[dict[str, Any], str]] = {}
+        self._statuses = StatusWriter(client, caches.tell)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -124,7 +126,7 @@ class Reconciler:
         if verdict.backend is not None and verdict.backend.needs_room:
             observed = replace(observed, room=self._caches.room.view(key))
         observed = replace(observed, limits=self._limits)
-        before = self._current(stored)
+        before = self._statuses.current(stored)
         planned = plan(verdict, observed, before)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
@@ -192,13 +194,13 @@ class Reconciler:
             exchange=len(actions.exchange),
         )
         key = (owner.namespace, owner.name)
-        self._caches.ledger.condemn(key, (item.pod for item in actions.delete_pods))
         executor = Executor(
             self._client,
             owner,
             observed,
             partial(self._caches.ledger.created, key),
             partial(self._caches.welcome_object, key),
+            condemned=partial(self._caches.ledger.condemn, key),
             spared=partial(self._caches.ledger.spare, key),
             deleted=departures.deleted,
             changed=partial(self._caches.ledger.changed, key),
@@ -215,11 +217,6 @@ class Reconciler:
             _log.warning("refused", error=str(refused))
             return Problem(REASON_REFUSED, refused.message, retry=True)
         return None
-
-    def _current(self, stored: Inference) -> dict[str, Any]:
-        """The status as it is on the API server, as far as this process can know."""
-        written, version = self._written.get(stored.metadata.uid, (None, ""))
-        return stored.status if written is None or version != stored.metadata.resource_version else written
 
     def _tell(self, stored: Inference, notes: Iterable[Note]) -> None:
         for note in notes:
@@ -238,38 +235,19 @@ class Reconciler:
         if delay > 0:
             self._caches.look_again(metadata.key, delay)
             return False
+        if not await self._statuses.write(stored, after):
+            self._caches.look_again(metadata.key, _AGAIN)
+            return False
         self._tell(stored, find_transitions(before, after))
-        await self._write(stored, after)
         self._pace.written(metadata.uid)
-        self._written[metadata.uid] = (after, metadata.resource_version)
         return True
 
     async def _report_invalid(self, stored: Inference, problem: Problem | None) -> None:
         assert problem is not None
-        after = status.of_invalid(problem, stored.status, stored.metadata.generation, rfc3339(self._clock()))
+        before = self._statuses.current(stored)
+        after = status.of_invalid(problem, before, stored.metadata.generation, rfc3339(self._clock()))
         self._gauges.put(stored.metadata.key, after, (), 0)
-        await self._report(stored, self._current(stored), after)
-
-    async def _write(self, stored: Inference, after: dict[str, Any]) -> None:
-        metadata = stored.metadata
-        body = {
-            "apiVersion": names.INFERENCE_API,
-            "kind": "DisaggregatedInference",
-            # The UID is a precondition: a namesake that came after must not get this status.
-            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
-            "status": after,
-        }
-        self._caches.tell(metadata.uid, after)
-        try:
-            await self._client.apply(
-                resources.DISAGGREGATED_INFERENCES,
-                body,
-                manager=names.MANAGER_OPERATOR_STATUS,
-                subresource="status",
-                type=Ignored,
-            )
-        except (NotFound, Conflict) as gone:
-            _log.debug("resource has gone", error=str(gone))
+        await self._report(stored, before, after)
 
     def _come_back(self, uid: str, problem: Problem | None) -> None:
         if problem is None or not problem.retry:
@@ -285,7 +263,7 @@ class Reconciler:
         uid = self._uids.pop(key, None)
         if uid is not None:
             self._templates.forget(uid)
-            self._written.pop(uid, None)
+            self._statuses.forget(uid)
             self._pace.forget(uid)
             self._lives.forget(uid)
             self._milestones.forget(uid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -16,13 +16,9 @@ from covey.api.roles import Role, RoleTopology
 from covey.api.support import unsupported
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.manifests.documents import Document, convert
-from covey.manifests.errors import InputError
 from covey.planning.workload import Mention, Workload, age
 
 Existing = Mapping[Slot, core.Pod]
-
-#: More pods than any cluster has; a slip of the keyboard should not take all memory.
-MOST_PODS: Final = 150_000
 
 
 def inference_workload(
@@ -35,15 +31,9 @@ def inference_workload(
         inference: the resource.
         number: its place among the documents.
         pods: pods of the cluster; those that are its members take their slots.
-
-    Raises:
-        InputError: it is too large to be planned in one piece.
     """
     metadata = inference.metadata
     spec = inference.spec
-    total = spec.replicas * sum(role.replicas * role.size for role in spec.roles)
-    if total > MOST_PODS:
-        raise InputError(document.place.at("spec"), f"expands to {total:,} pods", f"plan at most {MOST_PODS:,} at once")
     existing = _members(inference, pods)
     uid = metadata.uid or _owner_uid(existing) or stand_in("inference", metadata.namespace, metadata.name)
     inference = inference.model_copy(update={"metadata": metadata.model_copy(update={"uid": uid})})

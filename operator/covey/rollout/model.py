@@ -111,6 +111,19 @@ class UnitState:
     starved: bool = False
     ranks: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
+    @property
+    def is_held(self) -> bool:
+        """No other revision is brought in now."""
+        states = self.roles.values()
+        # What leaves comes before a rollout that keeps some of the revision that they have.
+        behind = any(state.leaving for state in states) and any(state.budget.partition for state in states)
+        return self.stays or bool(self.blocked) or behind
+
+    def staying(self, role: str) -> Mapping[int, Replica]:
+        """Replicas of a role that are to stay: of the target, or of whichever revision while none is brought in."""
+        state = self.roles[role]
+        return {n: each for n, each in state.alive.items() if not each.leaving} if self.is_held else state.new
+
 
 @dataclass(frozen=True, slots=True)
 class UnitStep:

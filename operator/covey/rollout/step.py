@@ -27,7 +27,7 @@ def next_step(unit: UnitState) -> UnitStep:
     if not unit.stays and is_fresh(unit):
         return UnitStep({name: _fresh(state) for name, state in unit.roles.items()})
     changing = {name: state for name, state in unit.roles.items() if state.outdated}
-    found = None if unit.stays or unit.blocked or _waits(unit) else windows(changing, starved=unit.starved)
+    found = None if unit.is_held else windows(changing, starved=unit.starved)
     # 2. No other revision is to be brought in, or may be: sizes, and successors of what leaves.
     if not found:
         return UnitStep({name: _stay(state, starved=unit.starved) for name, state in unit.roles.items()})
@@ -48,12 +48,6 @@ def next_step(unit: UnitState) -> UnitStep:
 def is_fresh(unit: UnitState) -> bool:
     """No replica of it has ever had its nodes."""
     return all(each.fresh for state in unit.roles.values() for each in state.alive.values())
-
-
-def _waits(unit: UnitState) -> bool:
-    """What leaves comes before a rollout that keeps some of the revision that they have."""
-    states = unit.roles.values()
-    return any(state.leaving for state in states) and any(state.budget.partition for state in states)
 
 
 def _fresh(state: RoleState) -> Replicas:

@@ -5,8 +5,9 @@ All memory is what the status of the resource says. Where that is lost a clock b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -70,8 +71,11 @@ class Progress:
     outdated: int
     since: float
     hold: Hold | None = None
-    #: Everything that may be replaced is.
-    done: bool = False
+
+    @property
+    def done(self) -> bool:
+        """Everything that may be replaced is."""
+        return self.hold is not None and self.hold.gate is Gate.PARTITION
 
     @property
     def failed(self) -> bool:
@@ -138,15 +142,13 @@ def tell(
     if not outdated and (last is None or not lacking or last.is_late(settings, now)):
         return None
     better = last is None or last.is_behind(ready, outdated)
-    since = now if last is None or better else last.since
     wave = max((_wave(state, step.roles[name]) for unit, step in units.values() for name, state in unit.roles.items()))
-    gates = [
-        found for number, (unit, step) in units.items() for found in _gates(number, unit, step, several=len(units) > 1)
-    ]
-    progress = Progress(
-        target, wave, ready, outdated, since, done=bool(gates) and all(g is Gate.PARTITION for g, _ in gates)
-    )
-    if progress.is_late(settings, now):
+    gates = list(_gates(units))
+    done = bool(gates) and all(gate is Gate.PARTITION for gate, _ in gates)
+    # When a partition lets more go, that is a beginning, however long it has held.
+    since = now if last is None or better or (last.done and not done) else last.since
+    progress = Progress(target, wave, ready, outdated, since)
+    if not done and progress.is_late(settings, now):
         gates = [(Gate.FAILED, f"no progress for {settings.deadline:.0f} s; {gates[0][1]}" if gates else "no progress")]
     if settings.paused:
         gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]
@@ -155,7 +157,24 @@ def tell(
     gate, reason = min(gates, key=lambda found: _ORDER[found[0]])
     same = last is not None and last.hold is not None and last.hold.gate is gate and not better
     held = Hold(gate, reason, last.hold.since if same and last is not None and last.hold is not None else now)
-    return Progress(target, wave, ready, outdated, since, held, progress.done)
+    return replace(progress, hold=held)
+
+
+def describe_partition(units: Iterable[UnitState], target: str) -> str:
+    """How far a rollout has come that a partition holds, role by role; ``target`` is the hash of its revision."""
+    there, wanted = Counter[str](), Counter[str]()
+    partitions: dict[str, int] = {}
+    for unit in units:
+        for name, state in unit.roles.items():
+            if state.outdated:
+                there[name] += len(state.updated)
+                wanted[name] += len(state.alive)
+                partitions[name] = state.budget.partition
+    counts = (
+        f"{there[name]} of {wanted[name]} replicas of {name}{f' (partition {kept})' if kept else ''}"
+        for name, kept in partitions.items()
+    )
+    return f"partitioned roll out complete: {', '.join(counts)} are of revision {target}"
 
 
 def _counts(states: Iterable[RoleState]) -> tuple[int, int]:
@@ -170,14 +189,19 @@ def _wave(state: RoleState, step: Mapping[int, object]) -> int:
     return -(-new // width) if state.outdated else 0
 
 
-def _gates(number: int, unit: UnitState, step: UnitStep, *, several: bool) -> Iterable[tuple[Gate, str]]:
+def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
+    """What the units wait for."""
+    found = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
+    rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
+    # A unit that goes on is not held by the partition of another.
+    held = all(any(gate is Gate.PARTITION for gate, _ in found[number]) for number in rolled)
+    for number, gates in found.items():
+        where = f"unit {number}: " if len(units) > 1 else ""
+        yield from ((gate, f"{where}{text}") for gate, text in gates if held or gate is not Gate.PARTITION)
+
+
+def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
     """What a unit waits for; nothing when it has just been given something to do."""
-    where = f"unit {number}: " if several else ""
-    for gate, text in _waits(unit, step):
-        yield gate, f"{where}{text}"
-
-
-def _waits(unit: UnitState, step: UnitStep) -> Iterable[tuple[Gate, str]]:
     roles = unit.roles
     new = {name: state.updated for name, state in roles.items()}
     if unit.blocked and any(state.outdated for state in roles.values()) and not is_fresh(unit):

@@ -10,8 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from covey.admission import podstate
 from covey.api import core
 from covey.operator.terms.objects import Inference
@@ -39,6 +37,7 @@ class Parts:
     warnings: tuple[str, ...]
     nodes: Mapping[str, contract.Node]
     gangs: Mapping[str, contract.Gang]
+    foreign: int
     pods: Mapping[str, contract.Pod]
     waiting: Mapping[str, contract.Waiting]
 
@@ -92,6 +91,8 @@ class Board:
         self._nodes: dict[str, core.Node] = {}
         self._gangs: dict[str, _Gang] = {}
         self._groups: dict[str, dict[tuple[str, Key], core.Group]] = {}
+        #: Roots that no DisaggregatedInference owns.
+        self._foreign: set[tuple[str, Key]] = set()
         #: By node: what each pod of others requests.
         self._others: dict[str, dict[Key, Mapping[str, int]]] = {}
         self._layout: Layout | None = None
@@ -115,8 +116,12 @@ class Board:
                     self._leave(before, self._gang_of(thing))
                 self._enter(thing)
             case core.Group():
+                if isinstance(before, core.Group) and _owner(before) != _owner(thing):
+                    self._drop_group(before)
                 self._groups.setdefault(_owner(thing), {})[thing.kind, thing.metadata.key] = thing
                 self._touch_owner(thing)
+                if gang_of(thing) is None and thing.spec.parent_composite_pod_group_name is None:
+                    self._foreign.add((thing.kind, thing.metadata.key))
             case Inference():
                 key = key_of(thing)
                 gang = self._gangs.setdefault(key, _Gang())
@@ -136,11 +141,7 @@ class Board:
             case core.Pod():
                 self._leave(thing, None)
             case core.Group():
-                self._touch_owner(thing)
-                groups = self._groups.get(_owner(thing), {})
-                groups.pop((thing.kind, thing.metadata.key), None)
-                if not groups:
-                    self._groups.pop(_owner(thing), None)
+                self._drop_group(thing)
             case Inference():
                 key = key_of(thing)
                 if (gang := self._gangs.get(key)) is not None:
@@ -180,6 +181,7 @@ class Board:
             "device": layout.device,
             "scale": layout.scale,
             "warnings": layout.warnings,
+            "foreign": len(self._foreign),
         }
 
     def _gang_of(self, pod: core.Pod) -> str | None:
@@ -209,6 +211,14 @@ class Board:
             if not pods:
                 self._others.pop(node, None)
             self._stale_nodes[node] = None
+
+    def _drop_group(self, group: core.Group) -> None:
+        self._touch_owner(group)
+        self._foreign.discard((group.kind, group.metadata.key))
+        groups = self._groups.get(_owner(group), {})
+        groups.pop((group.kind, group.metadata.key), None)
+        if not groups:
+            self._groups.pop(_owner(group), None)
 
     def _touch_owner(self, group: core.Group) -> None:
         owner = group.metadata.controller
@@ -298,8 +308,3 @@ def draw(things: Iterable[Thing]) -> Parts:
 def _owner(group: core.Group) -> str:
     owner = group.metadata.controller
     return owner.uid if owner is not None else ""
-
-
-def encode(value: Any) -> bytes:
-    """Its JSON."""
-    return msgspec.json.encode(value)

@@ -31,6 +31,10 @@ from typing import Any
 
 import msgspec
 
+from covey.picture.floor import Mark, Owner
+from covey.placement.model import Path
+from covey.watching.advice import Advice
+
 
 class Shape(msgspec.Struct, rename="camel", frozen=True):
     """Base: camel-case keys, every field always present."""
@@ -58,7 +62,7 @@ class Refusal(Shape, frozen=True):
 
     401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was asked for.
     404, 409 (a code that was used), 413 (too large), 429 (too many viewers, or too much at once). 502: the API server does
-    not answer. 400: bad input; ``errors`` has all of it.
+    not answer. 503: the server could not go on with this view. 504: it took too long. 400: bad input; ``errors`` has all of it.
     """
 
     error: Problem
@@ -186,14 +190,6 @@ class Condition(Shape, frozen=True):
     wrong: bool
 
 
-class Advice(Shape, frozen=True):
-    """What a reason means, and what to do; ``remedy`` is empty where there is nothing to do."""
-
-    reason: str
-    meaning: str
-    remedy: str
-
-
 class Gang(Shape, frozen=True):
     """A DisaggregatedInference; ``ready`` counts units of ``total``.
 
@@ -283,6 +279,8 @@ class State(Shape, frozen=True):
     """By name."""
     gangs: Mapping[str, Gang]
     """By ``namespace/name``; so are pods."""
+    foreign: int
+    """Gangs of other controllers: root groups that no DisaggregatedInference owns. Their pods are among ``others`` of nodes."""
     pods: Mapping[str, Pod]
     waiting: Mapping[str, Waiting]
     """By ``namespace/name/UNIT/NUMBER``; the unit is empty for the gang as a whole."""
@@ -343,15 +341,6 @@ class Story(Shape, frozen=True):
     denied: tuple[Denied, ...]
 
 
-class FloorRole(Shape, frozen=True):
-    """A role of a planned workload, with its ink."""
-
-    workload: str
-    role: str
-    letter: str
-    ink: int
-
-
 class FloorPod(Shape, frozen=True):
     """A planned pod on its node."""
 
@@ -360,17 +349,8 @@ class FloorPod(Shape, frozen=True):
     role: str
     replica: int
     index: int
-    pod: str
     node: str
     cells: int
-    minimum: bool
-
-
-class Mark(Shape, frozen=True):
-    """A domain that the verdict names: ``chosen`` or ``nearest``; its path has all levels of the plan's topology."""
-
-    path: tuple[str | None, ...]
-    mark: str
 
 
 class Floor(Shape, frozen=True):
@@ -378,9 +358,10 @@ class Floor(Shape, frozen=True):
 
     resource: str
     scale: int
-    roles: tuple[FloorRole, ...]
+    roles: tuple[Owner, ...]
     pods: tuple[FloorPod, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[tuple[Path, Mark], ...]
+    """Domains that the verdict names; their paths have all levels of the plan's topology."""
 
 
 class PlanAnswer(Shape, frozen=True):

@@ -31,7 +31,11 @@ _ACCOUNT: Final = "system:serviceaccount:"
 
 
 class Ended(Exception):  # noqa: N818 - named for what happened
-    """The viewer's rights, or the feed itself, have ended; the text is for the viewer."""
+    """The feed has ended; the text is for the viewer, who may open it anew."""
+
+
+class Expired(Ended):
+    """The viewer's credentials are not good any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +82,7 @@ class Stream:
         self._most = most
         self._changes: deque[bytes] = deque()
         self._whole = True
-        self._ended: str | None = None
+        self._ended: Ended | None = None
         self._wake = asyncio.Event()
         self._wake.set()
 
@@ -97,7 +101,7 @@ class Stream:
         self._whole = True
         self._wake.set()
 
-    def end(self, why: str) -> None:
+    def end(self, why: Ended) -> None:
         """Nothing more comes."""
         self._ended = why
         self._wake.set()
@@ -110,7 +114,7 @@ class Stream:
         """
         while True:
             if self._ended is not None:
-                raise Ended(self._ended)
+                raise self._ended
             if self._whole:
                 self._whole = False
                 return "snapshot", self._snapshot()
@@ -161,7 +165,7 @@ class Feed:
         self._dirty = asyncio.Event()
         self._drawn = asyncio.Event()
         self._streams: set[Stream] = set()
-        self._ended: str | None = None
+        self._ended: Ended | None = None
         self._head: dict[str, Any] = {}
         self._readings = Readings(
             client, namespaces, who.home or fallback, self._board, self._dirty.set, limits.recheck
@@ -184,14 +188,14 @@ class Feed:
                 group.create_task(self._readings.run())
                 group.create_task(self._draw())
         except BaseExceptionGroup as errors:
-            self._end(errors)
+            self._ended = _why(errors)
         finally:
-            self.end(self._ended or "the server has closed this view; open it anew")
+            self._ended = self._ended or Ended("the server has closed this view; open it anew")
+            self._end(self._ended)
             await self.client.close()
 
-    def end(self, why: str) -> None:
+    def _end(self, why: Ended) -> None:
         """Tell all streams that nothing more comes."""
-        self._ended = why
         self._drawn.set()
         for stream in self._streams:
             stream.end(why)
@@ -200,7 +204,8 @@ class Feed:
         """Wait for the first state.
 
         Raises:
-            Ended: the viewer's credentials are not good any more.
+            Expired: the viewer's credentials are not good any more.
+            Ended: the server could not go on, or has closed the feed.
             KubeError: the API server does not answer.
         """
         try:
@@ -209,7 +214,7 @@ class Feed:
         except TimeoutError:
             raise self._readings.lost or KubeError("the API server takes too long to answer") from None
         if self._ended is not None:
-            raise Ended(self._ended)
+            raise self._ended
 
     def snapshot(self) -> bytes:
         """The JSON of the whole state."""
@@ -229,6 +234,7 @@ class Feed:
             warnings=parts.warnings,
             nodes=parts.nodes,
             gangs=parts.gangs,
+            foreign=parts.foreign,
             pods=parts.pods,
             waiting=parts.waiting,
         )
@@ -288,10 +294,9 @@ class Feed:
             "denied": tuple(self._readings.denied()),
         }
 
-    def _end(self, errors: BaseExceptionGroup[BaseException]) -> None:
-        unauthorized = errors.subgroup(Unauthorized)
-        if unauthorized is not None:
-            self._ended = "the API server does not take these credentials any more"
-            return
-        _log.error("a view has failed", exc_info=errors)
-        self._ended = "the server could not go on with this view; open it anew"
+
+def _why(errors: BaseExceptionGroup[BaseException]) -> Ended:
+    if errors.subgroup(Unauthorized) is not None:
+        return Expired("the API server does not take these credentials any more")
+    _log.error("a view has failed", exc_info=errors)
+    return Ended("the server could not go on with this view; open it anew")

@@ -91,7 +91,7 @@ def _gang(
         tuple(contract.Unit(int(each.name), each.state.value, each.reason, each.placement) for each in tree.children),
         _rollout(inference),
         tuple(sorted(conditions, key=lambda each: not each.wrong)),
-        tuple(contract.Advice(each.reason, each.meaning, each.remedy) for each in advise(inference, pods)),
+        advise(inference, pods),
     )
 
 

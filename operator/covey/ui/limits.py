@@ -10,15 +10,17 @@ from typing import Final
 class Limits:
     """Bounds. Times are in seconds, sizes in bytes.
 
-    ``feeds``: viewers (with different namespaces counted apart) whose objects are kept at the same time. ``streams``: event
-    streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
+    ``feeds``: views (of one viewer with different namespaces counted apart) whose objects are kept at the same time;
+    ``views``: of one viewer. ``streams``: event streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
     drawing never takes more than a fifth of the time. ``recheck``: between two questions whether something may still be
-    read. ``patience``: for the first answers of the API server. ``behind``: changes that may wait for a slow stream before
-    it is sent a whole state instead. ``manifest``: size of what is pasted. ``plans``: plans that wait for the one that runs.
-    ``namespaces``: that one view looks at.
+    read. ``patience``: for the first answers of the API server, and for a page to take what it is sent. ``behind``: changes
+    that may wait for a slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
+    ``questions``: stories, plans and new feeds of one viewer that are under way at the same time; ``all_questions``: of all
+    viewers. ``namespaces``: that one view looks at.
     """
 
     feeds: int = 16
+    views: int = 8
     streams: int = 8
     idle: float = 60.0
     pace: float = 1.0
@@ -26,7 +28,8 @@ class Limits:
     patience: float = 20.0
     behind: int = 8
     manifest: int = 1 << 20
-    plans: int = 4
+    questions: int = 8
+    all_questions: int = 32
     namespaces: int = 20
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from covey.api.inference import MOST_PODS
 from covey.manifests.documents import read_pasted
 from covey.manifests.errors import InputError, Place
 from covey.planning.drawing import floor_of, marks_of
@@ -34,6 +35,9 @@ def plan(
     """
     documents = read_pasted(manifest, NAME)
     found = sort_manifests(documents, None, namespace, facts.topologies, where=Place(NAME), source=NAME)
+    pods = sum(inference.spec.pods for _, inference, _ in found.inferences)
+    if pods > MOST_PODS:
+        raise InputError(Place(NAME), f"has {pods:,} pods in all", f"plan at most {MOST_PODS:,} at once")
     facts = with_manifests(facts, found)
     workloads, warnings = workloads_of(found, facts)
     told = tuple(each.message for each in denied)
@@ -50,28 +54,10 @@ def problems_of(error: InputError) -> tuple[contract.Problem, ...]:
 
 def _floor(planned: Planned) -> contract.Floor:
     floor = floor_of(planned)
-    minimum = {
-        (f"{workload.namespace}/{workload.name}", unit.index, role.name, instance.replica)
-        for workload in planned.report.workloads
-        for unit in workload.units
-        for role in unit.roles
-        for instance in role.instances
-        if instance.minimum
-    }
     pods = [
-        contract.FloorPod(
-            run.spot.workload,
-            run.spot.unit,
-            run.spot.role,
-            run.spot.replica,
-            run.spot.index,
-            run.spot.pod,
-            run.spot.node,
-            run.cells,
-            (run.spot.workload, run.spot.unit, run.spot.role, run.spot.replica) in minimum,
-        )
+        contract.FloorPod(spot.workload, spot.unit, spot.role, spot.replica, spot.index, spot.node, run.cells)
         for run in floor.runs
+        for spot in (run.spot,)
     ]
-    roles = [contract.FloorRole(each.workload, each.role, each.letter, each.ink) for each in floor.owners]
-    marks = [contract.Mark(path, mark.value) for path, mark in marks_of(planned.report).items() if path]
-    return contract.Floor(floor.resource, floor.scale, tuple(roles), tuple(pods), tuple(marks))
+    marks = [(path, mark) for path, mark in marks_of(planned.report).items() if path]
+    return contract.Floor(floor.resource, floor.scale, floor.owners, tuple(pods), tuple(marks))

@@ -13,12 +13,12 @@ from covey.ui.ground import Layout
 from covey.watching.branch import State, pod_state
 
 
-def gang_of(pod: core.Pod) -> str | None:
-    """The ``namespace/name`` of the resource that owns a pod; None for a pod of others."""
-    owner = pod.metadata.controller
+def gang_of(thing: core.Pod | core.Group) -> str | None:
+    """The ``namespace/name`` of the resource that owns a pod or a group; None for one of others."""
+    owner = thing.metadata.controller
     if owner is None or (owner.kind, owner.api_version) != (DISAGGREGATED_INFERENCES.kind, names.INFERENCE_API):
         return None
-    return f"{pod.metadata.namespace}/{owner.name}"
+    return f"{thing.metadata.namespace}/{owner.name}"
 
 
 def small(count: int) -> int:

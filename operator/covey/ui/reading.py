@@ -89,6 +89,7 @@ class Reading(Generic[T]):
 
         Raises:
             Unauthorized: the credentials are not good any more.
+            Exception: whatever else keeps it from going on, such as want of memory.
         """
         task: asyncio.Task[None] | None = None
         try:
@@ -104,9 +105,12 @@ class Reading(Generic[T]):
                     if not stay:
                         return
                     self.settled.set()
-                await asyncio.sleep(self._every)
+                if task is None:
+                    await asyncio.sleep(self._every)
+                elif (await asyncio.wait({task}, timeout=self._every))[0]:
+                    await task  # it never ends by itself, so it has failed
         finally:
-            if task is not None:
+            if task is not None and not task.done():
                 await _end(task)
             self._forget()
 
@@ -119,12 +123,11 @@ class Reading(Generic[T]):
 
     async def _ask(self) -> bool:
         """Whether it may be read; while the API server cannot be asked, what was known before holds."""
-        denied, self.lost = self.denied, None
+        denied, self.lost = None, None
         try:
             await self._client.probe(self.collection.resource, self.namespace)
-            denied = None
         except NotFound:
-            denied = None
+            pass
         except Forbidden as error:
             denied = error
         except Unauthorized:
@@ -132,7 +135,7 @@ class Reading(Generic[T]):
         except KubeError as error:
             self.lost = error
             return self._reflector is not None
-        if (denied is None) != (self.denied is None) or denied is not None:
+        if denied is not None or self.denied is not None:
             self.denied = denied
             self._changed()
         return denied is None
@@ -143,12 +146,15 @@ class Reading(Generic[T]):
             self._client, self.collection.resource, kind, namespace=self.namespace, on_event=self._take
         )
         running = asyncio.create_task(reflector.run())
+        settling = asyncio.create_task(reflector.settled.wait())
         try:
-            await reflector.settled.wait()
-            self.settled.set()
-            self._changed()
+            await asyncio.wait({running, settling}, return_when=asyncio.FIRST_COMPLETED)
+            if settling.done():
+                self.settled.set()
+                self._changed()
             await running
         finally:
+            settling.cancel()
             await _end(running)
 
     def _take(self, kind: EventType, item: T, before: T | None) -> None:

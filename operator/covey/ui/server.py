@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-import zlib
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -20,11 +20,12 @@ from covey.observability.logging import get_logger
 from covey.ui import contract
 from covey.ui.assets import INDEX, Asset, load_assets
 from covey.ui.facts import read_facts
-from covey.ui.feed import Ended, Feed, Stream
+from covey.ui.feed import Ended, Expired, Feed, Stream
 from covey.ui.gate import Closed, Gate, UsedUp
 from covey.ui.headers import SECURITY, bearer_token, is_meant, is_strange
 from covey.ui.limits import DEFAULT, Limits
 from covey.ui.plans import plan, problems_of
+from covey.ui.sender import Sender
 from covey.ui.story import read_story
 from covey.ui.viewers import Busy, Credentials, Viewers, new_client
 
@@ -66,7 +67,7 @@ class Server:
         self._limits = limits
         self._assets = load_assets()
         self._planning = asyncio.Lock()
-        self._plans = 0
+        self._asked: Counter[str] = Counter()
 
     def application(self) -> web.Application:
         """All routes."""
@@ -93,7 +94,7 @@ class Server:
             return self._refuse(HTTPStatus(error.status), contract.Problem(error.reason))
         except TimeoutError:
             return self._refuse(HTTPStatus.GATEWAY_TIMEOUT, contract.Problem("it took too long; try again"))
-        except (Refused, Closed, Busy, Ended, KubeError, InputError) as error:
+        except (Refused, Closed, Busy, Ended, KubeError, InputError, MemoryError) as error:
             return self._refuse(*_in_words(error))
 
     def _check(self, request: web.Request) -> None:
@@ -110,6 +111,19 @@ class Server:
     def _credentials(self, request: web.Request) -> Credentials:
         return self._gate.credentials(bearer_token(request.headers.get("Authorization")))
 
+    @contextmanager
+    def _question(self, credentials: Credentials) -> Iterator[None]:
+        """Something that the API server is asked for a viewer; raises Busy where too much of it is under way."""
+        asked, viewer = self._asked, credentials.identity
+        if asked[viewer] >= self._limits.questions or asked.total() >= self._limits.all_questions:
+            raise Busy("too much is asked at once; try again in a moment")
+        asked[viewer] += 1
+        try:
+            yield
+        finally:
+            asked[viewer] -= 1
+            asked += Counter()  # forgets who asks nothing now
+
     async def _feed(self, request: web.Request) -> Feed:
         given = request.query.getall("namespace", None)
         namespaces = [each for each in given or () if each]
@@ -118,7 +132,9 @@ class Server:
             raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(what, "name fewer, or none for all"))
         for each in namespaces:
             _check_name(each)
-        return await self._viewers.feed(self._credentials(request), None if given is None else namespaces)
+        credentials = self._credentials(request)
+        with self._question(credentials):
+            return await self._viewers.feed(credentials, None if given is None else namespaces)
 
     async def _session(self, request: web.Request) -> web.Response:
         try:
@@ -137,7 +153,7 @@ class Server:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         feed = await self._feed(request)
         async with feed.stream() as stream:
-            sender = await _Sender.open(request)
+            sender = await Sender.open(request, self._limits.patience)
             try:
                 await self._send_all(stream, sender)
             except Ended as end:
@@ -149,7 +165,7 @@ class Server:
         return sender.response
 
     @staticmethod
-    async def _send_all(stream: Stream, sender: _Sender) -> None:
+    async def _send_all(stream: Stream, sender: Sender) -> None:
         while True:
             try:
                 async with asyncio.timeout(_BEAT):
@@ -163,8 +179,10 @@ class Server:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
         _check_name(namespace)
         _check_name(name)
-        async with new_client(self._credentials(request).connection) as client:
-            story = await read_story(client, namespace, name, time.time())
+        credentials = self._credentials(request)
+        with self._question(credentials):
+            async with new_client(credentials.connection) as client:
+                story = await read_story(client, namespace, name, time.time())
         return _answer(story, compress=True)
 
     async def _plan(self, request: web.Request) -> web.Response:
@@ -176,16 +194,11 @@ class Server:
             manifest = body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"is not UTF-8 text (byte {error.start})")) from None
-        if self._plans > self._limits.plans:
-            raise Busy("other plans are being made; try again in a moment")
-        self._plans += 1
-        try:
+        with self._question(credentials):
             async with self._planning:
                 async with new_client(credentials.connection) as client:
                     facts, denied = await read_facts(client, (namespace,))
                 answer = await asyncio.to_thread(plan, manifest, namespace, facts, denied, time.perf_counter)
-        finally:
-            self._plans -= 1
         return _answer(answer, compress=True)
 
     async def _explain(self, request: web.Request) -> web.Response:
@@ -203,47 +216,6 @@ class Server:
         if asset is None:
             raise Refused(HTTPStatus.NOT_FOUND, contract.Problem("there is no such file"))
         return _asset(request, asset)
-
-
-class _Sender:
-    """Server-sent events over one response, compressed where the browser takes it.
-
-    aiohttp's own compression keeps what it has been given until there is enough of it; an event has to go at once.
-    """
-
-    def __init__(self, response: web.StreamResponse, *, compress: bool) -> None:
-        self.response = response
-        self._deflate = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS) if compress else None
-
-    @classmethod
-    async def open(cls, request: web.Request) -> _Sender:
-        compress = "gzip" in request.headers.get("Accept-Encoding", "")
-        headers = {"Content-Type": "text/event-stream; charset=utf-8", "X-Accel-Buffering": "no"}
-        if compress:
-            headers["Content-Encoding"] = "gzip"
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        return cls(response, compress=compress)
-
-    async def send(self, kind: str, data: bytes) -> None:
-        """One event; JSON of msgspec's has no line ends."""
-        await self._write(b"event: %b\ndata: %b\n\n" % (kind.encode(), data))
-
-    async def beat(self) -> None:
-        """A comment: proxies close what is silent."""
-        await self._write(b": beat\n\n")
-
-    async def _write(self, data: bytes) -> None:
-        if self._deflate is None:
-            await self.response.write(data)
-        else:
-            # Megabytes take a tenth of a second.
-            packed = await asyncio.to_thread(self._pack, data) if len(data) > 1 << 16 else self._pack(data)
-            await self.response.write(packed)
-
-    def _pack(self, data: bytes) -> bytes:
-        assert self._deflate is not None
-        return self._deflate.compress(data) + self._deflate.flush(zlib.Z_SYNC_FLUSH)
 
 
 async def _secure(_: web.Request, response: web.StreamResponse) -> None:
@@ -292,10 +264,14 @@ def _in_words(error: Exception) -> tuple[HTTPStatus, *tuple[contract.Problem, ..
             return error.status, *error.errors
         case UsedUp():
             return HTTPStatus.CONFLICT, problem(str(error))
-        case Closed() | Ended():
+        case Closed() | Expired():
             return HTTPStatus.UNAUTHORIZED, problem(str(error))
+        case Ended():
+            return HTTPStatus.SERVICE_UNAVAILABLE, problem(str(error))
         case Unauthorized():
             return HTTPStatus.UNAUTHORIZED, problem("the API server does not take this token", "get a new one")
+        case MemoryError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, problem("it takes more memory than this server may have")
         case Busy():
             return HTTPStatus.TOO_MANY_REQUESTS, problem(str(error))
         case InputError():

@@ -16,8 +16,8 @@ from covey.ui.contract import Mode
 from covey.ui.feed import Feed, Who, ask_who
 from covey.ui.limits import DEFAULT, Limits
 
-#: Connections of one viewer: a watch for each collection, and some for questions.
-_CONNECTIONS: Final = 0
+#: As many as are needed at once: each collection of each namespace has a watch of its own.
+_UNBOUNDED: Final = 0
 
 
 class Busy(Exception):  # noqa: N818 - named for what happened
@@ -39,6 +39,8 @@ def identity_of(token: str) -> str:
 
 @dataclass(slots=True)
 class _Entry:
+    #: The name that the API server gave, whatever token it came with.
+    viewer: str
     feed: Feed
     task: asyncio.Task[None]
 
@@ -75,7 +77,6 @@ class Viewers:
         self._fallback = fallback
         self._clock = clock
         self._entries: dict[Key, _Entry] = {}
-        self._lock = asyncio.Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,7 +89,7 @@ class Viewers:
             namespaces: what is looked at; empty for all that is allowed, None for what is looked at by default.
 
         Raises:
-            Busy: too many feeds, or too many streams of this one.
+            Busy: too many feeds, of this viewer or of all, or too many streams of this one.
             KubeError: the credentials are not good, or the API server does not answer.
         """
         key = (credentials.identity, tuple(sorted(set(self._namespaces if namespaces is None else namespaces))))
@@ -121,7 +122,7 @@ class Viewers:
             if entry is not None and not entry.task.done():
                 await client.close()
                 return entry
-            self._make_room()
+            self._make_room(who.name or key[0])
         except BaseException:
             await client.close()
             raise
@@ -139,17 +140,23 @@ class Viewers:
             clock=self._clock,
         )
         task = asyncio.create_task(feed.run())
-        entry = self._entries[key] = _Entry(feed, task)
+        entry = self._entries[key] = _Entry(who.name or key[0], feed, task)
         task.add_done_callback(lambda _: self._entries.pop(key, None) if self._entries.get(key) is entry else None)
         return entry
 
-    def _make_room(self) -> None:
-        """Let go of feeds that nobody looks at, the longest first, where there is no room for another."""
-        while len(self._entries) >= self.limits.feeds:
-            idle = [(entry.feed.used_at, key) for key, entry in self._entries.items() if not entry.feed.streams]
-            if not idle:
-                raise Busy(f"{self.limits.feeds} viewers look already; try again later")
-            self._entries.pop(min(idle)[1]).task.cancel()
+    def _make_room(self, viewer: str) -> None:
+        """Let go of feeds that nobody looks at, the longest first, where there is no room for another of a viewer's."""
+        own = [key for key, entry in self._entries.items() if entry.viewer == viewer]
+        self._leave(own, self.limits.views, f"you look at {self.limits.views} other views; close some of them")
+        self._leave(list(self._entries), self.limits.feeds, f"{self.limits.feeds} views are open; try again later")
+
+    def _leave(self, keys: Sequence[Key], most: int, otherwise: str) -> None:
+        idle = sorted((entry.feed.used_at, key) for key in keys if not (entry := self._entries[key]).feed.streams)
+        excess = len(keys) - most + 1
+        if excess > len(idle):
+            raise Busy(otherwise)
+        for _, key in idle[: max(0, excess)]:
+            self._entries.pop(key).task.cancel()
 
     def _sweep(self, age: float) -> None:
         now = self._clock()
@@ -160,4 +167,4 @@ class Viewers:
 
 def new_client(connection: Connection) -> Client:
     """A client of the UI's."""
-    return Client(connection, user_agent=f"covey-ui/{__version__}", connections=_CONNECTIONS)
+    return Client(connection, user_agent=f"covey-ui/{__version__}", connections=_UNBOUNDED)

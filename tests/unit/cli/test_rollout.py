@@ -73,3 +73,19 @@ def test_the_condition_says_how_it_goes(status: str, reason: str, ends: tuple[bo
     assert (state.text, (state.is_complete, state.has_failed)) == ("words", ends)
     body["metadata"]["generation"] = 4
     assert read_state(body).text == "the operator has not seen this spec yet"
+
+
+def test_what_a_partition_holds_is_said_and_is_an_end(made: World) -> None:
+    target = {"replicas": 2, "template": template(nodeSelector={"c": "d"}), "update": {"partition": 1}}
+    for spec in (None, *[inference(role("prefill", size=3), role("decode", **target))] * 4):
+        made.inference = spec or made.inference
+        made.settle()
+        for name in list(made.pods):
+            made.bind(name)
+            made.ready(name)
+        made.tell()
+    state = read_state({"metadata": {"generation": made.inference.metadata.generation}, "status": made.status})
+    assert state.text.startswith(
+        "partitioned roll out complete: 1 of 2 replicas of decode (partition 1) are of revision "
+    )
+    assert (state.is_complete, state.has_failed) == (True, False)

@@ -40,6 +40,12 @@ def test_a_conflict_is_not_a_name_taken() -> None:
     assert not issubclass(errors.AlreadyExists, errors.Conflict)
 
 
+def test_a_patch_with_the_uid_of_another_incarnation_is_a_conflict() -> None:
+    cause = {"reason": "FieldValueInvalid", "message": "field is immutable", "field": "metadata.uid"}
+    assert type(api_error(422, status("Invalid", causes=[cause]))) is errors.Conflict
+    assert type(api_error(422, status("Invalid", causes=[{**cause, "field": "spec"}, "?"]))) is errors.Invalid
+
+
 def test_a_page_of_a_proxy_is_the_message() -> None:
     error = api_error(502, b"<html>Bad Gateway</html>")
     assert (error.code, error.reason, error.message) == (502, "", "<html>Bad Gateway</html>")

@@ -80,12 +80,11 @@ def test_values_that_are_shown_from_the_beginning_are_those_that_are_described()
         assert values <= set(re.findall(r"`(\w+)`", family.meaning)), name
 
 
-def test_a_counter_begins_at_zero() -> None:
-    made = Families("Test").counter(
-        "covey_test_values_total", "Tests: `good`, `bad`.", "result", values=("good", "bad")
-    )
-    assert {sample.labels["result"]: sample.value for metric in made.collect() for sample in metric.samples} == {
-        "good": 0,
-        "bad": 0,
-    }
+@pytest.mark.parametrize(
+    ("labels", "values"), [(("result",), ["good", "bad"]), (("verb", "result"), [("get", "good"), ("put", "bad")])]
+)
+def test_a_counter_begins_at_zero(labels: tuple[str, ...], values: list[str | tuple[str, ...]]) -> None:
+    made = Families("Test").counter("covey_test_values_total", "Tests: `good`, `bad`.", *labels, values=values)
+    shown = {tuple(sample.labels.values()): sample.value for metric in made.collect() for sample in metric.samples}
     REGISTRY.unregister(made)
+    assert shown == {(each,) if isinstance(each, str) else each: 0 for each in values}

@@ -423,7 +423,9 @@ def test_the_log_is_bounded_and_survives_nonsense() -> None:
     world.settle()
     (root,) = [each for each in world.objects.values() if each.metadata.annotation(ANNOTATION)]
     assert len(logbook.read(root).failures) == 128
-    for text in ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"units": 3}', '{"units": {"0": 1}}'):
+    endless = '{"units": {"0": {"at": "2026-01-01T00:00:00Z", "restarts": 1e999, "failures": 0}}}'
+    nonsense = ("{", "[]", '{"log": [{}]}', '{"log": 3}', "null", '{"units": 3}', '{"units": {"0": 1}}')
+    for text in (*nonsense, endless, "[" * 100_000):
         broken = msgspec.structs.replace(root.metadata, annotations={ANNOTATION: text})
         assert logbook.read(msgspec.structs.replace(root, metadata=broken)) == logbook.Log()
     assert json.loads(root.metadata.annotation(ANNOTATION) or "")["log"]

@@ -97,5 +97,5 @@ def test_a_pod_that_may_stay_after_all_can_be_lost_again(seen: Seen, pod: core.P
 
 
 def test_what_was_condemned_and_is_gone_already_is_not_kept(seen: Seen, pod: core.Pod) -> None:
-    seen.caches.ledger.condemn(KEY, [pod])
+    seen.caches.ledger.condemn(KEY, pod)
     assert not seen.caches.ledger._condemned

@@ -60,7 +60,7 @@ async def once(asking: Probing) -> Cluster:
     """Let it ask until it has an answer."""
     task = asyncio.create_task(asking.run())
     try:
-        await asyncio.wait_for(asking.asked.wait(), 5)
+        await asyncio.wait_for(asking.asked.wait(), 30)
     finally:
         task.cancel()
     return asking.cluster(frozenset())
@@ -94,11 +94,11 @@ async def test_a_changed_answer_is_noticed() -> None:
     asking = made(server, lambda: changes.put_nowait(None))
     task = asyncio.create_task(asking.run())
     try:
-        await asyncio.wait_for(asking.asked.wait(), 5)
+        await asyncio.wait_for(asking.asked.wait(), 30)
         server.answer = {}
         asking.stale()
         for _ in range(2):
-            await asyncio.wait_for(changes.get(), 5)
+            await asyncio.wait_for(changes.get(), 30)
     finally:
         task.cancel()
     assert not asking.cluster(frozenset()).kept
@@ -107,6 +107,6 @@ async def test_a_changed_answer_is_noticed() -> None:
 async def test_who_is_not_enabled_asks_nothing() -> None:
     server = Server(BODY)
     asking = made(server, lambda: None, enabled=BackendName.EXTENDER)
-    await asyncio.wait_for(asking.run(), 5)
+    await asyncio.wait_for(asking.run(), 30)
     assert asking.asked.is_set()
     assert not server.asked

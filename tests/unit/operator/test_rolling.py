@@ -297,7 +297,9 @@ def test_a_partition_ends_as_complete(world: World) -> None:
     for _ in range(6):
         act(world)
         serve(world)
-    assert condition(world, "Progressing")[:2] == ("True", "Complete")
+    target = world.status["rollout"]["toRevision"]
+    message = f"partitioned roll out complete: 1 of 3 replicas of decode (partition 2) are of revision {target}"
+    assert condition(world, "Progressing") == ("True", "Complete", message)
     assert world.status["rollout"]["hold"]["gate"] == "Partition"
     assert [each["updated"] for each in world.status["roles"]] == [2, 1]
 
@@ -362,3 +364,22 @@ def test_what_is_of_an_unknown_revision_is_not_replaced_because_of_that(world: W
     before = dict(world.pods)
     world.settle()
     assert world.pods == before
+
+
+def test_a_partition_may_be_lowered_long_after(world: World) -> None:
+    settings = {"progressDeadlineSeconds": 60}
+    world.inference = llama(decode={"template": NEW, "update": {"partition": 2}}, rollout=settings)
+    for _ in range(6):
+        act(world)
+        serve(world)
+    world.now += 3600
+    act(world)
+    assert condition(world, "Progressing")[:2] == ("True", "Complete")
+    world.inference = llama(decode={"template": NEW, "update": {"partition": 1}}, rollout=settings)
+    for _ in range(6):
+        act(world)
+        serve(world)
+    assert [each["updated"] for each in world.status["roles"]] == [2, 2]
+    world.now += 3600
+    world.inference = llama(decode={"template": NEW}, rollout=settings)
+    roll(world, {"prefill": 2, "decode": 3})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from covey.rollout import Budget, Stage
-from covey.rollout.told import PATIENCE, Gate, Progress, Settings, resumed, tell
+from covey.rollout.told import PATIENCE, Gate, Progress, Settings, describe_partition, resumed, tell
 from unit.rollout.acting import Role, Unit
 
 
@@ -75,3 +75,45 @@ def test_a_partition_is_no_failure() -> None:
     assert last is not None
     assert last.done
     assert last.again(Settings(), 5000.0) is None
+
+
+def test_when_a_partition_lets_go_the_clock_begins_again() -> None:
+    role = Role.serving(3, budget=Budget(partition=2))
+    unit = Unit({"prefill": role})
+    unit.edit("b")
+    last = None
+    for now in (0.0, 10.0, 20.0, 5000.0):
+        last = told(unit, last, now, deadline=60)
+        unit.thrive()
+    assert last is not None
+    assert not last.is_late(Settings(deadline=60), 5000.0)
+    role.budget = Budget(partition=1)
+    last = told(unit, last, 5001.0, deadline=60)
+    assert gate(last) is None
+    assert gate(told(unit, last, 5010.0, deadline=60)) is Gate.ROOM
+    assert gate(told(unit, last, 5061.0, deadline=60)) is Gate.FAILED
+
+
+def test_a_partition_holds_when_it_holds_every_unit() -> None:
+    unit = Unit({"prefill": Role.serving(3, budget=Budget(partition=2)), "decode": Role.serving(1)})
+    unit.edit("b", "prefill")
+    other = Unit({"prefill": Role.serving(3, budget=Budget(partition=2)), "decode": Role.serving(1)})
+    other.edit("b", "prefill")
+    for _ in range(4):
+        unit.step()
+        unit.thrive()
+    settings = Settings()
+    states = unit.state, other.state
+    steps = {0: (states[0], unit.step()), 1: (states[1], other.step())}
+    assert gate(tell(steps, "b", None, settings, 0.0)) is None, "the other one has begun"
+    states = unit.state, other.state
+    steps = {0: (states[0], unit.step()), 1: (states[1], other.step())}
+    assert gate(tell(steps, "b", None, settings, 0.0)) is Gate.ROOM
+    for _ in range(4):
+        other.step()
+        other.thrive()
+    states = unit.state, other.state
+    steps = {0: (states[0], unit.step()), 1: (states[1], other.step())}
+    assert gate(tell(steps, "b", None, settings, 0.0)) is Gate.PARTITION
+    said = "partitioned roll out complete: 2 of 6 replicas of prefill (partition 2) are of revision b"
+    assert describe_partition(states, "b") == said

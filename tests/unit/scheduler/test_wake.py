@@ -29,7 +29,7 @@ async def woken(made: Cache, *, refused: list[core.Pod], gone: core.Pod, expecte
         waker.refused(each)
     running = asyncio.create_task(waker.run())
     drop(made, gone)
-    names = [await asyncio.wait_for(touched.get(), 5) for _ in range(expected)]
+    names = [await asyncio.wait_for(touched.get(), 30) for _ in range(expected)]
     for _ in range(10):
         await asyncio.sleep(0)
     running.cancel()

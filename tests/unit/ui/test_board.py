@@ -11,24 +11,12 @@ from cli_inputs import role
 from covey.api import core
 from covey.ui import contract
 from covey.ui.board import Board, Thing, draw
-from unit.ui.world import bound, condition, expanded, nodes, stranger, told
+from merge_patch import merge
+from unit.ui.world import bound, condition, expanded, nodes, owned, stranger, told
 
 
 def plain(value: Any) -> Any:
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def merge(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merge(found.get(key), value)
-    return found
 
 
 def test_the_example_is_of_the_contract() -> None:
@@ -152,6 +140,32 @@ def test_a_heartbeat_changes_nothing() -> None:
     assert board.change() == {}
 
 
+def test_gangs_of_other_controllers_are_counted() -> None:
+    groups = [each for each in expanded("llm").values() if isinstance(each, core.Group)]
+    roots = [each for each in groups if each.spec.parent_composite_pod_group_name is None]
+    assert draw(groups).foreign == 0
+    assert draw(owned(each, None) for each in groups).foreign == len(roots) == 1
+    board = Board()
+    for each in groups:
+        board.put(owned(each, None))
+    assert board.change()["foreign"] == 1
+    for each in groups:
+        board.put(each, owned(each, None))
+    assert board.change()["foreign"] == 0
+
+
+def test_a_group_that_changes_hands_is_told_of_its_new_owner_alone() -> None:
+    things = expanded("a")
+    root = told(things["a-0"], conditions=[condition("Admitted", "False", "Infeasible", "no room")])
+    board = Board()
+    for each in (*(things | {"a-0": root}).values(), expanded("b")[""]):
+        board.put(each)
+    assert [each.reason for each in board.parts().waiting.values() if each.gang == "default/a"] == ["Infeasible"]
+    board.put(owned(root, "b"), root)
+    reasons = {each.gang: each.reason for each in board.parts().waiting.values()}
+    assert reasons == {"default/a": "Waiting", "default/b": "Infeasible"}
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
     generator = random.Random(seed)
@@ -168,6 +182,8 @@ def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
         else:
             if isinstance(thing, core.Pod) and generator.random() < 0.7:
                 thing = bound(thing, generator.choice(["n0-0-0", "n0-1-1"]), ready=generator.random() < 0.5)
+            elif isinstance(thing, core.Group) and generator.random() < 0.5:
+                thing = owned(thing, generator.choice([None, "a", "b"]))
             elif isinstance(thing, core.Node) and generator.random() < 0.5:
                 thing = msgspec.structs.replace(thing, spec=core.NodeSpec(unschedulable=True))
             board.put(thing, held.get(key))
@@ -179,5 +195,8 @@ def test_changes_add_up_to_what_the_objects_make(seed: int) -> None:
     assert {key: state.get(key, {}) for key in whole} == merge(None, whole)
 
 
+PARTS = ("topology", "resource", "nodes", "gangs", "foreign", "pods", "waiting")
+
+
 def _parts(parts: Any) -> dict[str, Any]:
-    return {name: getattr(parts, name) for name in ("topology", "resource", "nodes", "gangs", "pods", "waiting")}
+    return {name: getattr(parts, name) for name in PARTS}

@@ -27,6 +27,6 @@ async def test_a_page_that_is_too_slow_gets_the_whole_again() -> None:
 async def test_the_end_comes_before_all_that_waits() -> None:
     stream = Stream(lambda: b"whole", 3)
     stream.push(b"1")
-    stream.end("no more")
+    stream.end(Ended("no more"))
     with pytest.raises(Ended, match="no more"):
         await stream.next()

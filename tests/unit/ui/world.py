@@ -8,6 +8,7 @@ import msgspec
 
 from cli_inputs import GPU, Object, cluster, inference, role
 from covey.api import core
+from covey.api.constants import INFERENCE_API
 from covey.api.inference import DisaggregatedInference
 from covey.compile import compile_inference
 from covey.manifests.documents import convert
@@ -64,6 +65,16 @@ def told(thing: Thing, **status: Any) -> Any:
     """The resource or the group with another status."""
     raw = _plain(thing)
     return convert({**raw, "status": status}, type(thing))
+
+
+def owned(group: Thing, name: str | None) -> core.Group:
+    """The group with another resource of ``expanded`` for an owner, or (None) without one."""
+    assert isinstance(group, core.Group)
+    owner = core.OwnerReference(
+        kind="DisaggregatedInference", name=name or "", uid=f"uid-{name}", controller=True, api_version=INFERENCE_API
+    )
+    meta = msgspec.structs.replace(group.metadata, owner_references=(owner,) if name else ())
+    return msgspec.structs.replace(group, metadata=meta)
 
 
 def condition(kind: str, status: str, reason: str, message: str = "") -> Object:

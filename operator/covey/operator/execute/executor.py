@@ -48,7 +48,8 @@ class Executor:
         observed: the snapshot that the plan was made from.
         created: told of every pod that was created.
         stored: told of every other object that was, by kind.
-        spared: told of every pod (by UID) whose deletion was denied.
+        condemned: told of every pod whose deletion is about to be asked for.
+        spared: told of every pod (by UID) whose deletion has failed, as far as that is known.
         deleted: told of every deletion that the API server has taken.
         changed: told of every pod whose labels or images were changed.
         width: requests under way at once.
@@ -62,6 +63,7 @@ class Executor:
         created: Callable[[core.Pod], None],
         stored: Callable[[str, Stored], None],
         *,
+        condemned: Callable[[core.Pod], None] = lambda _: None,
         spared: Callable[[str], None] = lambda _: None,
         deleted: Callable[[DeletePod], None] = lambda _: None,
         changed: Callable[[core.Pod], None] = lambda _: None,
@@ -75,6 +77,7 @@ class Executor:
             observed.now,
             self._denials,
             created=created,
+            condemned=condemned,
             spared=spared,
             deleted=deleted,
             changed=changed,
@@ -95,7 +98,8 @@ class Executor:
         await self._each(self._pods.relabel, actions.relabel)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
-        # A replica that did not serve goes only as long as it does not: who keeps it from it goes first, or else nobody.
+        # A replica that did not serve goes only as long as it does not: first those of its pods that are not Ready. Where
+        # one of them is by now, the others stay.
         first = [item for item in actions.delete_pods if may_begin_to_serve(item.pod)]
         await self._each(self._pods.delete, first)
         await self._each(self._pods.delete, [item for item in actions.delete_pods if not may_begin_to_serve(item.pod)])

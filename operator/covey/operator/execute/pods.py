@@ -11,7 +11,7 @@ from covey.compile import Owner, PodFactory
 from covey.compile.identity import Slot, hostname, slot_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
-from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound, Retryable
+from covey.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, KubeError, NotFound, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
 from covey.operator.execute.put_images import put_images
@@ -37,7 +37,8 @@ class PodWriter:
         now: seconds since the epoch.
         denials: where denials are noted.
         created: told of every pod that was created.
-        spared: told of every pod (by UID) whose deletion was denied.
+        condemned: told of every pod whose deletion is about to be asked for.
+        spared: told of every pod (by UID) whose deletion has failed, as far as that is known.
         deleted: told of every deletion that the API server has taken.
         changed: told of every pod whose labels or images were changed.
     """
@@ -50,6 +51,7 @@ class PodWriter:
         denials: Denials,
         *,
         created: Callable[[core.Pod], None],
+        condemned: Callable[[core.Pod], None],
         spared: Callable[[str], None],
         deleted: Callable[[DeletePod], None],
         changed: Callable[[core.Pod], None],
@@ -59,6 +61,7 @@ class PodWriter:
         self._now = now
         self._denials = denials
         self._created = created
+        self._condemned = condemned
         self._spared = spared
         self._deleted = deleted
         self._changed = changed
@@ -192,16 +195,18 @@ class PodWriter:
 
         Raises:
             Conflict: it has begun to serve since the snapshot, so that the budget may need it; or it is busy.
+            KubeError: the request failed for another reason than a denial.
         """
         metadata = action.pod.metadata
+        self._condemned(action.pod)
         try:
             taken = await self._delete(action.pod)
-        except Conflict:
+        except KubeError as error:
+            # Where the answer was lost it may go all the same: that the watch will show.
             self._spared(metadata.uid)
-            raise
-        except ApiError as error:
+            if not isinstance(error, ApiError):
+                raise
             self._denials.add("deletion", metadata, error)
-            self._spared(metadata.uid)
             return
         if taken:
             self._deleted(action)

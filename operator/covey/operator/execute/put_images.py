@@ -23,9 +23,10 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
     """
     metadata = action.pod.metadata
     stored = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
-    if _is_settled(stored, action) or _has_begun_to_serve(stored, action.pod):
+    idle = not podstate.is_ready(action.pod)
+    if _is_settled(stored, action) or (idle and _serves(stored)):
         return None
-    operations = exchange.operations(stored, action.images, action.revision, action.at)
+    operations = exchange.operations(stored, action.images, action.revision, action.at, as_is=idle)
     try:
         return await client.json_patch(resources.PODS, metadata.name, metadata.namespace, operations, type=core.Pod)
     except Invalid:
@@ -46,6 +47,5 @@ def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
     )
 
 
-def _has_begun_to_serve(stored: exchange.Stored, seen: core.Pod) -> bool:
-    now = core.Pod(stored.metadata, stored.spec, stored.status)
-    return podstate.is_ready(now) and not podstate.is_ready(seen)
+def _serves(stored: exchange.Stored) -> bool:
+    return podstate.is_ready(core.Pod(stored.metadata, stored.spec, stored.status))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core, times
+from covey.api.annotated import read_json
 from covey.backends import Identity, Owned
 from covey.compile import Slot, Tree, type_of
 from covey.compile.past import Past
@@ -88,11 +89,11 @@ def key_of(slot: Slot, *, alone: bool) -> str:
 
 def read(owned: Owned | None) -> Log:
     """The log that an object carries; what cannot be understood is left out."""
+    found = read_json(owned.metadata.annotation(ANNOTATION) if owned else None) or {}
     try:
-        found = json.loads((owned.metadata.annotation(ANNOTATION) if owned else None) or "{}")
         wholes = {int(unit): _past(item) for unit, item in found.get("units", {}).items()}
         return Log(tuple(map(_failure, found.get("log", ()))), wholes)
-    except (AttributeError, KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
         return Log()
 
 

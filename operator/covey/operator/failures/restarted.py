@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.annotated import read_json
 
 
 def counts(pod: core.Pod) -> dict[str, int]:
@@ -31,10 +32,7 @@ def restarted(pod: core.Pod) -> bool:
 
 def baseline(pod: core.Pod) -> dict[str, int]:
     """Restarts by container that are no failures: before the replica was first Ready, or on purpose."""
-    try:
-        found = json.loads(pod.metadata.annotation(names.ANNOTATION_RESTART_BASELINE) or "{}")
-    except ValueError:
-        return {}
+    found = read_json(pod.metadata.annotation(names.ANNOTATION_RESTART_BASELINE))
     if not isinstance(found, dict):
         return {}
     return {name: count for name, count in found.items() if isinstance(count, int)}

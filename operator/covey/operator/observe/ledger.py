@@ -33,6 +33,7 @@ from covey.api import core
 from covey.compile import Slot
 from covey.compile.identity import slot_of
 from covey.operator.observe.newborn import Newborns
+from covey.operator.observe.watched import is_older
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.places import Grave
@@ -75,10 +76,10 @@ class Ledger:
     def latest(self, key: Key, pod: core.Pod) -> core.Pod:
         """A pod that the watch shows, as this process knows it: the watch may be faster than the answer."""
         written = self._changed.get(key, {}).get(pod.metadata.uid)
-        return written if written is not None and _is_older(pod, written) else pod
+        return written if written is not None and is_older(pod.metadata, written.metadata) else pod
 
     def spare(self, key: Key, uid: str) -> None:
-        """Its deletion was denied."""
+        """Its deletion has failed."""
         self._condemned.get(key, set()).discard(uid)
 
     def created(self, key: Key, pod: core.Pod) -> None:
@@ -90,7 +91,7 @@ class Ledger:
     def shown(self, key: Key, pod: core.Pod) -> None:
         """The watch has told of it."""
         written = self._changed.get(key, {})
-        if pod.metadata.uid in written and not _is_older(pod, written[pod.metadata.uid]):
+        if pod.metadata.uid in written and not is_older(pod.metadata, written[pod.metadata.uid].metadata):
             del written[pod.metadata.uid]
         slot, graves = slot_of(pod.spec.hostname), self._graves.get(key)
         if graves and slot is not None and slot in graves and graves[slot].uid == pod.metadata.uid:
@@ -113,11 +114,10 @@ class Ledger:
             retired = uid in self._retired.get(key, ())
             self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed, retired=retired)
 
-    def condemn(self, key: Key, pods: Iterable[core.Pod]) -> None:
-        """Their deletion is about to be asked for: when they are no longer shown, they are gone."""
-        shown = {pod.metadata.uid for pod in pods if self._is_shown(pod)}
-        if shown:
-            self._condemned.setdefault(key, set()).update(shown)
+    def condemn(self, key: Key, pod: core.Pod) -> None:
+        """Its deletion is about to be asked for: when it is no longer shown, it is gone."""
+        if self._is_shown(pod):
+            self._condemned.setdefault(key, set()).add(pod.metadata.uid)
 
     def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
         """The pods that were last seen in these places are gone."""
@@ -154,9 +154,3 @@ class Ledger:
 
     def _goes(self, key: Key, pod: core.Pod) -> bool:
         return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self._condemned.get(key, ())
-
-
-def _is_older(one: core.Pod, other: core.Pod) -> bool:
-    """It is an earlier state of the same pod, as far as versions can be compared (decimal since Kubernetes 1.35)."""
-    versions = (one.metadata.resource_version, other.metadata.resource_version)
-    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Generic, TypeVar
 
 from covey.api import constants as names
+from covey.api import core
 from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import Resource
@@ -61,6 +62,12 @@ def shows(watched: Watched[T], item: T) -> bool:
     """The watch has told of this incarnation."""
     shown = watched.get(item.metadata.key)
     return shown is not None and shown.metadata.uid == item.metadata.uid
+
+
+def is_older(one: core.Meta, other: core.Meta) -> bool:
+    """It is of an earlier state of the same object, as far as versions can be compared (decimal since Kubernetes 1.35)."""
+    versions = (one.resource_version, other.resource_version)
+    return all(map(str.isdecimal, versions)) and int(versions[0]) < int(versions[1])
 
 
 def owner_key(item: Described) -> tuple[Key, ...]:

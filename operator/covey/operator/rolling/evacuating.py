@@ -16,6 +16,7 @@ from covey.operator.rolling.moving import Move
 from covey.operator.terms.outcome import Outcome
 from covey.operator.terms.remark import Remark
 from covey.rollout import RoleState, Stage, UnitState
+from covey.rollout.model import serving
 
 #: Reasons of the conditions ``Evacuating`` and ``EvacuationBlocked``.
 REASON_NODE_LEAVING: Final = "NodeLeaving"
@@ -49,7 +50,7 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rollin
     stuck = [
         (unit, name, _why(spec, rolling.steps[unit][0], name))
         for (unit, name), (role, layout) in found.items()
-        if layout == role.alive.keys() and _is_stuck(rolling.steps[unit][0], role)
+        if layout == role.alive.keys() and _is_stuck(rolling.steps[unit][0], name)
     ]
     moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     if moving:
@@ -73,11 +74,16 @@ def _moved(move: Move, other: UnitState) -> str:
     return f"unit {move.unit} is moved as a whole: unit {move.to} {how} and takes its place once it serves"
 
 
-def _is_stuck(unit: UnitState, role: RoleState) -> bool:
+def _is_stuck(unit: UnitState, name: str) -> bool:
     """Nothing that is under way will make it move: its successors have no room, or none may be made."""
-    if unit.starved and any(each.stage is Stage.WAITING for each in role.new.values()):
+    if _lacks_room(unit, name):
         return True
-    return all(each.stage is Stage.SERVING for each in role.new.values()) and not _goes(role)
+    return all(each.stage is Stage.SERVING for each in unit.staying(name).values()) and not _goes(unit.roles[name])
+
+
+def _lacks_room(unit: UnitState, name: str) -> bool:
+    """Successors of this role wait; of another role's room nothing follows."""
+    return unit.starved and any(each.stage is Stage.WAITING for each in unit.staying(name).values())
 
 
 def _goes(role: RoleState) -> bool:
@@ -86,8 +92,9 @@ def _goes(role: RoleState) -> bool:
 
 def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[str, str]:
     role = unit.roles[name]
-    least = f"{name} has {_serving(role)} of at least {role.minimum} replicas"
-    if not unit.starved:
+    ready = serving(role.alive)
+    least = f"{name} has {ready} of at least {role.minimum} replicas"
+    if not _lacks_room(unit, name):
         return (
             REASON_BUDGET,
             f"{least}, and update.maxSurge allows no successor beside them: raise maxSurge or replicas",
@@ -95,7 +102,7 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     level = spec.topology.required
     where = f" in the {level} of its unit" if level else ""
     helps = "uncordon the node, or add or free nodes"
-    if role.budget.unavailable is not None:
+    if role.budget.unavailable is not None and (role.yields or ready > role.minimum):
         return (
             REASON_NO_ROOM,
             f"there is no room for a successor{where}, and maxUnavailable allows no more to be missing: {helps}",
@@ -104,10 +111,6 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
         f"there is no room for a successor{where}, and {least}: {helps}{where}, lower minReplicas, or set "
         "spec.disruption.allowBelowMinimum"
     )
-
-
-def _serving(role: RoleState) -> int:
-    return sum(each.stage is Stage.SERVING for each in role.alive.values())
 
 
 def _moving(found: Mapping[tuple[int, str], RoleState], leaving: Leaving, *, several: bool) -> str:

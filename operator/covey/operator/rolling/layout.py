@@ -119,8 +119,8 @@ def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> Uni
     """The unit with the word that it has no room for a surge, where that is known."""
     waiting = [
         (unit, name, n)
-        for name, role in state.roles.items()
-        for n, each in role.new.items()
+        for name in state.roles
+        for n, each in state.staying(name).items()
         if each.stage is Stage.WAITING
     ]
     going = any(each.stage is Stage.GOING for role in state.roles.values() for each in role.replicas.values())

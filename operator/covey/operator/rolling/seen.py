@@ -112,7 +112,7 @@ class Seen:
             self._age((unit, name, number))
             for name, role in state.roles.items()
             if role.leaving
-            for number, each in role.new.items()
+            for number, each in state.staying(name).items()
             if each.stage is Stage.WAITING
         ]
         if not waiting:

@@ -82,11 +82,13 @@ def _former(metadata: core.Meta) -> dict[str, Former]:
     """What is written of each container; nothing where somebody has written what cannot be read."""
     try:
         return msgspec.json.decode(metadata.annotation(names.ANNOTATION_IN_PLACE) or "{}", type=dict[str, Former])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 
-def operations(stored: Stored, images: Mapping[str, str], revision: str, now: float) -> list[dict[str, Any]]:
+def operations(
+    stored: Stored, images: Mapping[str, str], revision: str, now: float, *, as_is: bool = False
+) -> list[dict[str, Any]]:
     """The JSON patch that makes a pod one of another revision.
 
     Args:
@@ -94,6 +96,7 @@ def operations(stored: Stored, images: Mapping[str, str], revision: str, now: fl
         images: of its containers, by name.
         revision: the hash.
         now: seconds since the epoch.
+        as_is: only as long as nobody has written to the pod.
     """
     metadata, spec, patch = stored.metadata, stored.spec, [_test("/metadata/uid", stored.metadata.uid)]
     former = _former(metadata)
@@ -108,10 +111,13 @@ def operations(stored: Stored, images: Mapping[str, str], revision: str, now: fl
     patch.append(_set("add", f"/metadata/labels/{_escaped(names.LABEL_REVISION)}", revision))
     written = json.dumps(msgspec.to_builtins(former), sort_keys=True)
     if metadata.annotations:
-        return [*patch, _set("add", f"/metadata/annotations/{_escaped(names.ANNOTATION_IN_PLACE)}", written)]
+        patch.append(_set("add", f"/metadata/annotations/{_escaped(names.ANNOTATION_IN_PLACE)}", written))
+    else:
+        patch.append(_set("add", "/metadata/annotations", {names.ANNOTATION_IN_PLACE: written}))
     # Somebody may give it its first annotation meanwhile.
-    unchanged = _test("/metadata/resourceVersion", metadata.resource_version)
-    return [unchanged, *patch, _set("add", "/metadata/annotations", {names.ANNOTATION_IN_PLACE: written})]
+    if as_is or not metadata.annotations:
+        patch.insert(0, _test("/metadata/resourceVersion", metadata.resource_version))
+    return patch
 
 
 def _before(stored: Stored, container: core.Container, former: Former | None, image: str) -> Former:

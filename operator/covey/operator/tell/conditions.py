@@ -21,7 +21,7 @@ from covey.operator.tell.units import REASON_SURPLUS, Unit
 from covey.operator.tell.whole import REASON_COMPLETE, Finding, find_ready, find_stalled
 from covey.operator.terms.phase import Phase
 from covey.operator.terms.problem import Problem
-from covey.rollout.told import Gate
+from covey.rollout.told import Gate, describe_partition
 
 #: Reasons of ``Progressing``; those of Deployments where they have one.
 REASON_ROLLING_OUT = "RollingOut"
@@ -199,7 +199,15 @@ def _progressing(situation: Situation) -> Finding:
         return "True", names.REASON_WAITING, "waits to be admitted; the condition Admitted says why not yet"
     if situation.plan.actions:
         return "True", REASON_STARTING, "objects are being created or replaced"
-    return "True", REASON_COMPLETE, "everything that is wanted runs"
+    return "True", REASON_COMPLETE, _partitioned(situation.plan) or "everything that is wanted runs"
+
+
+def _partitioned(plan: Plan) -> str:
+    """What a partition holds back; empty where none does."""
+    rolling = plan.rolling
+    if rolling is None or rolling.progress is None or not rolling.progress.done:
+        return ""
+    return describe_partition((unit for unit, _ in rolling.steps.values()), rolling.progress.target)
 
 
 def _of_unit(situation: Situation, unit: Unit) -> str:
@@ -237,7 +245,7 @@ def _rolling(situation: Situation) -> Finding | None:
         return "False", names.REASON_UNSUPPORTED, hold.reason
     if hold.gate is Gate.PAUSED:
         return "Unknown", REASON_PAUSED, f"{done}; {hold.reason}"
-    if hold.gate is Gate.PARTITION:
+    if progress.done:
         return None
     return "True", REASON_ROLLING_OUT, f"{done}; waits: {hold.reason}"
 

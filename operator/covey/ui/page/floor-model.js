@@ -93,7 +93,7 @@ function box(levels, depth, path, nodes, marks) {
 function marksOf(plan, levels) {
   const names = plan.report.topology.levels.map((level) => level.name);
   const shownPath = (path) => path.filter((_name, depth) => levels.includes(names[depth]));
-  return new Map(plan.floor.marks.map((each) => [JSON.stringify(shownPath(each.path)), each.mark]));
+  return new Map(plan.floor.marks.map(([path, mark]) => [JSON.stringify(shownPath(path)), mark]));
 }
 
 /** Names in natural order, nodes without a level last. */

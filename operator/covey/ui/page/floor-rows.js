@@ -1,17 +1,10 @@
 /** A domain drawn whole: a row for each node, a bar with its tag for each pod. */
 
-import { h, reconcile } from "./dom.js";
+import { h } from "./dom.js";
 import { boxName, free, nodeName, runName, runState, sign } from "./floor-words.js";
 import { count } from "./words.js";
 
 const CLASS = { ready: "", starting: "starting", held: "held", waiting: "held", failed: "failed", planned: "planned" };
-
-/** The nodes of a box without boxes. @param {any} box @param {any} view @param {number} level */
-export function rowsOf(box, view, level) {
-  const rows = h("div", { class: "nodes", role: "group" });
-  reconcile(rows, box.nodes, rowHow(view, level));
-  return rows;
-}
 
 /** How a node's row is made and when anew. @param {any} view @param {number} level */
 export const rowHow = (view, level) => ({

@@ -54,6 +54,7 @@ export function drawFloor(store, view) {
   set(tree, "class", `tree ${view.whole ? "whole" : "small"}${view.top.boxes.some((box) => box.boxes.length) ? "" : " boxes"}${view.tile < 112 ? " tight" : ""}${view.tile < 72 ? " tiny" : ""}`);
   const items = view.top.boxes.length ? view.top.boxes : [view.top];
   reconcile(tree, view.root.all.length ? items : [], boxHow(view, 1));
+  refreshFrames(tree, view);
   fix(tree);
   crumbs(way, store);
   totals(view);
@@ -108,20 +109,19 @@ function refresh(element, box, view, level) {
   else if (!roles.childElementCount) roles.append(...letters(box));
 }
 
-/** Fill in what is kept, and leave exactly one stop for the Tab key. @param {any} tree */
+/** Leave exactly one stop for the Tab key. @param {any} tree */
 function fix(tree) {
   const stops = [...tree.querySelectorAll("[role=treeitem]")];
   const current = stops.find((each) => each === document.activeElement) ?? stops.find((each) => each.tabIndex === 0) ?? stops[0];
   for (const each of stops) if (each.tabIndex !== (each === current ? 0 : -1)) each.tabIndex = each === current ? 0 : -1;
 }
 
-/** Refresh the frames that are kept, outermost first. @param {FloorView} view */
-export function refreshFrames(view) {
-  for (const element of byId("tree").querySelectorAll("[data-key]")) {
+/** Refresh the frames that are kept, outermost first. @param {any} tree @param {FloorView} view */
+function refreshFrames(tree, view) {
+  for (const element of tree.querySelectorAll("[data-key]")) {
     const box = view.parts.get(element.dataset.key);
     if (element.refresh && box?.all) element.refresh(box, view);
   }
-  fix(byId("tree"));
 }
 
 function crumbs(way, store) {

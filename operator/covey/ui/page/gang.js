@@ -87,7 +87,7 @@ function units(list) {
     h("span", { class: `state ${unit.state}`, "aria-hidden": "true" }, SIGNS[unit.state]),
     list.length > 1 ? `Unit ${unit.unit}: ${unit.state}` : "",
     unit.placement ? h("span", { class: "dim" }, list.length > 1 ? `, in ${unit.placement}` : `In ${unit.placement}`) : null,
-    unit.reason ? h("span", { class: "message" }, ` ${unit.reason}`) : null)));
+    unit.reason ? h("span", { class: "message" }, list.length > 1 || unit.placement ? `. ${unit.reason}` : unit.reason) : null)));
 }
 
 function advice(gang) {

@@ -3,7 +3,7 @@
 import { byId, h, reconcile, set, write } from "./dom.js";
 import { select } from "./floor-keys.js";
 import { shown } from "./floor-model.js";
-import { SIGNS, many, natural } from "./words.js";
+import { SIGNS, count, many, natural } from "./words.js";
 
 const ORDER = ["failed", "waiting", "held", "starting", "ready"];
 const PAGE = 60;
@@ -18,6 +18,9 @@ export function drawGangs(store) {
   const none = all ? "No gang has this name here." : "No DisaggregatedInference is here yet. kubectl apply one, and it appears.";
   write(byId("gangs-empty"), none);
   set(byId("gangs-empty"), "hidden", found.length ? "" : null);
+  const foreign = state.foreign === 1 ? "1 gang of another controller is" : `${count(state.foreign)} gangs of other controllers are`;
+  write(byId("gangs-foreign"), `${foreign} not listed, having no DisaggregatedInference. What they take is among the other pods.`);
+  set(byId("gangs-foreign"), "hidden", state.foreign ? null : "");
   const rest = found.length - most;
   reconcile(byId("gangs-list"), [...found.slice(0, most), ...(rest > 0 ? [["", rest]] : [])], {
     key: ([key]) => key,

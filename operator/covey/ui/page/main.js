@@ -2,7 +2,7 @@
 
 import { announcer } from "./announce.js";
 import { byId, write } from "./dom.js";
-import { FloorView, drawFloor, refreshFrames } from "./floor.js";
+import { FloorView, drawFloor } from "./floor.js";
 import { startFloor } from "./floor-keys.js";
 import { gangDrawer } from "./gang.js";
 import { drawGangs } from "./gangs.js";
@@ -69,10 +69,7 @@ store.subscribe(drawFrame);
 store.subscribe(drawNotices);
 store.subscribe(() => drawWaiting(store, now));
 store.subscribe(drawGangs);
-store.subscribe(() => {
-  drawFloor(store, view);
-  refreshFrames(view);
-});
+store.subscribe(() => drawFloor(store, view));
 store.subscribe(gangDrawer(store, server));
 store.subscribe(announcer());
 setInterval(() => tick(store, now), 1000);

@@ -16,7 +16,7 @@ export function axis(story, width) {
   const picture = svg("svg", { class: "time", width, height: high, viewBox: `0 0 ${width} ${high}`, role: "img", "aria-label": summary(story) });
   picture.append(...ticks(scale, high), ...scale.cuts.map((x) => cut(x, high)));
   lanes.forEach((lane, place) => picture.append(...bars(lane, TOP + place * LANE, scale, left, story.now, several(lanes))));
-  picture.append(...story.events.map((event) => mark(event, scale.at(Date.parse(event.time)))));
+  picture.append(...atOnce(story.events).map((events) => mark(events, scale.at(Date.parse(events[0].time)))));
   if (story.lanes.length > MOST) picture.append(svg("text", { x: 0, y: high - 6, class: "dim" }, `and ${story.lanes.length - MOST} more replicas`));
   return picture;
 }
@@ -81,9 +81,19 @@ function bars(lane, y, scale, left, now, units) {
   return [svg("text", { x: 0, y: y + 11, class: "lane" }, name.length > most ? `${name.slice(0, most - 1)}…` : name), ...parts];
 }
 
+/** Events by the second, the most telling first: one sign stands for all of a moment. Pure. @param {any[]} events @returns {any[][]} */
+export function atOnce(events) {
+  const found = new Map();
+  for (const event of events) found.set(event.time, [...found.get(event.time) ?? [], event]);
+  return [...found.values()].map((each) => each.sort((one, two) => weight(one) - weight(two)));
+}
+
+const WEIGHTS = ["failed", "rollout", "evacuation", "ready", "bound", "admitted", "waiting", "draining", "scaled", "created"];
+const weight = (event) => event.type === "Warning" ? -1 : (WEIGHTS.indexOf(event.kind) + 1 || WEIGHTS.length + 1);
+
 /** A sign for each kind, told apart by shape. */
-function mark(event, x) {
-  const y = 12, warning = event.type === "Warning";
+function mark(events, x) {
+  const [event] = events, y = 12, warning = event.type === "Warning";
   const shapes = {
     created: `M${x - 4} ${y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z`,
     admitted: `M${x} ${y - 5}l5 5l-5 5l-5 -5z`,
@@ -93,5 +103,5 @@ function mark(event, x) {
   };
   const kind = warning ? "warning" : event.kind;
   const shape = warning ? `M${x} ${y - 5}l5.5 10h-11z` : shapes[event.kind] ?? `M${x - 3} ${y}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0z`;
-  return svg("path", { class: "mark", "data-kind": kind, d: shape }, svg("title", {}, `${clock(event.time)} ${event.reason}: ${event.message}`));
+  return svg("path", { class: "mark", "data-kind": kind, d: shape }, svg("title", {}, events.map((each) => `${clock(each.time)} ${each.reason}: ${each.message}`).join("\n")));
 }

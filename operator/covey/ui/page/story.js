@@ -77,8 +77,8 @@ export class StoryPart {
   }
 }
 
-/** Where it happened: `unit 0, prefill 1`; the unit only where there are several, and nothing that the message says. */
-const where = (event, units) => [event.unit === null || !units ? "" : `unit ${event.unit}`, event.role && !event.message.includes(event.role) ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
+/** Where it happened: `unit 0, prefill 1`; the unit only where there are several; nothing that the message says. */
+const where = (event, units) => [event.unit === null || !units || event.message.includes(`unit ${event.unit}`) ? "" : `unit ${event.unit}`, event.role && !event.message.includes(event.role) ? `${event.role}${event.replica === null ? "" : ` ${event.replica}`}` : ""].filter(Boolean).join(", ");
 
 function entry(event, before, units) {
   const gap = before ? (Date.parse(event.time) - Date.parse(before.time)) / 1000 : 0;

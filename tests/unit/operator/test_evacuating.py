@@ -1,0 +1,163 @@
+"""Why replicas cannot leave their nodes, as the condition ``EvacuationBlocked`` says it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.kube.resources import POD_GROUPS
+from covey.operator.snapshot.notice import Notice
+from unit.compile.inferences import inference, role, template
+from unit.operator.world import World
+
+NEW = template(nodeSelector={"new": "yes"})
+
+
+def edit(world: World, decode: dict[str, Any], **spec: Any) -> None:
+    """Two roles; of decode this is said."""
+    decode = {"replicas": 3, **decode}
+    world.inference = inference(role("decode", **decode), role("prefill", replicas=2, minReplicas=2), **spec)
+
+
+def serving(decode: dict[str, Any], **spec: Any) -> World:
+    """Each replica serves on a node of its own: decode-0, prefill-1, and so on."""
+    world = World(inference(role("prefill")))
+    edit(world, decode, **spec)
+    world.settle()
+    for name, pod in list(world.pods.items()):
+        world.bind(name, f"{pod.metadata.label(names.LABEL_ROLE)}-{pod.metadata.label(names.LABEL_REPLICA)}")
+        world.ready(name)
+    world.tell()
+    return world
+
+
+def cordon(world: World, *nodes: str) -> None:
+    world.notices |= {node: Notice("cordoned") for node in nodes}
+
+
+def act(world: World, passes: int = 3) -> None:
+    """So many passes; what has to go is gone after each."""
+    for _ in range(passes):
+        for step in list(world.steps(world.plan().actions)):
+            step()
+            world.check()
+        world.tell()
+        world.finish()
+
+
+def refuse(world: World, name: str, admitted: int) -> None:
+    """The scheduler process has no nodes for more replicas of a role."""
+    key = (POD_GROUPS.type, f"llama-0-{name}")
+    conditions = (core.Condition("Admitted", "False", observed_generation=9),)
+    status = core.GroupStatus(conditions=conditions, admitted=admitted)
+    world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)
+
+
+def blocked(world: World) -> tuple[str, str]:
+    """Reason and message; empty where nothing is blocked."""
+    found = {each["type"]: each for each in world.tell()["conditions"] if each["status"] == "True"}
+    told = found.get(names.EVACUATION_BLOCKED, {})
+    return told.get("reason", ""), told.get("message", "")
+
+
+def serving_of(world: World, name: str) -> int:
+    return sum(state.is_ready for state in world.plan().states[0][name].values())
+
+
+PAUSED = {"template": NEW, "minReplicas": 3}
+
+
+def test_in_a_paused_rollout_a_successor_that_waits_is_waited_for() -> None:
+    world = serving({"minReplicas": 3})
+    edit(world, PAUSED, rollout={"paused": True})
+    cordon(world, "decode-0")
+    act(world)
+    assert len(world.pods) == 6, "it has a successor"
+    assert blocked(world) == ("", ""), "for which nobody has said that there is no room"
+
+
+def test_in_a_paused_rollout_it_is_room_that_is_missing() -> None:
+    world = serving({"minReplicas": 3})
+    edit(world, PAUSED, rollout={"paused": True})
+    cordon(world, "decode-0")
+    act(world)
+    refuse(world, "decode", 3)
+    reason, message = blocked(world)
+    assert reason == "NoRoom"
+    assert message == (
+        "1 replica of decode cannot leave node decode-0: cordoned: there is no room for a successor, and decode has 3 of "
+        "at least 3 replicas: uncordon the node, or add or free nodes, lower minReplicas, or set "
+        "spec.disruption.allowBelowMinimum"
+    )
+
+
+@pytest.mark.parametrize(
+    ("minimum", "yields", "left"), [(2, False, 2), (3, True, 2)], ids=["above the minimum", "allowed below it"]
+)
+def test_in_a_paused_rollout_without_room_the_old_one_goes_first(minimum: int, yields: bool, left: int) -> None:  # noqa: FBT001 - a parameter
+    world = serving({"minReplicas": minimum})
+    spec = {"rollout": {"paused": True}, "disruption": {"allowBelowMinimum": yields}}
+    edit(world, {"template": NEW, "minReplicas": minimum}, **spec)
+    cordon(world, "decode-0")
+    act(world)
+    refuse(world, "decode", 3)
+    act(world, 1)
+    assert serving_of(world, "decode") == left
+
+
+def test_without_a_surge_nobody_knows_of_room() -> None:
+    world = serving({"minReplicas": 3, "update": {"maxSurge": 0}})
+    cordon(world, "decode-0")
+    act(world)
+    reason, message = blocked(world)
+    assert reason == "NoSurge"
+    assert "decode has 3 of at least 3 replicas, and update.maxSurge allows no successor beside them" in message
+
+
+def test_that_another_role_has_no_room_is_not_why_this_one_has_no_surge() -> None:
+    world = serving({"minReplicas": 3, "update": {"maxSurge": 0}})
+    cordon(world, "decode-0", "prefill-0")
+    act(world)
+    refuse(world, "prefill", 2)
+    assert blocked(world)[0] == "NoSurge"
+    world.notices.pop("decode-0")
+    assert blocked(world)[0] == "NoRoom"
+
+
+def test_without_a_surge_the_second_one_waits_for_the_room_of_the_first() -> None:
+    world = serving({"minReplicas": 1, "update": {"maxSurge": 0}})
+    cordon(world, "decode-0", "decode-1")
+    act(world)
+    assert serving_of(world, "decode") == 2
+    refuse(world, "decode", 2)
+    reason, message = blocked(world)
+    assert reason == "NoRoom"
+    assert "there is no room for a successor, and maxUnavailable allows no more to be missing: uncordon" in message
+
+
+def test_where_the_minimum_forbids_more_than_the_budget_the_minimum_is_named() -> None:
+    world = serving({"minReplicas": 2, "update": {"maxSurge": 0, "maxUnavailable": 3}})
+    cordon(world, "decode-0", "decode-1")
+    act(world)
+    assert serving_of(world, "decode") == 2
+    refuse(world, "decode", 2)
+    reason, message = blocked(world)
+    assert reason == "NoRoom"
+    assert "decode has 2 of at least 2 replicas" in message
+    assert "lower minReplicas" in message
+
+
+def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> None:
+    update = {"maxUnavailable": 0}
+    world = serving({"minReplicas": 3, "update": update}, disruption={"allowBelowMinimum": True})
+    cordon(world, "decode-0")
+    act(world)
+    refuse(world, "decode", 3)
+    reason, message = blocked(world)
+    assert reason == "NoRoom"
+    assert "maxUnavailable allows no more to be missing" in message
+    assert "allowBelowMinimum" not in message
