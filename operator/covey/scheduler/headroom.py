@@ -107,7 +107,7 @@ class Headroom:
         #: By namespace, the one whose turn it is first.
         self._open: OrderedDict[str, OrderedDict[Key, _Open]] = OrderedDict()
         #: Answers to be written, and what was written that the watch may not have shown yet.
-        self._answered: OrderedDict[Key, dict[str, Any]] = OrderedDict()
+        self._answered: OrderedDict[Key, tuple[str, dict[str, Any]]] = OrderedDict()
         self._said: dict[Key, tuple[str, str]] = {}
         self._news = asyncio.Event()
         self._due = 0.0
@@ -126,8 +126,8 @@ class Headroom:
             await self._news.wait()
             self._news.clear()
             while self._answered:
-                root, body = self._answered.popitem(last=False)
-                if not await self._write(root, body):
+                root, (uid, body) = self._answered.popitem(last=False)
+                if not await self._write(root, uid, body):
                     self._said.pop(root, None)
                     asyncio.get_running_loop().call_later(RETRY, self._look, root)
 
@@ -178,10 +178,6 @@ class Headroom:
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
 
-    def _is_open(self, root: Key, asked: _Open) -> bool:
-        line = self._open.get(root.namespace)
-        return line is not None and line.get(root) is asked
-
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
         if line is not None and line.pop(root, None) is not None:
@@ -212,12 +208,13 @@ class Headroom:
         if roles:
             await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(roles) or not self._is_open(root, asked):
+        line = self._open.get(root.namespace)
+        if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
         self._said[root] = (group.metadata.uid, asked.question.asked)
-        self._answered[root] = body
+        self._answered[root] = (group.metadata.uid, body)
         self._news.set()
 
     async def _next_role(self, root: core.Group, role: str, asked: _Open) -> None:
@@ -294,23 +291,26 @@ class Headroom:
         spec = msgspec.structs.replace(pod.spec, volumes=shared)
         return self._cache.capacity.shape(msgspec.structs.replace(pod, metadata=meta, spec=spec))
 
-    async def _write(self, root: Key, headroom: Mapping[str, Any]) -> bool:
+    async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""
-        if not self._leads():
+        group = self._cache.index.root(root)
+        if not self._leads() or group is None or group.metadata.uid != uid:
             return True
+        # A namesake that came after must not get this answer; the API server takes no UID as a precondition of a status.
+        version = group.metadata.resource_version
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
-            # A namesake that came just now may get this, as the API server heeds no UID in the status of a custom
-            # resource: an answer says which question it is to.
-            "metadata": {"name": root.name, "namespace": root.namespace},
+            "metadata": {"name": root.name, "namespace": root.namespace, "resourceVersion": version},
             "status": {"headroom": headroom},
         }
         kind = COMPOSITE_POD_GROUPS if root.kind == "CompositePodGroup" else POD_GROUPS
         try:
             await self._client.apply(kind, body, manager=MANAGER_SCHEDULER_HEADROOM, subresource="status", type=Ignored)
-        except (NotFound, Conflict):
-            return True  # the group is gone, or has a successor
+        except NotFound:
+            return True
+        except Conflict:
+            return False  # the group has changed, or has a successor, which the watch will show
         except Invalid as error:  # whoever asked has named a role as none can be named
             log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
             return True
