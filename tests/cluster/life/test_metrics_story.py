@@ -9,6 +9,7 @@ import pytest
 
 from api_manifests import Object
 from cluster.conftest import Covey
+from cluster.kubelet import fail
 from cluster.serving import AddNodes, Serving, serves, serving, workers
 from cluster.test_metrics import await_scrape, is_alone, scrape
 from cluster.workbench import label, name_of
@@ -286,9 +287,7 @@ def test_a_node_that_is_avoided(serving: Serving, nodes: AddNodes, covey: Covey)
 
 def refuse(serving: Serving, pod: Object) -> None:
     """The kubelet does not take it."""
-    status = {"status": {"phase": "Failed", "reason": "UnexpectedAdmissionError"}}
-    path = f"{serving.path('Pod', name_of(pod))}/status"
-    serving.cluster.api("PATCH", path, status)
+    fail(serving, pod, "UnexpectedAdmissionError")
     gone: Callable[[], bool] = lambda: name_of(pod) not in set(map(name_of, serving.pods()))  # noqa: E731 - a sentence
     eventually(gone, 60, "it is replaced")
 
