@@ -70,7 +70,6 @@ def process(cluster: Cluster, image: Image, program: Program, mount: Path, *argu
         directory=cluster.directory,
         ready=lambda: answers(f"{usual.health_url}/readyz"),
         urls=urls,
-        start_seconds=60,
     )
 
 

@@ -48,7 +48,7 @@ class Process:
         before: Callable[[], None] = lambda: None,
         environment: Mapping[str, str] | None = None,
         urls: Mapping[str, str] | None = None,
-        start_seconds: float = 30.0,
+        start_seconds: float = 90.0,
     ) -> None:
         self.name = name
         self.command = tuple(command)

@@ -18,12 +18,11 @@ _VARIABLE: Final = re.compile(r"\$\{?(\w+)\}?")
 
 @dataclass(frozen=True)
 class Target:
-    """One query of a panel; ``instant`` asks for the end of the time range alone."""
+    """One query of a panel."""
 
     ref: str
     expr: str
     legend: str = ""
-    instant: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,9 +31,7 @@ class Panel:
 
     id: int
     title: str
-    description: str
     type: str
-    row: str
     width: int
     height: int
     targets: tuple[Target, ...]
@@ -56,12 +53,9 @@ def read(path: Path = DASHBOARD) -> dict[str, Any]:
 
 def panels(document: Mapping[str, Any]) -> Iterator[Panel]:
     """All panels in their order, without the rows that hold them."""
-    row = ""
     for each in document["panels"]:
-        if each["type"] == "row":
-            row = each["title"]
-        elif each["type"] != "text":
-            yield _panel(each, row)
+        if each["type"] != "row":
+            yield _panel(each)
 
 
 def variables(document: Mapping[str, Any]) -> dict[str, str]:
@@ -87,20 +81,15 @@ def fill(expression: str, values: Mapping[str, str], *, span: float, step: float
     return _VARIABLE.sub(lambda found: {**built_in, **values}[found[1]], expression)
 
 
-def _panel(found: Mapping[str, Any], row: str) -> Panel:
+def _panel(found: Mapping[str, Any]) -> Panel:
     config = found["fieldConfig"]
     return Panel(
         found["id"],
         found["title"],
-        found.get("description", ""),
         found["type"],
-        row,
         found["gridPos"]["w"],
         found["gridPos"]["h"],
-        tuple(
-            Target(each["refId"], each["expr"], each.get("legendFormat", ""), each.get("instant", False))
-            for each in found["targets"]
-        ),
+        tuple(Target(each["refId"], each["expr"], each.get("legendFormat", "")) for each in found["targets"]),
         config["defaults"],
         {
             each["matcher"]["options"]: setting["value"]["fixedColor"]

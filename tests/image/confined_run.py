@@ -37,7 +37,7 @@ def main() -> None:
                 process.start()
             cluster.start_scheduler(scheduler_config(processes["scheduler"]))
             cluster.apply((ROOT / "examples" / "disaggregated.yaml").read_text())
-            eventually(lambda: _bound(cluster) == _EXPECTED, 90, f"{_EXPECTED} pods are bound")
+            eventually(lambda: _bound(cluster) == _EXPECTED, 120, f"{_EXPECTED} pods are bound")
             found = {name: confinement.status(process.pid) for name, process in processes.items()}
             ends = {name: process.stop() for name, process in processes.items()}
         finally:

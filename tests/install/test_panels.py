@@ -57,6 +57,7 @@ FALSE: Final = {
     "CoveyRefusalsStale",
     "CoveyReplicasFail",
     "CoveySearchLimitMet",
+    "CoveyWatchRestarts",
     "CoveyWatchStale",
     "CoveyWorkloadsUnseen",
 }
@@ -172,3 +173,10 @@ def test_alerts_saw_what_was_wrong_and_nothing_that_was_not(played: Played) -> N
     # Only what lasts fires, and it may not last long enough.
     firing = {each["metric"]["alertname"] for each in found if each["metric"]["alertstate"] == "firing"}
     assert firing <= {"CoveyRolloutHeld"}
+
+
+def test_who_leads_next_begins_no_rollout_that_is_over(played: Played) -> None:
+    """A standby sees every pod go that the leader takes away, and must not take them for lost when it leads."""
+    span = math.ceil(played.end - played.fleet.began)
+    [found] = played.prometheus.ask(f"sum(max_over_time(covey_rollouts_started_total[{span}s]))", played.end)
+    assert float(found["value"][1]) == 2, "llama's and qwen's"
