@@ -81,9 +81,9 @@ def apply(request: pytest.FixtureRequest, serving: Serving) -> Iterator[Apply]:
 
 def await_ready(serving: Serving) -> None:
     """Wait as the how-tos do: all that is wanted serves."""
-    serving.kubectl("wait", "--for=condition=Ready", "disaggregatedinference", "--all", "--timeout=120s")
+    serving.kubectl("wait", "--for=condition=Ready", "disaggregatedinference", "--all", "--timeout=240s")
 
 
 def await_available(serving: Serving, name: str) -> None:
     """Wait until the minimum of a resource serves; its surplus may have no room beside others."""
-    serving.kubectl("wait", "--for=condition=Available", "disaggregatedinference", name, "--timeout=120s")
+    serving.kubectl("wait", "--for=condition=Available", "disaggregatedinference", name, "--timeout=240s")

@@ -56,7 +56,7 @@ def test_nodes_as_a_cloud_labels_them(apply: Apply, serving: Serving, cluster: C
     nodes = labelled(file)
     concurrently(lambda node: cluster.api("POST", "/api/v1/nodes", node), nodes)
     try:
-        eventually(lambda: all(is_ready(cluster, node) for node in nodes), 60, "the nodes are ready")
+        eventually(lambda: all(is_ready(cluster, node) for node in nodes), 180, "the nodes are ready")
         apply(file)
         await_ready(serving)
         check_levels(serving, file, {name_of(node): node["metadata"]["labels"] for node in nodes})

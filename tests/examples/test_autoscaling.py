@@ -107,7 +107,7 @@ def test_idle_to_zero_and_back(apply: Apply, serving: Serving) -> None:
     target = scaled["spec"]["scaleTargetRef"]
     assert scaled["spec"]["minReplicaCount"] == 0
     write_scale(serving, target["kind"], target["name"], 0)
-    eventually(lambda: not serving.pods(), 60, "no pod is left")
+    eventually(lambda: not serving.pods(), 180, "no pod is left")
     wants(serving, target["kind"], target["name"], 0)
     write_scale(serving, target["kind"], target["name"], 1)
     serving.await_bound(2)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from covey.api import times
+from covey.api.annotated import read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,7 @@ def written(avoided: Iterable[Avoided]) -> str | None:
 
 def read(text: str | None) -> tuple[Avoided, ...]:
     """What an annotation says; what cannot be understood is left out."""
-    try:
-        found = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return ()
+    found = read_json(text)
     return tuple(each for item in found if (each := _read(item))) if isinstance(found, list) else ()
 
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from covey.api.annotated import read_json
+
 #: Longest text of a question; what is longer is cut.
 LONGEST: Final = 253
 #: Most roles of a question: a resource has no more, and an answer has no room for more.
@@ -36,10 +38,7 @@ def written(question: Question) -> str:
 
 def read(text: str | None) -> Question | None:
     """What an annotation asks; None where it asks nothing, or cannot be understood."""
-    try:
-        found = json.loads(text or "null")
-    except (ValueError, RecursionError):
-        return None
+    found = read_json(text)
     if not isinstance(found, dict):
         return None
     asked, roles = found.get("asked"), found.get("roles")

@@ -208,7 +208,8 @@ class Headroom:
         if roles:
             await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(roles) or self._open.get(root.namespace, {}).get(root) is not asked:
+        line = self._open.get(root.namespace)
+        if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
@@ -292,20 +293,24 @@ class Headroom:
 
     async def _write(self, root: Key, uid: str, headroom: Mapping[str, Any]) -> bool:
         """Write an answer; False when that has to be tried again."""
-        if not self._leads():
+        group = self._cache.index.root(root)
+        if not self._leads() or group is None or group.metadata.uid != uid:
             return True
+        # A namesake that came after must not get this answer; the API server takes no UID as a precondition of a status.
+        version = group.metadata.resource_version
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
-            # The UID is a precondition: a namesake that came after must not get this answer.
-            "metadata": {"name": root.name, "namespace": root.namespace, "uid": uid},
+            "metadata": {"name": root.name, "namespace": root.namespace, "resourceVersion": version},
             "status": {"headroom": headroom},
         }
         kind = COMPOSITE_POD_GROUPS if root.kind == "CompositePodGroup" else POD_GROUPS
         try:
             await self._client.apply(kind, body, manager=MANAGER_SCHEDULER_HEADROOM, subresource="status", type=Ignored)
-        except (NotFound, Conflict):
-            return True  # the group is gone, or has a successor
+        except NotFound:
+            return True
+        except Conflict:
+            return False  # the group has changed, or has a successor, which the watch will show
         except Invalid as error:  # whoever asked has named a role as none can be named
             log.warning("head-room not written", namespace=root.namespace, root=root.name, error=str(error))
             return True
