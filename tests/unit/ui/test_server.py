@@ -1,6 +1,7 @@
 """Who gets in, and what every answer says to a browser. No API server is needed to be turned away."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
@@ -15,6 +16,7 @@ from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
 from covey.ui.headers import bearer_token, is_meant, is_strange
 from covey.ui.limits import Limits
+from covey.ui.process import serve_link
 from covey.ui.sender import Sender
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
@@ -197,30 +199,44 @@ async def test_only_who_is_not_let_in_is_asked_to_sign_in(error: Exception, stat
         assert answer.status == status
 
 
-async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not() -> None:
-    """The API server is a socket that takes everything and says nothing."""
-    heard = asyncio.Event()
+class Silent:
+    """A socket in the place of an API server: it takes everything and says nothing."""
 
-    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self) -> None:
+        self.heard = asyncio.Event()
+        self.left = asyncio.Event()
+
+    async def keep(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
-        heard.set()
-        await reader.read()
+        self.heard.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        self.left.set()
         writer.close()
 
-    silent = await asyncio.start_server(keep, "127.0.0.1", 0)
-    gate = OwnToken(Connection(f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"))
-    limits = Limits(questions=1, all_questions=2)
+
+@pytest.fixture
+async def silent() -> AsyncIterator[tuple[Silent, Connection]]:
+    found = Silent()
+    server = await asyncio.start_server(found.keep, "127.0.0.1", 0)
+    async with server:
+        yield found, Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+
+async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: tuple[Silent, Connection]) -> None:
+    there, connection = silent
+    gate, limits = OwnToken(connection), Limits(questions=1, all_questions=2)
     app = Server(gate, Viewers(gate.mode, limits=limits), limits=limits).application()
-    async with silent, TestServer(app) as server, ClientSession(server.make_url("/")) as session:
+    async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
 
         async def ask(token: str, path: str = "/api/gangs/a/b/story") -> int:
             async with session.get(path, headers={"Authorization": f"Bearer {token}"}) as answer:
                 return answer.status
 
         async def begin(token: str) -> asyncio.Task[int]:
-            heard.clear()
+            there.heard.clear()
             task = asyncio.create_task(ask(token))
-            await heard.wait()
+            await there.heard.wait()
             return task
 
         first = await begin("one")
@@ -230,9 +246,65 @@ async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not() -> None
         for each in (first, second):
             each.cancel()
         await asyncio.gather(first, second, return_exceptions=True)
-        third = await begin("one")
-        third.cancel()
-        await asyncio.gather(third, return_exceptions=True)
+
+
+async def test_nobody_is_asked_any_more_for_who_has_gone(
+    silent: tuple[Silent, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.kube.client._SECONDS", 3600)
+    there, connection = silent
+    links: asyncio.Queue[str] = asyncio.Queue()
+    serving = asyncio.create_task(serve_link(connection, "127.0.0.1:0", links.put_nowait))
+    base, _, code = (await links.get()).partition("/#code=")
+    async with ClientSession(base) as session:
+        async with session.post("/api/session", json={"code": code}) as answer:
+            headers = {"Authorization": f"Bearer {(await answer.json())['token']}"}
+        asking = asyncio.create_task(session.get("/api/gangs/a/b/story", headers=headers))
+        await there.heard.wait()
+        asking.cancel()
+    await asyncio.wait_for(there.left.wait(), 120)
+    serving.cancel()
+    await asyncio.gather(serving, asking, return_exceptions=True)
+
+
+async def test_plans_are_made_one_by_one_though_their_viewers_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, released, running, most = threading.Event(), threading.Event(), 0, 0
+    read = asyncio.Semaphore(0)
+
+    def plan(*_: object) -> str:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        begun.set()
+        released.wait()
+        running -= 1
+        return "planned"
+
+    async def read_facts(*_: object) -> tuple[None, tuple[()]]:
+        read.release()
+        return None, ()
+
+    monkeypatch.setattr("covey.ui.server.plan", plan)
+    monkeypatch.setattr("covey.ui.server.read_facts", read_facts)
+    gate = OwnToken(NOBODY)
+    async with TestServer(Server(gate, Viewers(gate.mode)).application()) as server, ClientSession() as session:
+        headers = {"Authorization": "Bearer x", "Content-Type": "text/plain"}
+
+        async def ask() -> int:
+            async with session.post(server.make_url("/api/plan"), data="a", headers=headers) as answer:
+                return answer.status
+
+        gone = asyncio.create_task(ask())
+        await read.acquire()
+        await asyncio.to_thread(begun.wait)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+        second = asyncio.create_task(ask())
+        await read.acquire()
+        await asyncio.sleep(0.2)  # where it could begin, it would have begun
+        released.set()
+        assert await second == 200
+    assert most == 1
 
 
 async def test_a_page_that_takes_nothing_is_cut() -> None:
