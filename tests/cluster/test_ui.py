@@ -42,7 +42,7 @@ def other(cluster: Cluster) -> Iterator[str]:
     """Somebody else's namespace."""
     name = f"others-{uuid.uuid4().hex[:6]}"
     cluster.api("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"))
+    eventually(lambda: cluster.api("GET", f"/api/v1/namespaces/{name}/serviceaccounts/default"), 120)
     yield name
     cluster.api("DELETE", f"{GROUP}/{name}/disaggregatedinferences")
     cluster.api("DELETE", f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0")

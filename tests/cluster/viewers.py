@@ -32,7 +32,7 @@ KINDS = {
     "inference.covey.dev": ["disaggregatedinferences"],
     "scheduling.covey.dev": ["compositepodgroups", "podgroups"],
 }
-QUICK = Limits(recheck=0.3, pace=0.05, patience=30)
+QUICK = Limits(recheck=0.3, pace=0.05, patience=120)
 State = dict[str, Any]
 
 

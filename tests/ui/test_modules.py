@@ -96,6 +96,15 @@ def test_quiet_times_are_drawn_short_and_in_order(screen: Screen) -> None:
     assert call(screen, "story-axis.js", "it.timeScale([5], 100, 900).at(5)") == 100
 
 
+@pytest.mark.parametrize(
+    ("units", "most", "name"),
+    [(True, 30, "2 · prefill 13"), (True, 10, "2 · pr… 13"), (False, 9, "prefi… 13"), (True, 1, "2 · p… 13")],
+)
+def test_lanes_are_told_apart_however_narrow(screen: Screen, *, units: bool, most: int, name: str) -> None:
+    lane = {"unit": 2, "role": "prefill", "replica": 13}
+    assert call(screen, "story-axis.js", "it.laneName(v[0], v[1], v[2])", lane, units, most) == name
+
+
 def test_events_of_one_moment_have_one_sign_that_of_the_gravest(screen: Screen) -> None:
     def event(second: int, kind: str, tone: str = "Normal") -> Any:
         return {"time": f"2026-01-01T00:00:0{second}Z", "kind": kind, "type": tone}

@@ -69,13 +69,19 @@ async def serve_health(
 
 
 @asynccontextmanager
-async def serve(app: web.Application, address: str) -> AsyncIterator[str | None]:
-    """Serve an application at an address; yields its URL, None when the address switches it off."""
+async def serve(app: web.Application, address: str, *, abandon: bool = False) -> AsyncIterator[str | None]:
+    """Serve an application at an address; yields its URL, None when the address switches it off.
+
+    Args:
+        app: the application.
+        address: where to listen; port 0 takes a free one, ``""`` or ``"0"`` serves nothing.
+        abandon: cancel the handler of a request whose sender has gone.
+    """
     if address in _OFF:
         yield None
         return
     host, port = parse_address(address)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, handler_cancellation=abandon)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)

@@ -57,7 +57,7 @@ async def serve_link(
     viewers = Viewers(gate.mode, cluster=cluster, namespaces=namespaces, fallback=connection.namespace, limits=limits)
     hosts: set[str] | None = set() if is_loopback(address) else None
     server = Server(gate, viewers, hosts=hosts, limits=limits)
-    async with serve(server.application(), address) as url:
+    async with serve(server.application(), address, abandon=True) as url:
         assert url is not None
         base[0] = url
         if hosts is not None:
@@ -81,7 +81,7 @@ async def serve_tokens(server: Connection, address: str, *, attached: bool = Fal
     """
     gate: Gate = OwnToken(server)
     viewers = Viewers(gate.mode, limits=limits)
-    async with serve(Server(gate, viewers, limits=limits).application(), address) as url:
+    async with serve(Server(gate, viewers, limits=limits).application(), address, abandon=True) as url:
         _log.info("serving the UI", url=url)
         await _until_stopped(viewers, attached=attached)
 

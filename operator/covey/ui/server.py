@@ -6,7 +6,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -67,6 +69,8 @@ class Server:
         self._limits = limits
         self._assets = load_assets()
         self._planning = asyncio.Lock()
+        #: One thread: a plan goes on in it when its viewer has gone, and the next one waits for it.
+        self._planner = ThreadPoolExecutor(1, "plan")
         self._asked: Counter[str] = Counter()
 
     def application(self) -> web.Application:
@@ -198,7 +202,8 @@ class Server:
             async with self._planning:
                 async with new_client(credentials.connection) as client:
                     facts, denied = await read_facts(client, (namespace,))
-                answer = await asyncio.to_thread(plan, manifest, namespace, facts, denied, time.perf_counter)
+                planned = partial(plan, manifest, namespace, facts, denied, time.perf_counter)
+                answer = await asyncio.get_running_loop().run_in_executor(self._planner, planned)
         return _answer(answer, compress=True)
 
     async def _explain(self, request: web.Request) -> web.Response:

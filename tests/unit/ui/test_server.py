@@ -1,12 +1,10 @@
 """Who gets in, and what every answer says to a browser. No API server is needed to be turned away."""
 
-import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection, bearer
@@ -15,7 +13,6 @@ from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
 from covey.ui.headers import bearer_token, is_meant, is_strange
 from covey.ui.limits import Limits
-from covey.ui.sender import Sender
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 
@@ -195,68 +192,6 @@ async def test_only_who_is_not_let_in_is_asked_to_sign_in(error: Exception, stat
         session.get(server.make_url("/api/state")) as answer,
     ):
         assert answer.status == status
-
-
-async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not() -> None:
-    """The API server is a socket that takes everything and says nothing."""
-    heard = asyncio.Event()
-
-    async def keep(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readline()
-        heard.set()
-        await reader.read()
-        writer.close()
-
-    silent = await asyncio.start_server(keep, "127.0.0.1", 0)
-    gate = OwnToken(Connection(f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"))
-    limits = Limits(questions=1, all_questions=2)
-    app = Server(gate, Viewers(gate.mode, limits=limits), limits=limits).application()
-    async with silent, TestServer(app) as server, ClientSession(server.make_url("/")) as session:
-
-        async def ask(token: str, path: str = "/api/gangs/a/b/story") -> int:
-            async with session.get(path, headers={"Authorization": f"Bearer {token}"}) as answer:
-                return answer.status
-
-        async def begin(token: str) -> asyncio.Task[int]:
-            heard.clear()
-            task = asyncio.create_task(ask(token))
-            await heard.wait()
-            return task
-
-        first = await begin("one")
-        assert [await ask("one"), await ask("one", "/api/state")] == [429, 429]
-        second = await begin("two")
-        assert await ask("three") == 429, "all together ask too much"
-        for each in (first, second):
-            each.cancel()
-        await asyncio.gather(first, second, return_exceptions=True)
-        third = await begin("one")
-        third.cancel()
-        await asyncio.gather(third, return_exceptions=True)
-
-
-async def test_a_page_that_takes_nothing_is_cut() -> None:
-    ended = asyncio.get_running_loop().create_future()
-
-    async def events(request: web.Request) -> web.StreamResponse:
-        sender = await Sender.open(request, 0.3)
-        try:
-            while True:
-                await sender.send("change", bytes(1 << 20))
-        except ConnectionError as error:
-            ended.set_result(error)
-        return sender.response
-
-    app = web.Application()
-    app.router.add_get("/", events)
-    async with TestServer(app) as server:
-        reader, writer = await asyncio.open_connection(server.host, server.port, limit=1)
-        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert "takes nothing" in str(await ended)
-        with suppress(ConnectionError):
-            while await reader.read(1 << 20):
-                pass  # what was on its way
-        writer.close()
 
 
 @pytest.mark.parametrize(

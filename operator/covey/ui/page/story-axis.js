@@ -69,16 +69,22 @@ function ticks(scale, high) {
 
 const cut = (x, high) => svg("path", { class: "cut", d: `M${x - 4} ${high - 16}l3 -8M${x + 1} ${high - 16}l3 -8` });
 
+/** `0 · prefill 1`; where that is too long the role is cut, since the numbers tell lanes apart. Pure.
+ * @param {any} lane @param {boolean} units @param {number} most letters @returns {string} */
+export function laneName(lane, units, most) {
+  const head = units ? `${lane.unit} · ` : "", tail = ` ${lane.replica}`, room = Math.max(2, most - head.length - tail.length);
+  return `${head}${lane.role.length > room ? `${lane.role.slice(0, room - 1)}…` : lane.role}${tail}`;
+}
+
 /** Waiting, placed, starting, ready, draining: a bar whose look changes. */
 function bars(lane, y, scale, left, now, units) {
-  const name = `${units ? `${lane.unit} · ` : ""}${lane.role} ${lane.replica}`;
-  const most = Math.floor((left - 8) / 6.2);
+  const name = laneName(lane, units, Math.floor((left - 8) / 6.2));
   const steps = [["waiting", lane.created], ["held", lane.placed], ["starting", lane.bound], ["ready", lane.ready], ["draining", lane.draining]].filter(([, time]) => time);
   const parts = steps.map(([state, time], place) => {
     const from = scale.at(Date.parse(time)), to = scale.at(Date.parse(steps[place + 1]?.[1] ?? now));
     return svg("rect", { class: "life", "data-state": state, x: from, y: y + 2, width: Math.max(1, to - from), height: LANE - 4, rx: 2 });
   });
-  return [svg("text", { x: 0, y: y + 11, class: "lane" }, name.length > most ? `${name.slice(0, most - 1)}…` : name), ...parts];
+  return [svg("text", { x: 0, y: y + 11, class: "lane" }, name), ...parts];
 }
 
 /** Events by the second, the most telling first: one sign stands for all of a moment. Pure. @param {any[]} events @returns {any[][]} */
