@@ -178,6 +178,10 @@ class Headroom:
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
 
+    def _is_open(self, root: Key, asked: _Open) -> bool:
+        line = self._open.get(root.namespace)
+        return line is not None and line.get(root) is asked
+
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
         if line is not None and line.pop(root, None) is not None:
@@ -208,8 +212,7 @@ class Headroom:
         if roles:
             await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        line = self._open.get(root.namespace)
-        if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
+        if len(asked.answers) < len(roles) or not self._is_open(root, asked):
             return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
@@ -296,11 +299,12 @@ class Headroom:
         group = self._cache.index.root(root)
         if not self._leads() or group is None or group.metadata.uid != uid:
             return True
-        # A namesake that came after must not get this answer; the API server takes no UID as a precondition of a status.
         version = group.metadata.resource_version
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
+            # A namesake must not get this answer: it may ask in the same words. In the status of a custom resource the
+            # API server heeds no UID.
             "metadata": {"name": root.name, "namespace": root.namespace, "resourceVersion": version},
             "status": {"headroom": headroom},
         }

@@ -40,7 +40,7 @@ class ScalerWriter:
             KubeError: a request failed.
         """
         found = action.stored or await self._create(action)
-        metadata = {"name": action.name, "namespace": self._owner.namespace, "uid": found.metadata.uid}
+        metadata = {"name": action.name, "namespace": self._owner.namespace}
         if action.patch:
             # A merge patch makes this process the owner of the fields that it names, and of no other.
             patch = {**action.patch, "metadata": {**action.patch.get("metadata", {}), "uid": found.metadata.uid}}
