@@ -57,7 +57,7 @@ class Helm:
         return done.stdout
 
     def render(self, values: Mapping[str, Any] | None = None, *flags: str, version: str = "1.37.1") -> list[Object]:
-        """The objects of ``helm template``."""
+        """The objects of ``helm template``; more flags win."""
         command = ("template", "covey", str(CHART), f"--namespace={NAMESPACE}", f"--kube-version={version}", *flags)
         return parse(self.run(*command, values=values or {}))
 

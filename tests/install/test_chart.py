@@ -138,6 +138,8 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
+        ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
+        ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
         ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),
     ],
 )
@@ -199,6 +201,25 @@ def test_kube_schedulers_configuration_is_what_covey_prints(offline: Helm, value
         assert yaml.safe_load(data["scheduler.yaml"]) == printed
     else:
         assert yaml.safe_load(data["extenders.yaml"])["extenders"] == printed["extenders"]
+
+
+def test_a_quota_never_holds_for_the_systems_own_pods(offline: Helm) -> None:
+    def quotas(*flags: str) -> int:
+        return sum(each["kind"] == "ResourceQuota" for each in offline.render({}, *flags))
+
+    assert quotas() == 1
+    assert quotas("--namespace=kube-system") == 0
+
+
+def test_the_notes_say_what_resources_must_say(offline: Helm) -> None:
+    values = {"watchNamespaces": ["team-a", "team-b"], "scheduler": {"name": "gangs"}}
+    command = ("install", "covey", str(CHART), "--dry-run=client", "--kube-version=1.37.1")
+    plain, special = (offline.run(*command, values=each).partition("NOTES:")[2] for each in ({}, values))
+    assert "schedulerName" not in plain
+    assert "apply -f examples" in plain
+    assert "spec.schedulerName: gangs" in special
+    assert "apply -n team-a -f examples" in special
+    assert "team-a, team-b" in special
 
 
 def test_rights_are_few(rendered: list[Object]) -> None:

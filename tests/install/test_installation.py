@@ -183,7 +183,7 @@ def test_a_second_installation_takes_over(cluster: Cluster, helm: Helm, uninstal
     eventually(lambda: admitted(cluster, "second"), 60, "the lost pod was replaced")
     for name in ("llama", "second"):
         cluster.api("DELETE", f"{DINFS.format('default')}/{name}")
-    eventually(lambda: not pods(cluster, "default"), 60, "everything is gone")
+    eventually(lambda: not pods(cluster, "default"), 120, "everything is gone")
 
 
 def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: Helm) -> None:
@@ -196,7 +196,7 @@ def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: He
     assert not pods(cluster, "default")
     cluster.api("DELETE", f"{DINFS.format('default')}/llama")
     cluster.api("DELETE", f"{DINFS.format('team-a')}/llama")
-    eventually(lambda: not pods(cluster, "team-a"), 60, "everything is gone")
+    eventually(lambda: not pods(cluster, "team-a"), 120, "everything is gone")
 
 
 def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from install.chart import CHART, NAMESPACE, Helm, Object, kustomized, stream
+from install.chart import CHART, Helm, Object, kustomized, stream
 from install.test_chart import MATRIX
 from localcluster import Cluster, eventually
 from localcluster.binaries import ensure_tool
@@ -32,10 +32,6 @@ ACCEPTED = {
 def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """JSON schemas of every kind that the API server has, Covey's own included, closed to unknown fields."""
     crds = [each for each in helm.render() if each["kind"] == "CustomResourceDefinition"]
-    for each in crds:  # they stay, and are Helm's for who installs the chart later
-        each["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
-        owner = {"meta.helm.sh/release-name": "covey", "meta.helm.sh/release-namespace": NAMESPACE}
-        each["metadata"]["annotations"] |= owner
     cluster.apply(crds)
     names = ("DisaggregatedInference", "PodMonitor", "Certificate")
 
@@ -54,6 +50,13 @@ def schemas(cluster: Cluster, helm: Helm, tmp_path_factory: pytest.TempPathFacto
             group = kind["group"] or kind["version"]  # as kubeconform sees the core group
             file = folder / f"{kind['kind']}-{group}-{kind['version']}.json".lower()
             file.write_text(json.dumps({"$ref": f"definitions.json#/definitions/{name}"}))
+    for crd in crds:
+        # Without storage a kind cannot be deleted; with it, its end is waited for: Helm makes it anew.
+        path = f"/apis/{crd['spec']['group']}/{crd['spec']['versions'][0]['name']}/{crd['spec']['names']['plural']}"
+        eventually(lambda path=path: cluster.api("GET", path), 60, path)
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions?labelSelector=app.kubernetes.io/part-of=covey"
+    cluster.api("DELETE", path)
+    eventually(lambda: not cluster.api("GET", path)["items"], 120, "Covey's CRDs are gone")
     return folder
 
 

@@ -66,8 +66,8 @@ def too_big(cluster: Cluster, tenant: ApiClient) -> Iterator[str]:
     big = ROOT / "examples" / "too-big.yaml"
     cluster.kubectl("apply", "--server-side", f"--namespace={TEAM}", f"--filename={big}")
     yield "too-big"
+    # Nobody waits for its pods: the garbage collector learns of new kinds once in half a minute.
     tenant.request("DELETE", f"{DINFS.format(TEAM)}/too-big")
-    eventually(lambda: not pods(cluster, TEAM), 60, "its pods are gone")
 
 
 @pytest.fixture

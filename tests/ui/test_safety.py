@@ -69,6 +69,15 @@ def test_the_code_of_the_link_does_not_stay_in_the_address(open_page: Open) -> N
     assert all("code=" not in request for request in screen.watch.requests)
 
 
+def test_a_link_that_nobody_answers_does_not_leave_the_page_silent(open_page: Open, served: Served) -> None:
+    screen = open_page(url=f"{served.origin}/")
+    expect(screen.page.locator("#sign-in-link")).to_be_visible()
+    screen.page.route("**/api/session", lambda route: route.abort())
+    with screen.page.expect_event("load"):
+        screen.page.goto(served.link())
+    expect(screen.page.locator("#sign-in-link")).to_be_visible()
+
+
 def test_a_link_opens_the_page_once(open_page: Open, served: Served) -> None:
     link = served.link()
     open_page(url=link).live()

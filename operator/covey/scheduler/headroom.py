@@ -178,10 +178,6 @@ class Headroom:
             return True
         return self._said.get(root) == (group.metadata.uid, question.asked)
 
-    def _is_open(self, root: Key, asked: _Open) -> bool:
-        line = self._open.get(root.namespace)
-        return line is not None and line.get(root) is asked
-
     def _drop(self, root: Key) -> None:
         line = self._open.get(root.namespace)
         if line is not None and line.pop(root, None) is not None:

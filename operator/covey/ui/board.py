@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from covey.admission import podstate
 from covey.api import core
 from covey.operator.terms.objects import Inference
-from covey.picture.floor import owners_of
+from covey.picture.floor import Owner, owners_of
 from covey.placement.cluster import resources
 from covey.ui import contract
 from covey.ui.gangs import Owners, draw_gang, key_of, numbered, role_names
@@ -258,11 +258,11 @@ class Board:
         """Resources have come or gone, or have other roles: letters and colours are given anew, the oldest first."""
         found = [gang.inference for gang in self._gangs.values() if gang.inference is not None]
         found.sort(key=lambda each: (each.metadata.creation_timestamp, each.metadata.key))
-        owners = owners_of((key_of(each), role) for each in found for role in role_names(each))
-        # Letters are told apart within a resource: P is prefill everywhere.
+        owners: dict[tuple[str, str], Owner] = {}
+        # Letters are told apart within a resource, P is prefill everywhere; colours over all of them.
         for each in found:
-            own = owners_of((key_of(each), role) for role in role_names(each))
-            owners |= {place: replace(owners[place], letter=owner.letter) for place, owner in own.items()}
+            for place, owner in owners_of((key_of(each), role) for role in role_names(each)).items():
+                owners[place] = replace(owner, ink=len(owners))
         former, self._owners = self._owners, owners
         changed = (key for (key, role), owner in owners.items() if former.get((key, role)) != owner)
         self._stale_gangs |= dict.fromkeys(changed)

@@ -7,8 +7,10 @@ import pytest
 
 from covey.api import core
 from covey.compile import Owner, Slot
+from covey.compile.revision import Revision
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
+from covey.operator.replicas.scale import running_revisions
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.objects import Inference
 from unit.compile.inferences import inference, role
@@ -62,6 +64,15 @@ def test_a_pod_that_is_gone_is_remembered(seen: Seen, pod: core.Pod) -> None:
     seen.pod("DELETED", pod)
     grave = seen.look("owner-uid").graves[SLOT]
     assert (grave.uid, grave.bound, grave.confirmed, grave.retired) == (pod.metadata.uid, True, False, False)
+
+
+def test_who_begins_to_lead_has_lost_none_of_those_that_another_took_away(seen: Seen, pod: core.Pod) -> None:
+    seen.pod("ADDED", pod)
+    seen.pod("DELETED", pod)
+    wanted = Revision.of(INFERENCE.spec)
+    assert running_revisions(seen.look("owner-uid"), wanted), "a replica that was lost is made again as it was"
+    seen.caches.ledger.forget_graves()
+    assert not running_revisions(seen.look("owner-uid"), wanted)
 
 
 @pytest.mark.parametrize("order", ["resource first", "pod first"])

@@ -10,8 +10,8 @@ condemned  its deletion is about to be asked for, while  likewise; then it is bu
 missing    it was shown and is no more, and nobody is    it is shown again, or asked for by name: still there
            known to have deleted it: it may have lost    (it counts as seen) or gone (buried, *confirmed*)
            the label by which it is found
-buried     it ended, was condemned, or was asked for     a later pod of its place is buried
-           and is gone
+buried     it ended, was condemned, or was asked for     a later pod of its place is buried, or this process
+           and is gone                                   begins to lead: who led knew which were retired
 =========  ============================================  ====================================================
 
 Newborn and shown pods are in the snapshot. A missing pod is a grave that is not *confirmed*, a buried one a grave that
@@ -143,6 +143,10 @@ class Ledger:
             retired |= {pod.metadata.uid for pod in observed.every_pod() if self._goes(key, pod)} & known
         if retired:
             self._retired[key] = retired
+
+    def forget_graves(self) -> None:
+        """Another process has decided so far, and alone knows which of the pods that are gone were lost."""
+        self._graves.clear()
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""

@@ -112,6 +112,7 @@ class OperatorProcess:
                 beside = (companion() for companion in self._companions)
                 async with self._background(self._caches.run(), recorder.run(), *beside):
                     if await self._lead(elector):
+                        self._caches.ledger.forget_graves()
                         await self._work(working, connection, queue, recorder)
             finally:
                 # Nobody who acts on the lease is at work any more.

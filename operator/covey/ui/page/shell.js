@@ -2,7 +2,7 @@
 
 import { byId, h, set, write } from "./dom.js";
 import { out } from "./floor-keys.js";
-import { Refusal, sentence } from "./stream.js";
+import { sentence } from "./stream.js";
 
 const KEYS = [
   ["f", "Go to the floor", () => byId("floor").focus()],
@@ -127,7 +127,7 @@ export function connection(state, words) {
   write(byId("connection-words"), words);
 }
 
-/** Ask for a token until there is one. @param {import("./stream.js").Server} server @param {Refusal} refusal @returns {Promise<void>} */
+/** Ask for a token until there is one. @param {import("./stream.js").Server} server @param {import("./stream.js").Refusal} refusal @returns {Promise<void>} */
 export function signIn(server, refusal) {
   const why = server.signedIn ? refusal.faults.map(sentence).join(" ") : "";
   server.signOut();
@@ -160,8 +160,7 @@ export async function redeem(server) {
   try {
     const session = await server.json("api/session", { method: "POST", body: JSON.stringify({ code }), headers: { "Content-Type": "application/json" } });
     server.signIn(session.token);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    // A used link of a tab that is still signed in is no fault; else the first request asks to sign in.
+  } catch {
+    // A used link of a tab that is still signed in is no fault; else the first request says what is wrong.
   }
 }
