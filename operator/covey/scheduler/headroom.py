@@ -208,7 +208,8 @@ class Headroom:
         if roles:
             await self._next_role(group, roles[len(asked.answers)], asked)
         self._turn(root)
-        if len(asked.answers) < len(roles) or not self._is_open(root, asked):
+        line = self._open.get(root.namespace)
+        if len(asked.answers) < len(roles) or line is None or line.get(root) is not asked:
             return  # there is more to ask, or somebody asks something else by now
         body = self.said(asked.question.asked, rfc3339(self._wall()), asked.answers)
         self._drop(root)
