@@ -37,6 +37,8 @@ from covey.placement.question.demands import common_domain, followers, placed_pa
 MOST: Final = 256
 #: Plans that one answer may cost.
 PLANS: Final = 400
+#: Units of a resource that has an answer: each costs a plan by itself, and one with the others at least.
+UNITS: Final = PLANS // 2
 
 #: What is said where there is no number.
 NONE_YET: Final = "no replica of it exists, so nobody knows what one asks for"
@@ -310,4 +312,4 @@ def _held(inventory: Inventory) -> Iterator[_Hold]:
             inventory.release(key)
 
 
-__all__ = ["MOST", "Answer", "Site", "UnknownError", "most_feasible"]
+__all__ = ["MOST", "UNITS", "Answer", "Site", "UnknownError", "most_feasible"]

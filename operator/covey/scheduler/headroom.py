@@ -24,7 +24,7 @@ import msgspec
 from covey.admission import gangs
 from covey.admission.entries import Entry, Want
 from covey.admission.gangs import UnplannableError
-from covey.admission.headroom import LIMIT_MET, Answer, Site, most_feasible
+from covey.admission.headroom import LIMIT_MET, UNITS, Answer, Site, most_feasible
 from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.api.constants import ANNOTATION_QUESTION, MANAGER_SCHEDULER_HEADROOM, SCHEDULING_API
@@ -235,10 +235,12 @@ class Headroom:
         asked.tries = 0
 
     async def _role(self, root: core.Group, role: str, asked: _Open) -> Answer:
-        if asked.tries >= TRIES:
+        units = list(self._units(root))
+        # What would be given up in the end is not begun: nobody else has the loop while sites are made.
+        if asked.tries >= TRIES or len(units) > UNITS:
             return Answer(role, None, message=LIMIT_MET)
         try:
-            sites = list(self._sites(root))
+            sites = list(self._sites(units))
         except UnplannableError as error:
             return Answer(role, None, message=error.message)
         until = self._clock() + PATIENCE * 2**asked.tries
@@ -257,13 +259,13 @@ class Headroom:
             )
             return await asyncio.to_thread(ask)
 
-    def _sites(self, root: core.Group) -> Iterator[Site]:
-        """The units of the resource that a root belongs to.
+    def _sites(self, units: Iterable[Unit]) -> Iterator[Site]:
+        """Units as their surplus would be planned now.
 
         Raises:
             UnplannableError: one of them asks for something that the topology or the planner does not have.
         """
-        for unit in self._units(root):
+        for unit in units:
             kept, topology, around = self._queueing.around(unit)
             if isinstance(topology, UnplannableError):
                 raise topology
@@ -273,6 +275,7 @@ class Headroom:
             yield Site(asked, closed, lacks=bool(unit.absent))
 
     def _units(self, root: core.Group) -> Iterator[Unit]:
+        """The units of the resource that a root belongs to."""
         owner, meta = root.metadata.controller, root.metadata
         keys = self._cache.index.roots_of(owner.uid) if owner else [Key(root.kind, meta.namespace, meta.name)]
         for key in keys:
@@ -296,11 +299,12 @@ class Headroom:
         group = self._cache.index.root(root)
         if not self._leads() or group is None or group.metadata.uid != uid:
             return True
-        # A namesake that came after must not get this answer; the API server takes no UID as a precondition of a status.
         version = group.metadata.resource_version
         body = {
             "apiVersion": SCHEDULING_API,
             "kind": root.kind,
+            # A namesake must not get this answer: it may ask in the same words. In the status of a custom resource the
+            # API server heeds no UID.
             "metadata": {"name": root.name, "namespace": root.namespace, "resourceVersion": version},
             "status": {"headroom": headroom},
         }

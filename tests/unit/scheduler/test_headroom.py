@@ -355,6 +355,15 @@ async def test_all_units_of_the_resource_count() -> None:
         assert bench.client.answers() == [("root", "one", {"decode": 6})]
 
 
+async def test_a_resource_of_too_many_units_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headroom, "UNITS", 1)
+    async with Bench(*nodes(6), *unit("root", "n0"), *unit("other", "n1")) as bench:
+        bench.ask("one")
+        await bench.turn()
+        assert bench.client.answers() == [("root", "one", {"decode": None})]
+        assert bench.client.written[0]["status"]["headroom"]["roles"][0]["message"] == counting.LIMIT_MET
+
+
 @pytest.mark.parametrize(
     ("volume", "claim", "most"),
     [
