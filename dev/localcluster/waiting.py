@@ -20,8 +20,8 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
     """Ask until the answer is true, and return it.
 
     Args:
-        predicate: What is asked. A failed ``assert`` in it, an object that is not there, and an API server that is
-            busy or has trouble of its own count as "not yet".
+        predicate: What is asked. A failed ``assert`` in it, a field that is not written yet (``LookupError``), an
+            object that is not there, and an API server that is busy or has trouble of its own count as "not yet".
         timeout: Seconds after which it is given up.
         describe: What is waited for, or what tells how things stand, for the message.
 
@@ -39,6 +39,8 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
             if isinstance(error, ApiError) and error.code not in _PASSING and error.code < 500:
                 raise
             last = str(error)
+        except LookupError as error:
+            last = repr(error)
         if time.monotonic() > deadline:
             what = describe() if callable(describe) else describe
             raise NotReachedError(f"not so after {timeout:g} s: {what or predicate.__name__}; {last}")

@@ -24,6 +24,13 @@ def test_a_trouble_that_passes_is_waited_for(code: int) -> None:
     assert eventually(refused_once(code)) == "yes"
 
 
+def test_a_field_that_is_not_written_yet_is_waited_for() -> None:
+    answers = iter([{}, {"status": []}, {"status": ["yes"]}])
+    assert eventually(lambda: next(answers)["status"][0]) == "yes"
+    with pytest.raises(NotReachedError, match="KeyError\\('status'\\)"):
+        eventually(lambda: {}["status"], timeout=0)
+
+
 @pytest.mark.parametrize("code", [400, 401, 403, 422])
 def test_a_refusal_for_good_is_raised_at_once(code: int) -> None:
     with pytest.raises(ApiError):
