@@ -117,15 +117,19 @@ class Watch:
     """The events of a watch; ``close`` may be called from another thread and ends the iteration."""
 
     def __init__(
-        self, connection: http.client.HTTPSConnection, path: str, resource_version: str, headers: Mapping[str, str]
+        self, connection: http.client.HTTPConnection, path: str, resource_version: str, headers: Mapping[str, str]
     ) -> None:
         parameters = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": resource_version}
         url = f"{path}{'&' if '?' in path else '?'}{urllib.parse.urlencode(parameters)}"
         self._connection = connection
-        connection.request("GET", url, headers=dict(headers))
-        # The answer owns the socket once it has been read; it is kept here to be shut down.
-        self._socket = connection.sock
-        self._response = connection.getresponse()
+        try:
+            connection.request("GET", url, headers=dict(headers))
+            # The answer owns the socket once it has been read; it is kept here to be shut down.
+            self._socket = connection.sock
+            self._response = connection.getresponse()
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            raise
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         try:
