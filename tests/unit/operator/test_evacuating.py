@@ -161,3 +161,18 @@ def test_where_the_budget_forbids_what_the_minimum_may_the_budget_is_named() -> 
     assert reason == "NoRoom"
     assert "maxUnavailable allows no more to be missing" in message
     assert "allowBelowMinimum" not in message
+
+
+def test_a_unit_that_is_moved_as_a_whole_has_its_minimum_meanwhile() -> None:
+    world = serving({"replicas": 1, "minReplicas": 1}, topology={"required": "block"})
+    cordon(world, "decode-0")
+    act(world)
+    refuse(world, "decode", 1)
+    act(world, 1)
+    assert {pod.metadata.label(names.LABEL_UNIT) for pod in world.pods.values()} == {"0", "1"}
+    found = {each["type"]: each for each in world.tell()["conditions"]}
+    assert found["Evacuating"]["reason"] == "UnitMoving"
+    assert (found["MinimumMet"]["status"], found["MinimumMet"]["message"]) == (
+        "True",
+        "1/1 units have the places of their minimum",
+    )

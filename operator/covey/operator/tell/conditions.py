@@ -174,8 +174,10 @@ def _counted(situation: Situation, attribute: str, reason: str, text: str) -> Fi
 def _minimum_met(situation: Situation) -> Finding:
     if situation.inference.spec.suspend:
         return _SUSPENDED
+    # One that is to take the place of another counts when it does: until then the other serves.
+    numbers = {unit.number for unit in situation.units}
     return minimum_met(
-        situation.plan.loss.shortages.values(),
+        [each for each in situation.plan.loss.shortages.values() if each.unit in numbers],
         situation.served,
         situation.inference.spec.replicas,
         len(situation.units),
