@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions, made from the models; ``crds/`` holds what ``render`` returns."""
+"""The CustomResourceDefinitions, made from the models; ``crds/`` and the chart hold what ``render`` returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
