@@ -6,7 +6,7 @@ WHEELS := .venv/wheels/.ready
 LINTERS := .venv/lint/bin
 LINT := .venv/lint/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
-IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
+IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
