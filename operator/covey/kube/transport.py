@@ -140,6 +140,8 @@ class Transport:
         self, request: Request, limits: aiohttp.ClientTimeout, authorization: str | None
     ) -> aiohttp.ClientResponse:
         headers = {"Content-Type": request.content_type} if request.body is not None else {}
+        if request.accept != JSON:
+            headers["Accept"] = request.accept
         if authorization is not None:
             headers["Authorization"] = authorization
         code, sent = "error", time.perf_counter()
