@@ -20,10 +20,11 @@ from types import TracebackType
 from typing import Final, Self
 
 import aiohttp
+import yaml
 from aiohttp import web
 from yarl import URL
 
-from localcluster import free_port
+from localcluster import Cluster, access, free_port
 from localcluster.ports import HOST
 
 #: Answers that a real API server gives when it cannot do what is asked: status, reason, and headers.
@@ -58,6 +59,8 @@ class Trouble:
 
     shares: dict[str, float] = field(default_factory=dict)
     expired: float = 0.0
+    #: No watch can be begun.
+    blind: bool = False
     #: Longest time in seconds that a slow answer takes.
     slowness: float = 2.0
 
@@ -65,6 +68,7 @@ class Trouble:
         """Nothing goes wrong any more."""
         self.shares.clear()
         self.expired = 0.0
+        self.blind = False
 
 
 class Proxy:
@@ -101,6 +105,7 @@ class Proxy:
         self._failure: BaseException | None = None
         self._end: asyncio.Event | None = None
         self._watching: set[asyncio.Transport] = set()
+        self._mute: set[asyncio.Transport] = set()
         self.url = f"http://{HOST}:{self._port}"
         self.trouble = Trouble()
         self.injected: Counter[str] = Counter()
@@ -128,6 +133,10 @@ class Proxy:
                 transport.abort()
 
         self._loop.call_soon_threadsafe(cut)
+
+    def silence_watches(self) -> None:
+        """Hand on nothing more of the watches that are open, and end none, as a firewall that has forgotten them."""
+        self._loop.call_soon_threadsafe(lambda: self._mute.update(self._watching))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -180,7 +189,7 @@ class Proxy:
     def _draw(self, request: web.BaseRequest) -> str | None:
         """What happens to a request."""
         if "watch" in request.query:
-            return None
+            return "reset" if self.trouble.blind else None
         dice = self._random.random()
         for kind, share in list(self.trouble.shares.items()):
             if dice < share:
@@ -222,11 +231,23 @@ class Proxy:
         self._watching.add(transport)
         try:
             async for chunk in found.content.iter_any():
-                await answer.write(chunk)
+                if transport not in self._mute:
+                    await answer.write(chunk)
         finally:
             self._watching.discard(transport)
         await answer.write_eof()
         return answer
+
+
+def proxied_kubeconfig(cluster: Cluster, proxy: Proxy, account: str) -> Path:
+    """A kubeconfig file for one of Covey's service accounts, whose requests go through a proxy."""
+    token = cluster.service_account_token("covey-system", account)
+    path = cluster.directory / f"{account}.proxied.kubeconfig"
+    made = access.write_kubeconfig(path, server=proxy.url, token=token, authority=cluster.files.authority)
+    config = yaml.safe_load(made.read_text())
+    del config["clusters"][0]["cluster"]["certificate-authority"]
+    made.write_text(yaml.safe_dump(config))
+    return made
 
 
 def _refuse(kind: str) -> web.Response:

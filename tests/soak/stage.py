@@ -12,16 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import yaml
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from localcluster import Cluster, NotReachedError, Process, ProcessError, access, eventually, programs, request
+from localcluster import Cluster, NotReachedError, Process, ProcessError, eventually, programs, request
 from localcluster.components import FAKE_NODE
 from localcluster.programs import Program
 from soak.checker import Checker
 from soak.facts import Owner, Pod
-from soak.proxy import Proxy
+from soak.proxy import Proxy, proxied_kubeconfig
 from soak.quiet import Quiet
 from soak.settings import KINDS, NAMESPACES, NODES, Kind
 from soak.watching import Watching
@@ -138,15 +137,7 @@ class Stage:
 
     def _kubeconfig(self, program: str) -> Path:
         """As the process's own account, through its proxy."""
-        account = f"covey-{program}"
-        token = self.cluster.service_account_token("covey-system", account)
-        path = self.cluster.directory / f"{account}.proxied.kubeconfig"
-        proxy = self.proxies[program]
-        made = access.write_kubeconfig(path, server=proxy.url, token=token, authority=self.cluster.files.authority)
-        config = yaml.safe_load(made.read_text())
-        del config["clusters"][0]["cluster"]["certificate-authority"]
-        made.write_text(yaml.safe_dump(config))
-        return made
+        return proxied_kubeconfig(self.cluster, self.proxies[program], f"covey-{program}")
 
     def _deleting(self, namespace: str, name: str) -> None:
         self.checker.world.condemned.add((namespace, name))

@@ -71,11 +71,9 @@ class KopfAnswers:
     Args:
         informers: of the kinds that Kopf watches; requests for anything else are only made again where that may help.
         base: what the path of every request begins with, where the API server stands behind a path of its address.
-        pause: seconds.
     """
 
-    def __init__(self, informers: Iterable[Informer[Any]], base: str = "", pause: float = _PAUSE) -> None:
-        self._pause = pause
+    def __init__(self, informers: Iterable[Informer[Any]], base: str = "") -> None:
         self._places = {
             base + each.kind.path(None if scope == EVERYWHERE else scope): (each, scope)
             for each in informers
@@ -112,7 +110,7 @@ class KopfAnswers:
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, informer: Informer[Any]
     ) -> aiohttp.ClientResponse:
         path, now = request.url.path, time.monotonic()
-        await asyncio.sleep(self._begun.get(path, 0.0) + self._pause - now)
+        await asyncio.sleep(self._begun.get(path, 0.0) + _PAUSE - now)
         self._begun[path] = time.monotonic()
         response = await self._send(request, handler, informer.resource)
         if response.ok:
@@ -136,7 +134,7 @@ class KopfAnswers:
         else:
             _log.info("list or watch refused", resource=plural, status=response.status)
         response.release()
-        await asyncio.sleep(self._pause)
+        await asyncio.sleep(_PAUSE)
 
     async def _send(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, plural: str
@@ -160,7 +158,7 @@ class KopfAnswers:
                 metrics.KUBE_REQUESTS.labels(verb, plural, code).inc()
                 metrics.KUBE_REQUEST_DURATION.labels(verb).observe(time.perf_counter() - sent)
             self._note_trouble(request.url.path, plural, trouble)
-            await asyncio.sleep(self._pause)
+            await asyncio.sleep(_PAUSE)
 
     def _note_trouble(self, path: str, plural: str, trouble: str) -> None:
         metrics.WATCH_FAILURES.labels(plural, "lost").inc()
