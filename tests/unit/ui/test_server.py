@@ -8,6 +8,7 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection, bearer
+from covey.kube.official import Configuration
 from covey.kube.errors import Forbidden, Unreachable
 from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
@@ -16,7 +17,7 @@ from covey.ui.limits import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 
-NOBODY = Connection("http://127.0.0.1:1")
+NOBODY = Connection(Configuration(host="http://127.0.0.1:1"))
 
 
 class Here:

@@ -25,12 +25,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import aiohttp
 import kopf
 
 from covey.api import constants as names
 from covey.kube.connection import Connection
 from covey.kube.resources import CLUSTER_TOPOLOGIES
+from covey.kube.session import new_session
 from covey.operator.observe.topologies import Topologies
 
 REGISTRY: Final = kopf.OperatorRegistry()
@@ -71,20 +71,7 @@ async def start(settings: kopf.OperatorSettings, memo: Memo, **_: Any) -> None:
 async def login(memo: Memo, **_: Any) -> kopf.AiohttpSession:
     """A session of Covey's own connection."""
     connection = memo.connection
-
-    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        header = await connection.credentials.header()
-        if header:
-            request.headers["Authorization"] = header
-        request.server_hostname = connection.server_name
-        return await handler(request)
-
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=connection.tls if connection.tls is not None else True),
-        headers=[("User-Agent", "covey-operator (kopf)"), *connection.headers],
-        middlewares=(authorize,),
-        proxy=connection.proxy,
-    )
+    session = new_session(connection, user_agent="covey-operator (kopf)")
     return kopf.AiohttpSession(
         server=connection.server, aiohttp_session=session, default_namespace=connection.namespace
     )
