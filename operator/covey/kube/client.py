@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import msgspec
@@ -21,6 +22,7 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import Gone
 from covey.kube.request import Request
 from covey.kube.resources import Resource
+from covey.kube.shallow import shallow_list
 from covey.kube.transport import Transport
 from covey.kube.watch import EventType, LineBuffer, decode, decode_chunk, decode_event
 
@@ -138,6 +140,21 @@ class Client:
             continue_ = chunk.metadata.continue_
             if not continue_:
                 return items, chunk.metadata.resource_version
+
+    async def list_metadata(
+        self, resource: Resource, namespace: str | None = None, *, fields: str | None = None
+    ) -> tuple[dict[tuple[str, str], str], str]:
+        """The UIDs of all objects that match by (namespace, name), and the resourceVersion of the collection."""
+        found: dict[tuple[str, str], str] = {}
+        continue_ = ""
+        while True:
+            asked = requests.list_(resource, namespace, fields=fields, limit=CHUNK, continue_=continue_)
+            asked = replace(asked, accept=requests.METADATA_LIST)
+            page = shallow_list(await self._transport.send(asked, seconds=_LIST_SECONDS))
+            found.update(page.found)
+            continue_ = page.metadata.continue_
+            if not continue_:
+                return found, page.metadata.resource_version
 
     async def probe(self, resource: Resource, namespace: str | None = None) -> None:
         """Ask whether a collection can be read, for at most one of its objects.

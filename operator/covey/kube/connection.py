@@ -18,7 +18,13 @@ from typing import Any, Final
 from covey.kube import kubeconfig_guards as guards
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import Entry, Merger
-from covey.kube.official import ConfigException, Configuration, InClusterConfigLoader, KubeConfigLoader, RESTClientObject
+from covey.kube.official import (
+    ConfigException,
+    Configuration,
+    InClusterConfigLoader,
+    KubeConfigLoader,
+    RESTClientObject,
+)
 from covey.kube.renewal import Plugin, Renewal, id_token, token_file
 
 #: Where the kubelet mounts a pod's account.
@@ -56,7 +62,7 @@ class Connection:
         Raises:
             ConfigurationError: there is none to be had.
         """
-        hook = self.configuration.refresh_api_key_hook
+        hook: object = self.configuration.refresh_api_key_hook
         if refused is not None and isinstance(hook, Renewal):
             hook.refuse(refused)
         return await self.configuration.get_api_key_with_prefix("BearerToken")
@@ -127,7 +133,7 @@ def _files(path: str | None) -> list[Path]:
 
 def _choose(files: Sequence[Path], context: str | None) -> _Chosen:
     names = _named(files)
-    merged = Merger(os.pathsep.join(map(str, files))).config
+    merged = Merger(files).config
     if merged is None:
         raise ConfigurationError(f"{names}: there is no such file")
     name = context or merged.value.get("current-context")
@@ -182,7 +188,7 @@ async def _connection(chosen: _Chosen) -> Connection:
     if authority := cluster.pop("certificate-authority-data", None):
         configuration.ca_cert_data = base64.b64decode(authority, validate=True).decode()
         cluster.pop("certificate-authority", None)
-    renewed = {name: user.pop(name) for name in ("tokenFile", "exec", "auth-provider") if name in user}
+    renewed: Entry = {name: user.pop(name) for name in ("tokenFile", "exec", "auth-provider") if name in user}
     with guards.private_files(certificate) as files:
         content = {
             "current-context": chosen.name,
@@ -192,7 +198,7 @@ async def _connection(chosen: _Chosen) -> Connection:
         }
         await KubeConfigLoader(content).load_and_set(configuration)
         tls = RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
-    configuration.refresh_api_key_hook = _renewal(chosen, renewed, tls)
+    configuration.refresh_api_key_hook = _renewal(chosen, renewed, tls)  # type: ignore[assignment] # declared as None
     return Connection(configuration, tls, chosen.context.get("namespace", "default"), guards.impersonation(chosen.user))
 
 
@@ -208,7 +214,7 @@ def _renewal(chosen: _Chosen, renewed: Entry, tls: ssl.SSLContext | None) -> Ren
 
 
 def _id_token(chosen: _Chosen) -> str:
-    merged = Merger(str(chosen.user_file)).config
+    merged = Merger([chosen.user_file]).config
     user = _find(merged.value["users"], "user", chosen.context["user"]) if merged is not None else None
     config = user[0].get("auth-provider", {}).get("config") if user is not None else None
     return (config or {}).get("id-token") or ""
@@ -219,7 +225,7 @@ def _told(cluster: Entry) -> Entry:
     authority = cluster.get("certificate-authority-data")
     if not authority and "certificate-authority" in cluster:
         authority = base64.b64encode(Path(cluster["certificate-authority"]).read_bytes()).decode()
-    extension = next((each for each in cluster.get("extensions", ()) if each.get("name") == _FOR_PLUGINS), {})
+    extension: Entry = next((each for each in cluster.get("extensions", ()) if each.get("name") == _FOR_PLUGINS), {})
     told = {
         "server": cluster["server"],
         "tls-server-name": cluster.get("tls-server-name"),
@@ -243,5 +249,5 @@ def _in_cluster() -> Connection:
         raise ConfigurationError(f"the pod's service account {SERVICE_ACCOUNT}: {error}") from error
     configuration.proxy = guards.environment_proxy(configuration.host)
     # Ours in place of the client's: it keeps the newline, and does not read it again after a 401.
-    configuration.refresh_api_key_hook = Renewal(token_file(token))
+    configuration.refresh_api_key_hook = Renewal(token_file(token))  # type: ignore[assignment] # declared as None
     return Connection(configuration, tls, namespace)

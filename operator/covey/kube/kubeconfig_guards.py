@@ -10,12 +10,12 @@ import base64
 import ipaddress
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment
 
 from yarl import URL
 
@@ -57,6 +57,9 @@ class Merger(KubeConfigMerger):
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L547
     """
 
+    def __init__(self, files: Sequence[Path]) -> None:
+        super().__init__(os.pathsep.join(map(str, files)))  # type: ignore[no-untyped-call]
+
     def load_config(self, path: str) -> None:
         """Take one more file in.
 
@@ -65,7 +68,7 @@ class Merger(KubeConfigMerger):
         """
         first = self.config.value.get("current-context") if self.config is not None else None
         try:
-            super().load_config(path)
+            super().load_config(path)  # type: ignore[no-untyped-call]
         except OSError as error:
             raise ConfigurationError(f"{path}: {error.strerror}") from error
         except Exception as error:
@@ -89,7 +92,7 @@ def anchored(entry: Entry, folder: Path) -> Entry:
     The client looks for a user's certificate beside the file of the cluster, and for a plugin in the working directory:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
     """
-    found = {**entry, **{key: str(folder / entry[key]) for key in _PATHS if key in entry}}
+    found = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
     command = found.get("exec", {}).get("command", "")
     if os.sep in command:
         found["exec"] = {**found["exec"], "command": str(folder / command)}
@@ -164,26 +167,18 @@ def environment_proxy(server: str) -> str | None:
     """
     url, proxies = URL(server), getproxies_environment()
     proxy, host = proxies.get(url.scheme), url.host or ""
-    if not proxy or host == "localhost" or proxy_bypass_environment(host, proxies):
-        return None
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        address = None
-    if address is not None and (address.is_loopback or any(_in_range(address, part) for part in _bypassed(proxies))):
+    bypassed = [part.strip() for part in proxies.get("no", "").split(",") if part.strip()]
+    if not proxy or host == "localhost" or any(_bypasses(part, host) for part in ["127.0.0.0/8", "::1", *bypassed]):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def _bypassed(proxies: Mapping[str, str]) -> list[str]:
-    return [part.strip() for part in proxies.get("no", "").split(",")]
-
-
-def _in_range(address: ipaddress.IPv4Address | ipaddress.IPv6Address, text: str) -> bool:
+def _bypasses(part: str, host: str) -> bool:
+    """Whether a part of ``NO_PROXY`` means a host: all of them, an address, a range, or a domain with what is below it."""
     try:
-        return address in ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return False
+        return ipaddress.ip_address(host) in ipaddress.ip_network(part, strict=False)
+    except (TypeError, ValueError):
+        return part == "*" or f".{host}".endswith(f".{part.removeprefix('.')}")
 
 
 def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:

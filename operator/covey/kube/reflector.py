@@ -14,9 +14,9 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence, Sized
 from functools import partial
-from typing import Any, Final, Generic
+from typing import Final, Generic, Protocol
 
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Gone, KubeError, NotFound
@@ -215,23 +215,39 @@ class Reflector(Generic[T]):
         await asyncio.sleep(delay)
 
 
-def expose(reflectors: Iterable[Reflector[Any]]) -> None:
+class Exposed(Protocol):
+    """A copy of a collection that metrics speak of."""
+
+    @property
+    def resource(self) -> str:
+        """The resource's plural."""
+
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server was last heard of."""
+
+    @property
+    def store(self) -> Sized:
+        """The objects."""
+
+
+def expose(copies: Iterable[Exposed]) -> None:
     """Show in metrics, at each scrape, how much these hold and how long they have heard nothing.
 
     Args:
-        reflectors: all of the process; several of one resource, for several namespaces, are shown as one.
+        copies: all of the process; several of one resource, for several namespaces, are shown as one.
     """
-    found: dict[str, list[Reflector[Any]]] = {}
-    for reflector in reflectors:
-        found.setdefault(reflector.resource, []).append(reflector)
-    for resource, each in found.items():
-        metrics.CACHE_OBJECTS.labels(resource).set_function(partial(_held, each))
-        metrics.WATCH_SILENCE.labels(resource).set_function(partial(_silence, each))
+    found: dict[str, list[Exposed]] = {}
+    for each in copies:
+        found.setdefault(each.resource, []).append(each)
+    for resource, same in found.items():
+        metrics.CACHE_OBJECTS.labels(resource).set_function(partial(_count_objects, same))
+        metrics.WATCH_SILENCE.labels(resource).set_function(partial(_longest_silence, same))
 
 
-def _held(reflectors: Sequence[Reflector[Any]]) -> float:
-    return sum(len(reflector.store) for reflector in reflectors)
+def _count_objects(copies: Sequence[Exposed]) -> float:
+    return sum(len(each.store) for each in copies)
 
 
-def _silence(reflectors: Sequence[Reflector[Any]]) -> float:
-    return max(reflector.silence for reflector in reflectors)
+def _longest_silence(copies: Sequence[Exposed]) -> float:
+    return max(each.silence for each in copies)

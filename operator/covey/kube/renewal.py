@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from covey.kube.errors import ConfigurationError
 from covey.kube.kubeconfig_guards import private_files
-from covey.kube.official import Configuration, ConfigNode, ExecProvider, parse_rfc3339
+from covey.kube.official import ConfigNode, Configuration, ExecProvider, parse_rfc3339
 
 #: Seconds a token file's content is trusted; the kubelet renews it long before it expires.
 _TOKEN_FILE_AGE: Final = 60.0
@@ -150,7 +150,7 @@ class Plugin(ExecProvider):
         self._interactive = mode != "Never" and sys.stdin is not None and sys.stdin.isatty()
         if mode == "Always" and not self._interactive:
             raise ConfigurationError(f"exec plugin {command} wants a terminal, and there is none")
-        super().__init__(ConfigNode("exec", entry))
+        super().__init__(ConfigNode("exec", entry))  # type: ignore[no-untyped-call]
         hint = entry.get("installHint")
         self._hint = f"; {hint.strip()}" if hint else ""
         spec: dict[str, Any] = {"interactive": self._interactive}
@@ -196,7 +196,9 @@ class Plugin(ExecProvider):
         if not token and not certificate:
             raise ConfigurationError(f"exec plugin {self.args[0]} printed neither a token nor a certificate")
         if bool(certificate) != bool(key):
-            raise ConfigurationError(f"exec plugin {self.args[0]} printed a certificate without its key, or the reverse")
+            raise ConfigurationError(
+                f"exec plugin {self.args[0]} printed a certificate without its key, or the reverse"
+            )
         try:
             if certificate and key and self._tls is not None:
                 show_certificate(self._tls, certificate, key)

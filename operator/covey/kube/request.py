@@ -33,6 +33,9 @@ MERGE_PATCH: Final = "application/merge-patch+json"
 #: JSON is YAML, too.
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
+#: A list of objects without all that is not metadata.
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,6 +50,7 @@ class Request:
     params: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
     content_type: str = JSON
+    accept: str = JSON
     repeatable: bool = False
 
     @property

@@ -133,6 +133,9 @@ class Transport:
         return response
 
     async def _exchange(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
+        headers = {"Content-Type": request.content_type} if request.body is not None else {}
+        if request.accept != JSON:
+            headers["Accept"] = request.accept
         code, sent = "error", time.perf_counter()
         try:
             with _as_unreachable(request):
@@ -140,7 +143,7 @@ class Transport:
                     request.method,
                     URL(self._server + request.url, encoded=True),
                     data=request.body,
-                    headers={"Content-Type": request.content_type} if request.body is not None else None,
+                    headers=headers,
                     timeout=limits,
                     allow_redirects=False,
                 )

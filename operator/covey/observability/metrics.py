@@ -36,9 +36,14 @@ WATCH_STARTS: Final = FAMILIES.counter(
 WATCH_FAILURES: Final = FAMILIES.counter(
     "covey_watch_failures_total",
     "Lists and watches that failed: `expired` (410), `lost` (no or a bad answer), `short` (it ended at once), `absent`"
-    " (404: the API server does not know the resource).",
+    " (404: the API server does not know the resource), `deaf` (it was open, and told nothing of what there is).",
     "resource",
     "cause",
+)
+UNREADABLE_OBJECTS: Final = FAMILIES.counter(
+    "covey_unreadable_objects_total",
+    "Objects of lists and watches that could not be read, each time; the log names them.",
+    "resource",
 )
 WATCH_SILENCE: Final = FAMILIES.gauge(
     "covey_watch_silence_seconds", "Since the watch was last heard of; a bookmark is due every minute.", "resource"

@@ -13,6 +13,13 @@ RECONCILE_TOTAL: Final = FAMILIES.counter(
     values=("success", "requeue", "error"),
 )
 RECONCILE_DURATION: Final = FAMILIES.histogram("covey_reconcile_duration_seconds", "Wall time of one reconcile.")
+KOPF_RESTARTS: Final = FAMILIES.counter(
+    "covey_kopf_restarts_total",
+    "Times that Kopf was started again within the process: `failed` (it ended by an error), `served` (a kind that was not"
+    " served is now), `deaf` (its watch was open and told nothing of what there is).",
+    "cause",
+    values=("failed", "served", "deaf"),
+)
 
 # A gang's life
 GANG_BOUND_TO_READY: Final = FAMILIES.histogram(

@@ -107,11 +107,13 @@ class Reconciler:
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
-        stored = self._caches.inferences.get(key)
+        await self._caches.confirm(key)
+        text = self._caches.inferences.get(key)
         # 1. Gone, or going: owner references remove everything.
-        if stored is None or stored.metadata.deletion_timestamp is not None:
+        if text is None or text.metadata.deletion_timestamp is not None:
             self._forget(key)
             return
+        stored = text.read()
         if self._uids.get(key, stored.metadata.uid) != stored.metadata.uid:
             self._forget(key)
         self._uids[key] = stored.metadata.uid
@@ -161,7 +163,7 @@ class Reconciler:
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
         """What to keep up; None when that cannot be known, which is told then."""
         cluster = self._caches.cluster
-        case = read_case(stored, self._caches.topologies.found, cluster, observed)
+        case = read_case(stored, self._caches.find_topologies(), cluster, observed)
         verdict = _within(judge(case, observed), cluster)
         if verdict is None:
             await self._report_invalid(stored, case.problem)
@@ -236,6 +238,7 @@ class Reconciler:
             self._caches.look_again(metadata.key, delay)
             return False
         if not await self._statuses.write(stored, after):
+            self._caches.inferences.doubt(metadata.key)
             self._caches.look_again(metadata.key, _AGAIN)
             return False
         self._tell(stored, find_transitions(before, after))

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from covey.kube.credentials import ExecPlugin, Fixed, Oidc, TokenFile
+from covey.kube.kubeconfig import Plugin
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -17,9 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from covey.kube.connection import Connection, load
-from covey.kube.credentials import ExecPlugin, Fixed, Oidc, TokenFile
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig import Plugin
 
 
 @pytest.fixture(autouse=True)

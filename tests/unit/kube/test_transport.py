@@ -125,7 +125,9 @@ async def test_headers_of_the_connection_go_with_every_request() -> None:
     server = Server(says(200, POD))
     async with serving(server) as port:
         groups = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
-        async with Client(Connection(Configuration(host=f"http://127.0.0.1:{port}"), headers=groups), user_agent="t") as client:
+        async with Client(
+            Connection(Configuration(host=f"http://127.0.0.1:{port}"), headers=groups), user_agent="t"
+        ) as client:
             await client.get(PODS, "p", "ns")
     (request,) = server.requests
     assert request.headers.getall("Impersonate-Group") == ["dev", "ops"]

@@ -88,6 +88,8 @@ def read_case(
     stored: Inference, topologies: Sequence[core.ClusterTopology], cluster: Cluster, observed: Observed
 ) -> Case:
     """Read a resource, and find what is wrong with its spec."""
+    if stored.unreadable:
+        return Case(stored, None, Problem(names.REASON_INVALID, f"{stored.unreadable}; nothing of it is taken up"))
     try:
         inference = read_inference(stored)
     except ValidationError as error:

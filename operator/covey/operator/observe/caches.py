@@ -1,6 +1,7 @@
 """Live copies of everything that a reconcile reads, and which resource an event concerns.
 
-Every object carries the name of its resource in a label, so an event finds its key at once, and one index finds all
+What people write (DisaggregatedInferences, RoleScalers, ClusterTopologies) comes from Kopf's handlers, by informers; what
+Covey makes, and what the cluster is, from reflectors. Every object carries the name of its resource in a label, so an event finds its key at once, and one index finds all
 objects of a key.
 """
 
@@ -21,16 +22,17 @@ from covey.backends import Cluster, Owned
 from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
-from covey.kube.reflector import Reflector, expose
+from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
+from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.domains import Domains
+from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
 from covey.operator.observe.room import ClusterRoom
-from covey.operator.observe.topologies import Topologies
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
 from covey.operator.snapshot.accepted import Record, read_record
 from covey.operator.snapshot.notice import AUTOSCALERS
@@ -45,9 +47,12 @@ from covey.operator.terms.objects import (
     COMMON_KINDS,
     CONTROLLER_REVISIONS,
     ControllerRevision,
-    Inference,
+    InferenceText,
     RoleScaler,
     group_kinds,
+    read_inference_text,
+    read_role_scaler,
+    read_topology,
 )
 
 #: Seconds that bursts of events are gathered before the resource is looked at.
@@ -87,7 +92,8 @@ class Caches:
         ours = names.LABEL_INFERENCE
         self._enqueue = enqueue
         self._enqueue_after = enqueue_after
-        self.inferences = Watched(client, resources.DISAGGREGATED_INFERENCES, Inference, namespaces)
+        self._client = client
+        self.inferences = Informer(resources.DISAGGREGATED_INFERENCES, read_inference_text, namespaces, clock)
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
@@ -98,11 +104,13 @@ class Caches:
             for resource in (*self._kinds, *COMMON_KINDS)
         }
         self.revisions = Watched(client, CONTROLLER_REVISIONS, ControllerRevision, namespaces, labels=ours)
-        self.scalers = Watched(client, resources.ROLE_SCALERS, RoleScaler, namespaces, labels=ours)
-        self.topologies = Topologies(client, self._look_at_all)
+        self.scalers = Informer(resources.ROLE_SCALERS, read_role_scaler, namespaces, clock)
+        self.topologies = Informer(resources.CLUSTER_TOPOLOGIES, read_topology, (), clock)
+        #: Set where Kopf's watches are open and tell nothing of what there is.
+        self.deaf = asyncio.Event()
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
-        self.room = ClusterRoom(client, self.topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
+        self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -113,13 +121,31 @@ class Caches:
 
     async def run(self) -> None:
         """Keep everything current until cancelled."""
-        expose(self._reflectors())
+        expose([*self._reflectors(), *self.informers])
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())
-            group.create_task(self.topologies.run())
+            for informer in self.informers:
+                group.create_task(informer.run(self._client, self.deaf.set))
             group.create_task(self.probing.run())
             group.create_task(self.room.run())
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        """The kinds that Kopf watches."""
+        return (self.inferences, self.scalers, self.topologies)
+
+    def find_topologies(self) -> tuple[core.ClusterTopology, ...]:
+        """All ClusterTopologies, by name."""
+        return tuple(sorted(self.topologies.every(), key=lambda each: each.metadata.name))
+
+    async def confirm(self, key: Key) -> None:
+        """Make sure that a resource is still there, where something speaks against it.
+
+        Raises:
+            KubeError: the API server does not say.
+        """
+        await self.inferences.confirm(self._client, key)
 
     async def synced(self) -> None:
         """Wait until everything has been listed once that the cluster serves."""
@@ -146,10 +172,10 @@ class Caches:
         found = self.probing.cluster(self.unserved)
         return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
-    def is_alive(self, clock: Callable[[], float] = time.monotonic) -> bool:
+    def is_alive(self) -> bool:
         """Every watch has been heard of lately."""
-        watches = (*self._reflectors(), *self.room.reflectors)
-        return all(clock() - reflector.last_contact < _SILENCE for reflector in watches)
+        watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
+        return all(each.silence < _SILENCE for each in watches)
 
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
@@ -244,7 +270,7 @@ class Caches:
         return (self.ledger.newborns, self._new_revisions, self._new_scalers, *self._new_objects.values())
 
     def _reflectors(self) -> list[Reflector[Any]]:
-        kinds: list[Watched[Any]] = [self.inferences, self.pods, self.revisions, self.scalers]
+        kinds: list[Watched[Any]] = [self.pods, self.revisions]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
         found.append(self.nodes.reflector)
         return found if self.domains is None else [*found, self.domains.reflector]
@@ -252,11 +278,10 @@ class Caches:
     def _known(self) -> list[asyncio.Event]:
         """Set when it is known what there is. A backend's kinds may be missing in a cluster, and those of this release."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
-        groups.update(self.scalers.reflectors)
         if self.domains is not None:
             groups.add(self.domains.reflector)
         listed = [each.settled if each in groups else each.synced for each in self._reflectors()]
-        return [*listed, self.probing.asked]
+        return [*listed, *(each.synced for each in self.informers), self.probing.asked]
 
     def _subscribe(self) -> None:
         self.inferences.subscribe(self._on_inference)
@@ -268,18 +293,22 @@ class Caches:
             on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
             watched.subscribe(partial(on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
-        for each in self.scalers.reflectors:
-            each.on_served(self._look_at_all)
+        self.scalers.on_served(self._look_at_all)
+        self.topologies.subscribe(self._on_topology)
         self.scalers.subscribe(partial(self._on_owned, self._new_scalers))
 
-    def _on_inference(self, kind: EventType, item: Inference, before: Inference | None) -> None:
+    def _on_topology(self, kind: EventType, item: core.ClusterTopology, before: core.ClusterTopology | None) -> None:
+        if kind == DELETED or before is None or item.spec != before.spec:
+            self._look_at_all()
+
+    def _on_inference(self, kind: EventType, item: InferenceText, before: InferenceText | None) -> None:
         if kind == DELETED:
             self._statuses.pop(item.metadata.uid, None)
             # What is known of it must not be taken for its namesake's.
             self.forget(item.metadata.key)
         if kind == DELETED or before is None or _is_asked_anew(item.metadata, before.metadata):
             self._enqueue(item.metadata.key)
-        elif item.status != before.status and differ(item.status, self._statuses.get(item.metadata.uid, {})):
+        elif item.status != before.status and differ(item.read().status, self._statuses.get(item.metadata.uid, {})):
             # What somebody else wrote into the status has to be put right; our own write is no news.
             self._enqueue_soon(item.metadata.key)
 
@@ -317,9 +346,16 @@ class Caches:
     ) -> None:
         if kind == DELETED:
             self._records.pop(item.metadata.uid, None)
+            self._doubt_owners(item)
         for key in {*owner_key(item), *(owner_key(before) if before else ())}:
             newborns.shown(key, item.metadata.uid)
             self._enqueue_soon(key)
+
+    def _doubt_owners(self, item: Described) -> None:
+        """Have a resource asked for whose last object has gone: its deletion may have been missed."""
+        for key in owner_key(item):
+            if not any(True for watched in self.objects.values() for _ in watched.of(key)):
+                self.inferences.doubt(key)
 
 
 def _is_same(now: Owned, before: Owned) -> bool:

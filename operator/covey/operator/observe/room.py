@@ -31,7 +31,6 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector, expose
 from covey.kube.resources import NODES, PODS
 from covey.kube.watch import DELETED, EventType
-from covey.operator.observe.topologies import Topologies
 from covey.operator.observe.unit_gang import Asked, Confined, expand, topology_of
 from covey.operator.observe.watched import Key
 from covey.placement.model import Gang, Refusal
@@ -78,7 +77,7 @@ class ClusterRoom:
     def __init__(
         self,
         client: Client,
-        topologies: Topologies,
+        topologies: Callable[[], Sequence[core.ClusterTopology]],
         enqueue: Callable[[Key], None],
         *,
         nodes: Reflector[core.Node] | None = None,
@@ -168,7 +167,7 @@ class ClusterRoom:
     def _expand(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> Asked:
         inventory = self.stock.inventory
         nodes = (state.node for state in inventory.nodes.values())
-        topology = topology_of(inference.spec, self._topologies.found, nodes)
+        topology = topology_of(inference.spec, self._topologies(), nodes)
         if inventory.topologies.get(topology.name) != topology:
             inventory.set_topologies([*inventory.topologies.values(), topology])
         return expand(inference, replicas, topology)

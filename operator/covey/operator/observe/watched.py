@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from covey.api import constants as names
 from covey.kube.client import Client
@@ -15,8 +15,10 @@ from covey.kube.watch import EventType
 
 Key = tuple[str, str]
 T = TypeVar("T", bound=Described)
+T_co = TypeVar("T_co", bound=Described, covariant=True)
 
-_INDEX = "inference"
+#: The index of objects by the DisaggregatedInference that they belong to.
+INDEX = "inference"
 
 
 class Watched(Generic[T]):
@@ -37,7 +39,7 @@ class Watched(Generic[T]):
             Reflector(client, resource, kind, namespace=namespace, labels=labels) for namespace in scopes
         ]
         for reflector in self.reflectors:
-            reflector.add_index(_INDEX, owner_key)
+            reflector.add_index(INDEX, owner_key)
 
     def subscribe(self, on_event: Callable[[EventType, T, T | None], None]) -> None:
         """Call back for every change."""
@@ -50,14 +52,21 @@ class Watched(Generic[T]):
 
     def of(self, key: Key) -> Iterable[T]:
         """The objects of one resource, by label."""
-        return chain.from_iterable(reflector.by_index(_INDEX, key) for reflector in self.reflectors)
+        return chain.from_iterable(reflector.by_index(INDEX, key) for reflector in self.reflectors)
 
     def every(self) -> Iterable[T]:
         """All objects."""
         return chain.from_iterable(reflector.store.values() for reflector in self.reflectors)
 
 
-def shows(watched: Watched[T], item: T) -> bool:
+class Lookup(Protocol[T_co]):
+    """What finds an object by namespace and name."""
+
+    def get(self, key: Key) -> T_co | None:
+        """One object."""
+
+
+def shows(watched: Lookup[T], item: T) -> bool:
     """The watch has told of this incarnation."""
     shown = watched.get(item.metadata.key)
     return shown is not None and shown.metadata.uid == item.metadata.uid

@@ -1,6 +1,6 @@
-"""The operator process: caches always, reconciling only while it leads.
+"""The operator process: caches and Kopf always, reconciling only while it leads.
 
-A replica that waits for the lease keeps its caches warm, so that it takes over without a listing. A process that
+A replica that waits for the lease keeps its caches full, so that it takes over without a listing. A process that
 loses the lease exits at once, whatever it was doing: its successor is at work already.
 """
 
@@ -29,15 +29,15 @@ from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Key
+from covey.operator.process.kopf_runner import KopfRunner
 from covey.operator.process.settings import Settings
-from covey.operator.process.shell import Shell
 from covey.operator.reconcile import Reconciler
 from covey.operator.tell.gauges import WorkloadGauges
 
 _log = get_logger(__name__)
 
 COMPONENT: Final = "covey-operator"
-#: Seconds for reconciles under way, and for kopf, once the process shall end.
+#: Seconds for reconciles under way once the process shall end.
 _DRAIN: Final = 4.0
 #: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
 _ASIDE: Final = 4
@@ -109,11 +109,12 @@ class OperatorProcess:
         async with endpoints as served:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
+                kopf = KopfRunner(watching, connection, settings.namespaces, self._caches, self._take_signals)
                 beside = (companion() for companion in self._companions)
-                async with self._background(self._caches.run(), recorder.run(), *beside):
+                async with self._background(self._caches.run(), kopf.run(), recorder.run(), *beside):
                     if await self._lead(elector):
                         self._caches.ledger.forget_graves()
-                        await self._work(working, connection, queue, recorder)
+                        await self._work(working, queue, recorder)
             finally:
                 # Nobody who acts on the lease is at work any more.
                 if elector is not None:
@@ -135,9 +136,7 @@ class OperatorProcess:
         except LeaseLost:
             self._die(1)
 
-    async def _work(
-        self, client: Client, connection: Connection, queue: WorkQueue[Key], recorder: EventRecorder
-    ) -> None:
+    async def _work(self, client: Client, queue: WorkQueue[Key], recorder: EventRecorder) -> None:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.synced()):
             return
@@ -146,23 +145,12 @@ class OperatorProcess:
         reconciler = Reconciler(
             client, self._caches, recorder, gauges, width=self._settings.connections, limits=self._settings.limits
         )
-        shell = Shell(connection, self._settings.namespaces, self._caches.topologies, self._stop.set)
-        end = asyncio.Event()
-        kopf = self._spawn(shell.run(end))
-        kopf.add_done_callback(lambda _: self._stop.set())
-        # By then it has read the topologies.
-        if not await self._unless_stopped(shell.ready.wait()):
-            end.set()
-            await asyncio.wait({kopf}, timeout=_DRAIN)
-            return
-        self._take_signals()
         workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
         stopped = self._spawn(self._stop.wait())
-        await asyncio.wait({workers, kopf, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
         queue.close()
-        end.set()
-        await asyncio.wait({workers, kopf}, timeout=_DRAIN)
+        await asyncio.wait({workers}, timeout=_DRAIN)
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()

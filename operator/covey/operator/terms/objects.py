@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -13,6 +13,8 @@ from covey.backends import BACKENDS
 from covey.backends.seam import OwnedMeta
 from covey.kube import resources
 from covey.kube.resources import Resource
+
+T = TypeVar("T")
 
 CONTROLLER_REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
@@ -42,11 +44,32 @@ ANNOTATION_FAILED: Final = "covey.dev/failed"
 
 
 class Inference(core.Read, frozen=True):
-    """A DisaggregatedInference as stored; ``covey.api`` gives its spec meaning."""
+    """A DisaggregatedInference as stored; ``covey.api`` gives its spec meaning.
+
+    ``unreadable`` says why there is no spec, where it could not be decoded.
+    """
 
     metadata: core.Meta
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
     status: dict[str, Any] = msgspec.field(default_factory=dict)
+    unreadable: str = ""
+
+
+class InferenceText(core.Read, frozen=True):
+    """A DisaggregatedInference as the cache keeps it: its spec and status are JSON text, decoded pass by pass.
+
+    A spec of 1.4 MB takes 30 MiB once it is decoded, and whoever may create one may create twenty.
+    """
+
+    metadata: core.Meta
+    spec: str = ""
+    status: str = ""
+
+    def read(self) -> Inference:
+        """Decode it; what cannot be decoded is told by ``unreadable``."""
+        spec, problem = _decode(self.spec)
+        status, _ = _decode(self.status)
+        return Inference(self.metadata, spec, status, unreadable=problem and f"spec: {problem}")
 
 
 class RoleScaler(core.Read, frozen=True):
@@ -60,6 +83,48 @@ class RoleScaler(core.Read, frozen=True):
     def replicas(self) -> int:
         """What is asked for, over all units."""
         return int(self.spec.get("replicas", 0))
+
+
+def read_inference_text(shallow: Mapping[str, Any]) -> InferenceText:
+    """A DisaggregatedInference of a shallow copy (``covey.kube.shallow``).
+
+    Raises:
+        msgspec.ValidationError: its metadata are none.
+    """
+    return msgspec.convert(shallow, InferenceText)
+
+
+def read_role_scaler(shallow: Mapping[str, Any]) -> RoleScaler:
+    """A RoleScaler of a shallow copy.
+
+    Raises:
+        msgspec.MsgspecError, RecursionError: it cannot be read.
+    """
+    return _read(shallow, RoleScaler)
+
+
+def read_topology(shallow: Mapping[str, Any]) -> core.ClusterTopology:
+    """A ClusterTopology of a shallow copy.
+
+    Raises:
+        msgspec.MsgspecError, RecursionError: it cannot be read.
+    """
+    return _read(shallow, core.ClusterTopology)
+
+
+def _read(shallow: Mapping[str, Any], kind: type[T]) -> T:
+    parts = {name: msgspec.json.decode(shallow[name]) for name in ("spec", "status") if name in shallow}
+    return msgspec.convert({"metadata": shallow["metadata"], **parts}, kind)
+
+
+def _decode(text: str) -> tuple[dict[str, Any], str]:
+    """A JSON object, and why there is none."""
+    try:
+        return (msgspec.json.decode(text, type=dict[str, Any]) if text else {}), ""
+    except msgspec.MsgspecError as error:
+        return {}, str(error)
+    except RecursionError:
+        return {}, "it is nested too deeply; at most some 900 levels can be read"
 
 
 class ControllerRevision(core.Read, frozen=True):
