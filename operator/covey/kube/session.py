@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 import aiohttp
+from yarl import URL
 
 from covey.kube.connection import Connection
 
@@ -56,9 +57,12 @@ def new_session(
 
 
 def _authorizing(connection: Connection) -> aiohttp.ClientMiddlewareType:
-    server_name = connection.configuration.tls_server_name
+    server_name, server = connection.configuration.tls_server_name, URL(connection.server).origin()
 
     async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        # Wherever a redirect leads, credentials are for the API server alone.
+        if request.url.origin() != server:
+            return await handler(request)
         if server_name is not None:
             request.server_hostname = server_name
         header = await connection.authorization()

@@ -28,13 +28,14 @@ class Seen:
     def __init__(self) -> None:
         self.callers: list[tuple[str | None, str | None]] = []
         self.port = 0
+        self.elsewhere = ""
 
     async def answer(self, request: web.Request) -> web.Response:
         assert request.transport is not None
         shown: Any = request.transport.get_extra_info("peercert")
         name = shown["subject"][0][0][1] if shown else None
         self.callers.append((name, request.headers.get("Authorization")))
-        response = web.Response()
+        response = web.Response(status=302, headers={"Location": self.elsewhere}) if self.elsewhere else web.Response()
         response.force_close()
         return response
 
@@ -131,3 +132,13 @@ async def test_no_request_goes_out_as_nobody_where_there_are_no_credentials() ->
             results = await asyncio.gather(*(session.get(connection.server) for _ in range(3)), return_exceptions=True)
     assert [type(each) for each in results] == [ConfigurationError] * 3
     assert not seen.callers
+
+
+async def test_credentials_go_to_the_api_server_alone() -> None:
+    async with serving() as other, serving() as seen:
+        seen.elsewhere = f"http://127.0.0.1:{other.port}/"
+        connection = bearer(Connection(Configuration(host=f"http://127.0.0.1:{seen.port}")), "t")
+        made = new_session(connection, user_agent="t")
+        async with made as session, session.get(connection.server) as response:
+            assert response.ok
+    assert (seen.callers, other.callers) == ([(None, "Bearer t")], [(None, None)])
