@@ -1,32 +1,22 @@
 # syntax=docker/dockerfile:1
-# Every RUN is a step of image/build.py; tests/unit/image carries out this very file without a container engine.
 # checkov:skip=CKV_DOCKER_2: Kubernetes asks /healthz and /readyz itself.
-# The Python that all tests run with; wheels for linux/amd64 and linux/arm64 are checked by `make image-check`.
-ARG PYTHON=3.11
-ARG DEBIAN=trixie
+# tests/image runs what this file makes; dev/imaging.py carries it out without a container engine.
+ARG BASE=python:3.11-slim-trixie
 
-# The full image has strip, so that nothing needs to be installed from Debian.
-FROM python:${PYTHON}-${DEBIAN} AS build
+FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 WORKDIR /src
-COPY image/ image/
 COPY requirements/ requirements/
-RUN python image/build.py install requirements/run.txt /opt/covey
+RUN python -m venv --without-pip /opt/covey && \
+    pip --python /opt/covey install --no-compile --require-hashes --only-binary=:all: -r requirements/run.txt
+# What builds Covey's wheel stays in this stage.
+RUN pip install --require-hashes --only-binary=:all: -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY operator/ operator/
-RUN python image/build.py wheel . /wheels && \
-    python image/build.py add /wheels /opt/covey && \
-    python image/build.py trim /opt/covey && \
-    python image/build.py compile /opt/covey
+RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . && \
+    pip --python /opt/covey install --no-index /wheels/*.whl
 
-FROM python:${PYTHON}-slim-${DEBIAN} AS stdlib
-WORKDIR /src
-COPY image/ image/
-COPY --from=build /opt/covey/ /opt/covey/
-RUN python image/build.py stdlib /opt/covey /stdlib
-
-FROM python:${PYTHON}-slim-${DEBIAN}
-ARG PYTHON
+FROM ${BASE}
 ARG VERSION=0.0.0
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
@@ -38,8 +28,10 @@ LABEL org.opencontainers.image.title="covey" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
       org.opencontainers.image.source="${SOURCE}"
-COPY --from=stdlib /stdlib/ /usr/local/lib/python${PYTHON}/
 COPY --from=build /opt/covey/ /opt/covey/
+# Writes the byte-code of all that is imported, Python's own modules included: a read-only root keeps none at run time.
+RUN /opt/covey/bin/python -c "import kubernetes.aio.client, kubernetes.aio.config, \
+    covey.cli.live, covey.operator.process.main, covey.scheduler.main"
 # numpy brings OpenBLAS, which starts a thread for every core and is never called; glibc keeps an arena for each thread.
 ENV PATH=/opt/covey/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -6,7 +6,7 @@ WHEELS := .venv/wheels/.ready
 LINTERS := .venv/lint/bin
 LINT := .venv/lint/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
-IMAGE_PYTHON = $(shell sed -n 's/^ARG PYTHON=//p' Dockerfile)
+IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
@@ -74,7 +74,8 @@ check: $(READY) ## Formatting, lint, types, layers, and drift of what is generat
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
-		|| { echo "crds/ is out of date: run 'make crds'" >&2; exit 1; }
+		&& diff -r crds helm/covey/files/crds \
+		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }
 
 bench: $(READY) ## How fast the planner is, and what thousands of waiting gangs cost (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/plan_speed.py $(ARGS)
@@ -159,8 +160,10 @@ fmt: $(READY) ## Format, and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-crds: $(READY) ## Generate crds/ from the models
-	@$(BIN)/covey crds --output-dir crds
+# Helm and kustomize read no file outside their own folder, and a folder for kubectl may hold no kustomization.yaml.
+crds: $(READY) ## Generate crds/, and the chart's copy of it, from the models
+	@rm -rf crds helm/covey/files/crds
+	@$(BIN)/covey crds --output-dir crds && cp -R crds helm/covey/files/
 
 requirements: $(READY) ## Compile the hashed requirement files
 	@$(BIN)/python dev/requirements.py

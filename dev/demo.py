@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localcluster import TROUBLES, Cluster, Nodes, binaries
+from localcluster import TROUBLES, Cluster, Nodes, binaries, sentence_of
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = "examples/disaggregated.yaml"
@@ -41,7 +41,7 @@ def main() -> int:
     try:
         run()
     except TROUBLES as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {sentence_of(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nStopped.")

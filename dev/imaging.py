@@ -1,8 +1,8 @@
 """The Dockerfile carried out without a container engine: same instructions, same order, below a directory.
 
-Paths that are absolute in the image lie below the directory, which all stages share. ``COPY`` gives a stage only what
-the Dockerfile names and ``.dockerignore`` lets through, so that a file that was forgotten is missed here, too. The
-base image is a copy of the Python that runs this, as slim images have it: with pip, and with no byte-code.
+Paths that are absolute in the image lie below a directory, where one stage is made after the other; each begins with
+a copy of the Python that runs this, as slim images have it: with pip, and with no byte-code. ``COPY`` gives a stage only
+what the Dockerfile names and ``.dockerignore`` lets through, so that a file that was forgotten is missed here, too.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Image:
 
     @property
     def report(self) -> list[dict[str, Any]]:
-        """What pip installed, and from which files."""
-        found: list[dict[str, Any]] = json.loads(self.prefix.with_name("covey.json").read_text())["install"]
-        return found
+        """What pip installed in any stage, and from which files."""
+        reports = sorted(self.root.parent.glob("pip-*.json"))
+        return [each for report in reports for each in json.loads(report.read_text())["install"]]
 
     def program(self, name: str = "covey") -> Path:
         """A command of the prefix."""
@@ -85,11 +85,11 @@ def instructions(dockerfile: Path = ROOT / "Dockerfile") -> list[tuple[str, str]
     return [(match[1], match[2].strip()) for line in whole.splitlines() if (match := _LINE.match(line))]
 
 
-def build(root: Path, arguments: Mapping[str, str] | None = None, wheels: Path = WHEELS) -> Image:
-    """Carry out the Dockerfile below an empty directory.
+def build(directory: Path, arguments: Mapping[str, str] | None = None, wheels: Path = WHEELS) -> Image:
+    """Carry out the Dockerfile in an empty directory; the image lies in its ``root``.
 
     Args:
-        root: The directory.
+        directory: The directory.
         arguments: As ``--build-arg``.
         wheels: Where pip finds packages; it asks no index.
 
@@ -98,11 +98,11 @@ def build(root: Path, arguments: Mapping[str, str] | None = None, wheels: Path =
     """
     if not wheels.is_dir():
         raise ImageError(f"{wheels} is missing: run `make wheels`, which downloads the image's requirements")
-    _install_python(root / "usr" / "local")
-    running = _Build(Image(root), {"PYTHON": _PYTHON.removeprefix("python"), **(arguments or {})}, wheels)
+    running = _Build(directory, dict(arguments or {}), wheels)
     for name, value in instructions():
         running.carry_out(name, value)
-    shutil.rmtree(root / "cache", ignore_errors=True)
+    for stage in running.stages.values():
+        shutil.rmtree(stage)
     return running.image
 
 
@@ -119,23 +119,35 @@ def _install_python(place: Path) -> None:
     shutil.copy2(interpreter.resolve(), place / "bin" / _PYTHON)
     for name in ("python", "python3"):
         (place / "bin" / name).symlink_to(_PYTHON)
+    program = place / "bin" / "pip"
+    program.write_text('#!/bin/sh\nexec python -m pip "$@"\n')
+    program.chmod(0o755)
 
 
 class _Build:
-    """The state between two instructions."""
+    """The state between two instructions.
 
-    def __init__(self, image: Image, given: dict[str, str], wheels: Path) -> None:
-        self.image = image
+    Attributes:
+        image: What the current stage has made.
+        stages: The roots of those before it that have a name.
+    """
+
+    def __init__(self, directory: Path, given: dict[str, str], wheels: Path) -> None:
+        self.image = Image(directory / "root")
+        self.stages: dict[str, Path] = {}
+        self._name = ""
         self._given = given
         self._known: dict[str, str] = {}
-        self._directory = image.root
-        self._variables = {
+        self._directory = self.image.root
+        self._runs = 0
+        # The machine's environment without what would let another tree's modules in.
+        kept = {name: text for name, text in os.environ.items() if not name.startswith(("PYTHON", "PIP_"))}
+        self._variables = kept | {
             "PIP_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(wheels),
             "PIP_CONFIG_FILE": os.devnull,
-            "LD_LIBRARY_PATH": str(image.root / "usr" / "local" / "lib"),
-            # Not into the base, which the last stage has without.
-            "PYTHONPYCACHEPREFIX": str(image.root / "cache"),
+            "LD_LIBRARY_PATH": str(self.image.root / "usr" / "local" / "lib"),
+            "PATH": f"{self.image.root}/usr/local/bin:{os.environ['PATH']}",
         }
 
     def carry_out(self, name: str, value: str) -> None:
@@ -152,9 +164,13 @@ class _Build:
         name, _, default = value.partition("=")
         self._known[name] = self._given.get(name, default or self._known.get(name, ""))
 
-    def _from(self, _: str) -> None:
-        self.image = Image(self.image.root)
-        self._directory = self.image.root
+    def _from(self, value: str) -> None:
+        root = self.image.root
+        if root.exists():
+            self.stages[self._name] = root.rename(root.with_name(f"stage-{self._name}"))
+        _, _, self._name = value.partition(" AS ")
+        _install_python(root / "usr" / "local")
+        self.image, self._directory = Image(root), root
 
     def _env(self, value: str) -> None:
         self.image.environment |= self._pairs(value)
@@ -173,34 +189,29 @@ class _Build:
         self._directory.mkdir(parents=True, exist_ok=True)
 
     def _copy(self, value: str) -> None:
-        *options, place = shlex.split(self._filled(value))
-        between = [each for each in options if each.startswith("--from=")]
-        for source in (each for each in options if not each.startswith("--")):
-            target = self._inside(place)
-            if between:
-                _merge(self._inside(source), target)
-            elif (ROOT / source).is_dir():
-                _merge(ROOT / source, target, below=source.rstrip("/"))
+        first, *rest = shlex.split(value)
+        if first.startswith("--from="):
+            source, place = rest
+            stage = self.stages[first.removeprefix("--from=")]
+            shutil.copytree(stage / source.lstrip("/"), self._inside(place), symlinks=True)
+            return
+        *sources, place = first, *rest
+        for source in sources:
+            if (ROOT / source).is_dir():
+                _merge(source.rstrip("/"), self._inside(place))
             else:
-                _take(ROOT / source, target / source)
+                _take(ROOT / source, self._inside(place) / source)
 
     def _run(self, value: str) -> None:
-        for step in self._filled(value).split("&&"):
-            program, *arguments = shlex.split(step)
-            if program != "python":
-                raise ImageError(f"Dockerfile: {step.strip()!r} is no step of image/build.py")
-            command = [
-                str(self._inside("/usr/local/bin/python")),
-                *(str(self._inside(a)) if a.startswith("/") else a for a in arguments),
-            ]
-            # The machine's environment without what would let another tree's modules in.
-            kept = {key: text for key, text in os.environ.items() if not key.startswith(("PYTHON", "PIP_"))}
-            done = subprocess.run(
-                command, cwd=self._directory, env=kept | self.image.environment | self._variables,
-                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-            )  # fmt: skip
-            if done.returncode:
-                raise ImageError(f"Dockerfile: `{step.strip()}` failed: {done.stdout.strip()[-2000:]}")
+        self._runs += 1
+        command = re.sub(r"(?<!\S)/", f"{self.image.root}/", value)
+        report = {"PIP_REPORT": str(self.image.root.with_name(f"pip-{self._runs}.json"))}
+        done = subprocess.run(
+            ["sh", "-c", command], cwd=self._directory, env=self.image.environment | self._variables | report,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise ImageError(f"Dockerfile: `{value}` failed: {done.stdout.strip()[-2000:]}")
 
     def _pairs(self, value: str) -> dict[str, str]:
         return dict(each.split("=", 1) for each in shlex.split(self._filled(value)))  # type: ignore[misc] # two parts
@@ -223,13 +234,11 @@ def ignored(path: str) -> bool:
     return result
 
 
-def _merge(source: Path, target: Path, *, below: str | None = None) -> None:
-    """Copy a directory's content into another; with ``below``, only what ``.dockerignore`` lets through."""
-    if source == target:  # all stages share one root
-        return
-    for path in sorted(source.rglob("*")):
-        inner = path.relative_to(source)
-        if path.is_file() and (below is None or not ignored(f"{below}/{inner.as_posix()}")):
+def _merge(name: str, target: Path) -> None:
+    """Copy what ``.dockerignore`` lets through of a directory of the tree."""
+    for path in sorted((ROOT / name).rglob("*")):
+        inner = path.relative_to(ROOT / name)
+        if path.is_file() and not ignored(f"{name}/{inner.as_posix()}"):
             (target / inner).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target / inner)
 

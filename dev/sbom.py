@@ -47,13 +47,12 @@ def describe(image: Image) -> dict[str, Any]:
 
 
 def _add_versions_and_hashes(bill: dict[str, Any], image: Image) -> None:
+    installed = {_normal(str(each["metadata"]["name"])): each for each in image.report}
     ours = bill["metadata"]["component"]
-    [wheel] = (image.root / "wheels").glob("covey-*.whl")
-    ours["version"] = wheel.name.split("-")[1]
+    ours["version"] = installed["covey"]["metadata"]["version"]
     ours["purl"] = _PURL.format("covey", ours["version"])
-    hashes = {_normal(str(each["metadata"]["name"])): _sha256(each) for each in image.report}
     for component in bill["components"]:
-        component["hashes"] = [{"alg": "SHA-256", "content": hashes[_normal(component["name"])]}]
+        component["hashes"] = [{"alg": "SHA-256", "content": _sha256(installed[_normal(component["name"])])}]
 
 
 def _sha256(installed: dict[str, Any]) -> str:

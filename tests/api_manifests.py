@@ -3,7 +3,9 @@
 import copy
 from typing import Any, Final
 
-from localcluster import ApiError
+from kubernetes.client import ApiException
+
+from localcluster import status_of
 
 Object = dict[str, Any]
 
@@ -90,6 +92,6 @@ def collection(manifest: Object) -> str:
     return f"/apis/{manifest['apiVersion']}/" + (f"namespaces/{namespace}/{plural}" if namespace else plural)
 
 
-def refusals(error: ApiError) -> list[tuple[str, str]]:
+def refusals(error: ApiException) -> list[tuple[str, str]]:
     """Where the API server points, and what it says there."""
-    return [(cause["field"], cause["message"]) for cause in error.status["details"]["causes"]]
+    return [(cause["field"], cause["message"]) for cause in status_of(error)["details"]["causes"]]

@@ -89,7 +89,7 @@ def _portable(kubeconfig: Path, mount: Path) -> Path:
 
 
 def sizes(image: Image) -> dict[str, int]:
-    """Bytes of all files that the image adds to its base, by package; byte-code of Python's library as ``(stdlib)``."""
+    """Bytes of all files that the image adds to its base, by package; that of Python's library is byte-code alone."""
     packages = next(image.prefix.glob("lib/python*/site-packages"))
     found: dict[str, int] = {}
     for parent, _, names in os.walk(image.prefix):

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from localcluster import ApiError, Cluster, concurrently, eventually
+from kubernetes.client import ApiException
+
+from localcluster import Cluster, concurrently, eventually
 
 GATE = "scheduling.covey.dev/gang"
 START_GATE = "scheduling.covey.dev/start"
@@ -305,8 +307,8 @@ class Replacing:
             self.released.append(meta["annotations"][RELEASE])
             try:
                 self._bench.delete(meta["name"])
-            except ApiError as error:
-                if error.code != 404:
+            except ApiException as error:
+                if error.status != 404:
                     raise
 
     def _succeed(self, manifest: Json) -> None:

@@ -1,7 +1,8 @@
-"""A page for each file of ``examples/``: what its first comment says, and the file as it stands."""
+"""A page for each file of ``examples/``: what its first comment or docstring says, and the file as it stands."""
 
 from __future__ import annotations
 
+import ast
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,7 @@ from handbook.pages import ROOT
 
 EXAMPLES: Final = ROOT / "examples"
 _LANGUAGES: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".lua": "lua", ".sh": "bash", ".py": "python"}
-_COMMENTS: Final = {".yaml": "#", ".yml": "#", ".lua": "--", ".sh": "#", ".py": "#"}
+_COMMENTS: Final = {".yaml": "#", ".yml": "#", ".lua": "--", ".sh": "#"}
 
 
 @cache
@@ -21,7 +22,7 @@ def _files() -> tuple[Path, ...]:
 
 def pages() -> dict[str, str]:
     """The source of each page, by its path below ``docs/``."""
-    index = "# Examples\n\nEach is applied or planned by a test.\n\n" + table() + "\n"
+    index = "# Examples\n\nEach is applied, planned or run by a test.\n\n" + table() + "\n"
     return {"examples/index.md": index} | {_page(path): _source(path) for path in _files()}
 
 
@@ -55,7 +56,9 @@ def _source(path: Path) -> str:
 
 
 def _comment(path: Path) -> list[str]:
-    """The comment at the top of a file, as text."""
+    """The comment at the top of a file, or a program's docstring, as text."""
+    if path.suffix == ".py":
+        return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
     sign = _COMMENTS.get(path.suffix)
     found: list[str] = []
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -1,8 +1,8 @@
 """A real Kubernetes control plane on one machine, for tests, benchmarks, the demo and ``make cluster``."""
 
-from localcluster.background import Background
+from localcluster.api import request, sentence_of, status_of
+from localcluster.background import Background, concurrently
 from localcluster.binaries import BuildError
-from localcluster.client import ApiClient, ApiError, concurrently
 from localcluster.cluster import Cluster
 from localcluster.components import NATIVE_GROUPS, Gates, native_groups
 from localcluster.nodes import Nodes
@@ -15,8 +15,6 @@ from localcluster.watch import Recording
 __all__ = [
     "NATIVE_GROUPS",
     "TROUBLES",
-    "ApiClient",
-    "ApiError",
     "Background",
     "BuildError",
     "Cluster",
@@ -31,4 +29,7 @@ __all__ = [
     "eventually",
     "free_port",
     "native_groups",
+    "request",
+    "sentence_of",
+    "status_of",
 ]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from localcluster import TROUBLES, Cluster, Nodes, cleanup
+from localcluster import TROUBLES, Cluster, Nodes, cleanup, sentence_of
 from localcluster.binaries import ensure_tool
 from localcluster.nodes import Preset
 from localcluster.programs import ROOT
@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return _stop(options.directory) if options.command == "stop" else _run(options)
     except TROUBLES as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {sentence_of(error)}", file=sys.stderr)
         return 1
 
 

@@ -1,10 +1,16 @@
-"""Work that goes on beside a block of code."""
+"""Work in threads: beside a block of code, or many items at a time."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Final, Self, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+_THREADS: Final = 16
 
 
 class Background:
@@ -29,3 +35,9 @@ class Background:
 
     def _run(self) -> None:
         raise NotImplementedError
+
+
+def concurrently(do: Callable[[Item], Result], items: Iterable[Item], *, threads: int = _THREADS) -> list[Result]:
+    """Call ``do`` for every item on a few threads; results in the order of the items, the first error is raised."""
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(do, items))

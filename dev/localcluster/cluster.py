@@ -24,9 +24,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kubernetes.client import ApiClient, ApiException
+
 from localcluster import access, programs
+from localcluster.api import connect, request, status_of
+from localcluster.background import concurrently
 from localcluster.binaries import KUBERNETES, VOLCANO_CRDS
-from localcluster.client import ApiClient, ApiError, concurrently
 from localcluster.components import FAKE_NODE, Gates
 from localcluster.controlplane import ControlPlane
 from localcluster.nodes import Nodes
@@ -149,8 +152,8 @@ class Cluster(ControlPlane):
         return self.kubectl("apply", "--server-side", "-f", "-", input=manifest)
 
     def api(self, method: str, path: str, body: Any = None, *, patch: str | None = None) -> Any:
-        """Make one request as administrator; see ``ApiClient.request``."""
-        return self.client.request(method, path, body, patch=patch)
+        """Make one request as administrator; see ``api.request``."""
+        return request(self.client, method, path, body, patch=patch)
 
     def record(self, path: str) -> Recording:
         """Record every change below a list's path, from now until the recording is closed; a context manager."""
@@ -162,8 +165,8 @@ class Cluster(ControlPlane):
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.ensure(accounts, {"metadata": {"name": name}})
         # A detached cluster may be kept for long, and nothing renews the tokens of its processes.
-        request = {"spec": {"expirationSeconds": 365 * 24 * 3600}}
-        return str(self.api("POST", f"{accounts}/{name}/token", request)["status"]["token"])
+        asked = {"spec": {"expirationSeconds": 365 * 24 * 3600}}
+        return str(self.api("POST", f"{accounts}/{name}/token", asked)["status"]["token"])
 
     def service_account_kubeconfig(self, namespace: str, name: str) -> Path:
         """A kubeconfig file of a service account, with only the rights that it has been given."""
@@ -172,15 +175,15 @@ class Cluster(ControlPlane):
         return access.write_kubeconfig(path, server=self.server, token=token, authority=self.files.authority)
 
     def service_account_client(self, namespace: str, name: str) -> ApiClient:
-        """Requests as a service account; a context manager."""
-        return ApiClient(self.server, self.service_account_token(namespace, name), self.files.authority)
+        """A client of a service account; a context manager."""
+        return connect(self.service_account_kubeconfig(namespace, name))
 
     def ensure(self, path: str, body: Mapping[str, Any]) -> None:
         """Create an object in the list at ``path`` unless one of that name is there."""
         try:
             self.api("POST", path, body)
-        except ApiError as error:
-            if error.reason != "AlreadyExists":
+        except ApiException as error:
+            if status_of(error)["reason"] != "AlreadyExists":
                 raise
 
     def install_crds(self, *paths: Path) -> None:
@@ -232,8 +235,8 @@ class Cluster(ControlPlane):
     def _delete(self, path: str) -> None:
         try:
             self.api("DELETE", path)
-        except ApiError as error:
-            if error.code != 404:
+        except ApiException as error:
+            if error.status != 404:
                 raise
 
     def _ready_nodes(self) -> set[str]:

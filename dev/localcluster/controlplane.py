@@ -7,8 +7,11 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from kubernetes.client import ApiClient
+from urllib3.exceptions import HTTPError
+
 from localcluster import access, binaries, cleanup, components, guard
-from localcluster.client import ApiClient
+from localcluster.api import connect, request
 from localcluster.components import Files, Gates
 from localcluster.ports import address, free_port
 from localcluster.probe import answers
@@ -25,7 +28,7 @@ class ControlPlane:
         directory: Where everything lies.
         files: The files in it.
         processes: Every program by its name.
-        client: Requests as administrator.
+        client: The administrator's.
     """
 
     directory: Path
@@ -159,7 +162,7 @@ class ControlPlane:
         """Do what Volcano's controllers do, which do not run here: the scheduler only creates its queues."""
         path = f"/apis/scheduling.volcano.sh/v1beta1/queues/{name}/status"
         is_open = {"status": {"state": "Open"}}
-        eventually(lambda: self.client.request("PATCH", path, is_open), describe=f"the queue {name} is there")
+        eventually(lambda: request(self.client, "PATCH", path, is_open), describe=f"the queue {name} is there")
 
     def _prepare(self) -> None:
         """What has to be on the API server before the controllers start."""
@@ -185,14 +188,14 @@ class ControlPlane:
             builds.append(self._scheduler(self._first_scheduler_config, self.files.scheduler, "kube-scheduler"))
         self.launch(*builds)
         account = "/api/v1/namespaces/default/serviceaccounts/default"
-        eventually(lambda: self.client.request("GET", account), describe="the first service account is there")
+        eventually(lambda: request(self.client, "GET", account), describe="the first service account is there")
 
     def _open(self, server: str) -> None:
         """Write the kubeconfig files, which need the certificate that kube-apiserver has made."""
         tokens, authority = self._tokens, self.files.authority
         access.write_kubeconfig(self.files.admin, server=server, token=tokens.admin, authority=authority)
         access.write_kubeconfig(self.files.scheduler, server=server, token=tokens.scheduler, authority=authority)
-        self.client = ApiClient(server, tokens.admin, authority)
+        self.client = connect(self.files.admin)
 
     def _settle(self, build: Callable[[], Process], process: Process) -> Process:
         for _ in range(_PORT_ATTEMPTS):
@@ -267,8 +270,8 @@ class ControlPlane:
 
     def _release_nodes(self) -> None:
         """Take the nodes' leases away from an earlier kwok; a new one would wait until they expire."""
-        with contextlib.suppress(OSError):  # without the API server it waits
-            self.client.request("DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
+        with contextlib.suppress(HTTPError):  # without the API server it waits
+            request(self.client, "DELETE", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
 
     def _process(
         self,

@@ -25,9 +25,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from kubernetes.client import ApiClient, ApiException
+from urllib3.exceptions import HTTPError
 
 from localcluster import access, binaries
-from localcluster.client import ApiClient, ApiError
+from localcluster.api import connect, request, sentence_of
 from localcluster.ports import address, free_port
 from localcluster.process import Process
 from localcluster.programs import ENVIRONMENT
@@ -54,20 +56,18 @@ class Runner:
 
     Args:
         directory: the cluster's.
-        client: requests as administrator.
-        server: address of the API server.
+        client: the administrator's.
     """
 
-    def __init__(self, directory: Path, client: ApiClient, server: str) -> None:
+    def __init__(self, directory: Path, client: ApiClient) -> None:
         self._directory = directory
         self._client = client
-        self._server = server
         self._programs = binaries.ensure()
         self._running: dict[str, _Running] = {}
 
     def sync(self) -> None:
         """Start what is missing, start again what has ended, stop what nobody wants any more."""
-        wanted = {pod["metadata"]["uid"]: pod for pod in self._client.request("GET", PODS)["items"] if _runs(pod)}
+        wanted = {pod["metadata"]["uid"]: pod for pod in request(self._client, "GET", PODS)["items"] if _runs(pod)}
         for uid in self._running.keys() - wanted.keys():
             self._stop(self._running.pop(uid))
         for uid, pod in wanted.items():
@@ -107,7 +107,9 @@ class Runner:
             )
             processes.append(process)
         # A pod that went meanwhile would leave its processes behind for a moment; of the others all start or none.
-        self._client.request("GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}")
+        request(
+            self._client, "GET", f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+        )
         for process in processes:
             process.start(wait=False)
         (place / "addresses.json").write_text(json.dumps(addresses))
@@ -132,21 +134,23 @@ class Runner:
             folder = found[volume["name"]] = place / volume["name"]
             folder.mkdir(exist_ok=True)
             if "configMap" in volume:
-                data = self._client.request("GET", f"{base}/configmaps/{volume['configMap']['name']}")["data"]
+                data = request(self._client, "GET", f"{base}/configmaps/{volume['configMap']['name']}")["data"]
                 for name, text in data.items():
                     (folder / name).write_text(_replaced(text, addresses, {}))
             elif "secret" in volume:
-                data = self._client.request("GET", f"{base}/secrets/{volume['secret']['secretName']}")["data"]
+                data = request(self._client, "GET", f"{base}/secrets/{volume['secret']['secretName']}")["data"]
                 for name, text in data.items():
                     (folder / name).write_bytes(base64.b64decode(text))
         return found
 
     def _kubeconfig(self, pod: Pod, place: Path) -> Path:
         account = f"{pod['metadata']['namespace']}/serviceaccounts/{pod['spec']['serviceAccountName']}"
-        request = {"spec": {"expirationSeconds": 24 * 3600}}
-        token = self._client.request("POST", f"/api/v1/namespaces/{account}/token", request)["status"]["token"]
+        asked = {"spec": {"expirationSeconds": 24 * 3600}}
+        token = request(self._client, "POST", f"/api/v1/namespaces/{account}/token", asked)["status"]["token"]
         authority = self._directory / "certificates" / "apiserver.crt"
-        return access.write_kubeconfig(place / "kubeconfig", server=self._server, token=token, authority=authority)
+        return access.write_kubeconfig(
+            place / "kubeconfig", server=self._client.configuration.host, token=token, authority=authority
+        )
 
     @staticmethod
     def _stop(running: _Running) -> None:
@@ -190,18 +194,16 @@ def _environment(container: Mapping[str, Any], pod: Pod) -> dict[str, str]:
 
 def main(directory: Path) -> int:
     """Run until SIGTERM."""
-    config = yaml.safe_load((directory / "kubeconfig").read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
     end = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: end.set())
-    with ApiClient(cluster["server"], user["token"], Path(cluster["certificate-authority"])) as client:
-        runner = Runner(directory, client, cluster["server"])
+    with connect(directory / "kubeconfig") as client:
+        runner = Runner(directory, client)
         try:
             while not end.wait(_INTERVAL):
                 try:
                     runner.sync()
-                except (ApiError, OSError) as error:  # an object that is not there yet, a busy API server
-                    print(error, file=sys.stderr, flush=True)
+                except (ApiException, HTTPError) as error:  # an object that is not there yet, a busy API server
+                    print(sentence_of(error), file=sys.stderr, flush=True)
         finally:
             runner.stop()
     return 0

@@ -2,10 +2,21 @@
 
 import subprocess
 
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
 from localcluster.binaries import BuildError
-from localcluster.client import ApiError
 from localcluster.process import ProcessError
 from localcluster.waiting import NotReachedError
 
-#: To be caught around everything; each has a message for a person.
-TROUBLES = (ApiError, BuildError, NotReachedError, ProcessError, RuntimeError, OSError, subprocess.SubprocessError)
+#: To be caught around everything; ``sentence_of`` has their message for a person.
+TROUBLES = (
+    ApiException,
+    BuildError,
+    HTTPError,
+    NotReachedError,
+    ProcessError,
+    RuntimeError,
+    OSError,
+    subprocess.SubprocessError,
+)

@@ -4,7 +4,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from localcluster.client import ApiError
+from kubernetes.client import ApiException
+
+from localcluster.api import sentence_of
 
 Value = TypeVar("Value")
 _INTERVAL = 0.05
@@ -27,7 +29,7 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
 
     Raises:
         NotReachedError: when the time is over; the last answer is in its message.
-        ApiError: when the API server refuses for good.
+        ApiException: when the API server refuses for good.
     """
     deadline = time.monotonic() + timeout
     while True:
@@ -35,10 +37,10 @@ def eventually(predicate: Callable[[], Value], timeout: float = 60.0, describe: 
             if answer := predicate():
                 return answer
             last = f"the last answer was {answer!r}"
-        except (AssertionError, ApiError) as error:
-            if isinstance(error, ApiError) and error.code not in _PASSING and error.code < 500:
+        except (AssertionError, ApiException) as error:
+            if isinstance(error, ApiException) and error.status not in _PASSING and error.status < 500:
                 raise
-            last = str(error)
+            last = sentence_of(error)
         except LookupError as error:
             last = repr(error)
         if time.monotonic() > deadline:

@@ -1,13 +1,73 @@
-"""Record what happens to objects, without a gap, for claims about every moment ("never half bound")."""
+"""Watch lists from an exact version on, and record what happens to objects, for claims about every moment.
 
-import http.client
+``kubernetes.watch.Watch`` is for programs: it begins with its first event, ``stop`` before that is without effect, and
+it tries again by itself. Tests want a watch that has begun, ends at once, and fails where it fails.
+"""
+
+import contextlib
+import json
+import socket
 import threading
 import time
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from localcluster.client import ApiClient, ApiError
+from kubernetes.client import ApiClient, ApiException
+from urllib3 import HTTPResponse
+from urllib3.exceptions import HTTPError
+
+from localcluster.api import TIMEOUT, exchange, request
+
+#: A server sends a bookmark a minute; one that is silent for so many seconds is given up.
+_SILENCE: Final = 600.0
+#: What iterating raises when a watch breaks off, perhaps in the middle of a line: it goes on from the last version.
+CUT_OFF: Final = (HTTPError, ValueError)
+
+
+class WatchStream:
+    """The events of a watch; ``close`` may be called from another thread and ends the iteration.
+
+    Args:
+        client: Makes the request.
+        path: Path and query of the list.
+        version: Its resourceVersion, or that of the last event.
+
+    Raises:
+        ApiException: when the server refuses.
+        urllib3.exceptions.HTTPError: when it does not answer.
+    """
+
+    def __init__(self, client: ApiClient, path: str, version: str) -> None:
+        parameters = {"watch": "1", "allowWatchBookmarks": "true", "resourceVersion": version}
+        url = f"{path}{'&' if '?' in path else '?'}{urllib.parse.urlencode(parameters)}"
+        response = exchange(client, "GET", url, timeout=(TIMEOUT, _SILENCE))
+        self._response: HTTPResponse = response.response
+        # The answer owns the socket, which is shut down from another thread.
+        self._socket: socket.socket = response.response.connection.sock
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the events, bookmarks among them.
+
+        Raises:
+            ApiException: for an event ``ERROR``, with the code of its ``Status``: 410 when the version is too old.
+            CUT_OFF: when the connection breaks.
+        """
+        try:
+            for line in self._response:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    status = event["object"]
+                    raise ApiException(status.get("code", 500), status.get("reason"), body=json.dumps(status))
+                yield event
+        finally:
+            self._response.close()
+
+    def close(self) -> None:
+        """End the iteration."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class Recording:
@@ -27,11 +87,11 @@ class Recording:
         self._client = client
         self._path = path
         self._changed = threading.Condition()
-        found = client.request("GET", path)
+        found = request(client, "GET", path)
         self.events.extend(("ADDED", item) for item in found["items"])
         self.times = [time.monotonic()] * len(self.events)
         self._version: str = found["metadata"]["resourceVersion"]
-        self._watch = client.open_watch(path, self._version)
+        self._watch = WatchStream(client, path, self._version)
         self._closing = False
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name=f"recording of {path}", daemon=True)
@@ -76,32 +136,20 @@ class Recording:
     def _run(self) -> None:
         try:
             while True:
-                self._follow()
+                # Cut off, perhaps in the middle of a line, which comes again.
+                with contextlib.suppress(*CUT_OFF):
+                    for event in self._watch:
+                        self._take(event)
                 with self._changed:
                     if self._closing:
                         return
-                    self._watch = self._client.open_watch(self._path, self._version)
-        except (ApiError, OSError, http.client.HTTPException) as error:
+                    self._watch = WatchStream(self._client, self._path, self._version)
+        except (ApiException, HTTPError) as error:
             with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
-    def _follow(self) -> None:
-        """Take the events of one watch until it ends, however it does.
-
-        Raises:
-            ApiError: when the server says that it cannot go on from this version.
-        """
-        try:
-            for event in self._watch:
-                self._take(event)
-        except (OSError, ValueError, http.client.HTTPException):
-            return  # cut off, perhaps in the middle of a line, which comes again
-
     def _take(self, event: dict[str, Any]) -> None:
-        if event.get("kind") == "Status" or event["type"] == "ERROR":
-            status = event.get("object", event)
-            raise ApiError(f"watch of {self._path}", status.get("code", 500), status)
         with self._changed:
             self._version = event["object"]["metadata"]["resourceVersion"]
             if event["type"] != "BOOKMARK":

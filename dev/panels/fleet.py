@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.request import urlopen
 
-from localcluster import ApiError, Cluster, Nodes, eventually
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from localcluster import Cluster, Nodes, eventually
 
 Json = dict[str, Any]
 BLOCK: Final = {"required": "block"}
@@ -73,7 +76,7 @@ class Fleet:
 
     def delete(self, namespace: str, name: str) -> None:
         """It goes, sooner or later."""
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             self.cluster.api("DELETE", _path(namespace, name))
 
     def condition(self, namespace: str, name: str, kind: str) -> Json:
@@ -170,7 +173,7 @@ def patiently(what: Callable[[], object], timeout: float = 60) -> None:
     def done() -> bool:
         try:
             what()
-        except OSError as error:
+        except HTTPError as error:
             raise AssertionError(str(error)) from error
         return True
 

@@ -8,7 +8,10 @@ import zlib
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from localcluster import ApiError, Background, Cluster
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from localcluster import Background, Cluster
 
 Json = dict[str, Any]
 _PODS: Final = "/api/v1/pods?resourceVersion=0"
@@ -37,7 +40,7 @@ class Kubelet(Background):
 
     def _run(self) -> None:
         while not self.ended.wait(_PAUSE):
-            with contextlib.suppress(ApiError, OSError):
+            with contextlib.suppress(ApiException, HTTPError):
                 for pod in self._cluster.api("GET", _PODS)["items"]:
                     self._look(pod)
 
@@ -64,8 +67,8 @@ def tell(cluster: Cluster, pod: Json, status: Json) -> bool:
     path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}/status"
     try:
         cluster.api("PATCH", path, {"metadata": {"uid": meta["uid"]}, "status": status}, patch="strategic")
-    except ApiError as error:
-        if error.code not in {404, 409}:
+    except ApiException as error:
+        if error.status not in {404, 409}:
             raise
         return False
     return True

@@ -16,7 +16,10 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from localcluster import ApiError, Background, Cluster
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
+from localcluster import Background, Cluster
 from localcluster.programs import scheduler_config
 from panels.fleet import A100, BLOCK, KINDS, RACK, Fleet, patiently, role
 from panels.kubelet import BROKEN, Kubelet, tell
@@ -96,10 +99,10 @@ class Traffic(Background):
         for number in itertools.count(1):
             if self.ended.wait(4):
                 return
-            with contextlib.suppress(ApiError, OSError):
+            with contextlib.suppress(ApiException, HTTPError):
                 self._fleet.create("chat", f"trial-{number}", roles, topology={"preferred": "host"})
             if number > LIVES:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(HTTPError):
                     self._fleet.delete("chat", f"trial-{number - LIVES}")
 
 

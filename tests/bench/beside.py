@@ -6,8 +6,11 @@ import contextlib
 import random
 import time
 
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
 from bench.stage import PODS, Bench, role
-from localcluster import ApiError, Background, Cluster, concurrently
+from localcluster import Background, Cluster, concurrently
 
 
 class Load(Background):
@@ -31,13 +34,13 @@ class Load(Background):
                     "containers": [{"name": "job", "image": "registry.test/job:1"}],
                 },
             }
-            with contextlib.suppress(ApiError, OSError):
+            with contextlib.suppress(ApiException, HTTPError):
                 self._bench.cluster.api("POST", PODS, body)
                 names.append(body["metadata"]["name"])
                 if len(names) > 100:
                     self._delete(names.pop(generator.randrange(len(names))))
         for name in names:
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(ApiException):
                 self._delete(name)
 
     def _delete(self, name: str) -> None:
@@ -82,5 +85,5 @@ class Kubelet(Background):
     def _start(self, uid: str, name: str) -> None:
         status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
         body = {"metadata": {"uid": uid}, "status": status}
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             self._cluster.api("PATCH", f"{PODS}/{name}/status", body, patch="strategic")

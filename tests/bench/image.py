@@ -1,7 +1,7 @@
 """How large the image is, how fast its processes start, and how much memory they hold at rest. Nothing is asserted.
 
 ``make bench-image``. The image is made as the Dockerfile says, without a container engine. A start is from the creation
-of the process to the first 200 of ``/readyz``, on a cluster of 36 nodes, with leader election; each of them is confined
+of the process to the first 200 of ``/readyz``, on a cluster of 108 nodes, with leader election; each of them is confined
 as in a pod. Memory is read from ``/proc`` after a rest: RSS counts shared pages whole, PSS by their share.
 """
 
@@ -34,11 +34,11 @@ def main() -> None:
     print(f"{describe_machine()}; {confinement.describe()}")
     with imaged.built() as image:
         print_sizes(image)
-        for arguments in (("version", "--client"), ("scheduler", "--print-scheduler-config")):
+        for arguments in (("--help",), ("plan", "--help"), ("version", "--client")):
             print_times(f"covey {' '.join(arguments)}", [_timed(image, arguments) for _ in range(options.runs)])
         with Cluster() as cluster, imaged.readable_directory() as mount:
             cluster.install_rbac()
-            cluster.add_nodes(Nodes(blocks=2, racks=3, nodes=6))
+            cluster.add_nodes(Nodes(blocks=3, racks=6, nodes=6))
             measure(cluster, image, mount, options)
 
 
@@ -52,7 +52,7 @@ def print_sizes(image: Image) -> None:
     added = sum(parts.values())
     print(f"  {added / _MEGABYTE:6.1f} MB  all that the image adds to its base")
     print(
-        f"  {python / _MEGABYTE:6.1f} MB  Python in the base: interpreter and library without pip, tests and byte-code"
+        f"  {python / _MEGABYTE:6.1f} MB  Python of the base: interpreter and library without pip, tests and byte-code"
     )
     print(f"  {(added + python) / _MEGABYTE:6.1f} MB  Python and dependencies")
 

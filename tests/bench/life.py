@@ -28,12 +28,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from kubernetes.client import ApiException
+
 from bench.beside import Kubelet, Load, fill
 from bench.machine import describe_machine
 from bench.native import cpu_seconds
 from bench.rolled import rollout
 from bench.stage import NAMESPACE, PODS, PROGRAMS, RESOURCES, Bench, Json, role, serves
-from localcluster import ApiError, Cluster, Nodes, NotReachedError, concurrently, eventually
+from localcluster import Cluster, Nodes, NotReachedError, concurrently, eventually
 from soak.facts import Pod, by_replica
 
 FIGURES: Final = ("scale", "rollout", "death", "requests", "rest")
@@ -101,7 +103,7 @@ def death(bench: Bench, times: int) -> None:
             except NotReachedError:
                 break
             finally:
-                with contextlib.suppress(ApiError):
+                with contextlib.suppress(ApiException):
                     bench.cluster.delete_nodes([victim.node])
                 bench.cluster.api("POST", "/api/v1/nodes", manifests[victim.node])
         bench.tell(

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
-from localcluster import ApiError, Cluster, Nodes, Process, ProcessError, eventually
+from localcluster import Cluster, Nodes, Process, ProcessError, eventually
 from localcluster.programs import scheduler_config
 
 AddNodes = Callable[..., list[str]]
@@ -130,7 +131,7 @@ def _processes(cluster: Cluster) -> Covey:
 
 def _empty(cluster: Cluster, namespace: str) -> None:
     """Delete what Covey made, from the top, and then the pods, until none is left."""
-    with contextlib.suppress(ApiError):  # the kind may not be installed
+    with contextlib.suppress(ApiException):  # the kind may not be installed
         cluster.api("DELETE", _INFERENCES.format(namespace))
     pods = f"/api/v1/namespaces/{namespace}/pods"
 

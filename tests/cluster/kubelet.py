@@ -13,9 +13,12 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
+
 from api_manifests import Object
 from cluster.workbench import Workbench, is_ready, name_of, uid_of
-from localcluster import ApiError, Background, eventually
+from localcluster import Background, eventually
 
 #: Seconds between a change of the spec and the end of the old containers, and from there to the start of the new.
 _HEARS, _STARTS = 0.3, 0.3
@@ -39,7 +42,7 @@ class Kubelet(Background):
         with ThreadPoolExecutor(8) as pool:
             while not self.ended.wait(0.1):
                 # A server that was killed answers again; a pod may be gone by now.
-                with contextlib.suppress(ApiError, OSError):
+                with contextlib.suppress(ApiException, HTTPError):
                     list(pool.map(self._sync, [pod for pod in self._bench.all("Pod") if _is_running(pod)]))
 
     def _sync(self, pod: Object) -> None:
@@ -85,7 +88,7 @@ class Kubelet(Background):
             "observedGeneration": pod["metadata"].get("generation", 0),
         }
         body = {"metadata": {"uid": uid_of(pod)}, "status": status}
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             self._bench.cluster.api("PATCH", f"{self._bench.path('Pod', name_of(pod))}/status", body)
 
 
@@ -104,7 +107,7 @@ def fail(bench: Workbench, pod: Object, reason: str = "") -> None:
     # Before, kwok may be about to say that it runs.
     eventually(lambda: is_ready(bench.get("Pod", name_of(pod))), 60, "the pod runs")
     status = {"phase": "Failed", **({"reason": reason} if reason else {})}
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(ApiException):
         bench.cluster.api("PATCH", path, {"metadata": {"uid": uid_of(pod)}, "status": status})
 
 

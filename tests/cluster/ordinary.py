@@ -13,7 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from localcluster import ApiError, Cluster, Nodes, eventually
+from kubernetes.client import ApiException
+
+from localcluster import Cluster, Nodes, eventually
 
 Json = dict[str, Any]
 ZONE = "topology.kubernetes.io/zone"
@@ -95,8 +97,8 @@ class Stage:
         def gone() -> bool:
             try:
                 return "deletionTimestamp" in self.get(name)["metadata"]
-            except ApiError as error:
-                return error.code == 404
+            except ApiException as error:
+                return error.status == 404
 
         eventually(gone, 30, f"{name} is deleted")
         return "gone"

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
+from kubernetes.client import ApiException
+
 from api_manifests import Object
 from cluster.workbench import Workbench, name_of, uid_of
-from localcluster import ApiError, eventually
+from localcluster import eventually
 
 ASKED: Final = "router.test/asked"
 ALLOWED: Final = "router.test/allowed"
@@ -84,13 +86,13 @@ class Router:
         }
         try:
             self._bench.cluster.api("POST", path, pod)
-        except ApiError as error:
-            if error.code != 409:
+        except ApiException as error:
+            if error.status != 409:
                 raise
         ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
         try:
             self._bench.cluster.api("PATCH", f"{path}/probe/status", ready)
-        except ApiError as error:
+        except ApiException as error:
             if "the router has not said so" not in str(error):
                 raise
             self._bench.cluster.api("DELETE", f"{path}/probe")

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import (
     GONE,
@@ -17,7 +18,7 @@ from api_manifests import (
     template,
     workload,
 )
-from localcluster import ApiError, Cluster
+from localcluster import Cluster
 
 #: A good object, an immutable field, and two values of it.
 IMMUTABLE: list[tuple[Object, str, Any, Any]] = [
@@ -76,7 +77,7 @@ def test_an_immutable_field_cannot_change_nor_appear_nor_go(
     without = stored(cluster, namespace, changed(manifest, {"metadata.name": "without"}))
     having = stored(cluster, namespace, changed(manifest, {"metadata.name": "having", path: value}))
     for before, after in ((without, value), (having, other), (having, GONE)):
-        with pytest.raises(ApiError) as caught:
+        with pytest.raises(ApiException) as caught:
             update(cluster, before, {path: after})
         field = path.removeprefix("spec.")
         message = f"Forbidden: {field} is immutable: delete the object and create it anew to change it"
@@ -86,13 +87,13 @@ def test_an_immutable_field_cannot_change_nor_appear_nor_go(
 
 def test_an_immutable_field_cannot_go_with_the_object_around_it(cluster: Cluster, namespace: str) -> None:
     having = stored(cluster, namespace, changed(inference(), {"spec.topology": {"name": "network"}}))
-    with pytest.raises(ApiError, match=r"topology\.name is immutable"):
+    with pytest.raises(ApiException, match=r"topology\.name is immutable"):
         update(cluster, having, {"spec.topology": GONE})
 
 
 def test_the_backend_cannot_change(cluster: Cluster, namespace: str) -> None:
     before = stored(cluster, namespace, inference())
-    with pytest.raises(ApiError, match="backend is immutable: delete the object and create it anew"):
+    with pytest.raises(ApiException, match="backend is immutable: delete the object and create it anew"):
         update(cluster, before, {"spec.backend": "Volcano"})
 
 
@@ -103,7 +104,7 @@ def test_the_backend_cannot_change(cluster: Cluster, namespace: str) -> None:
 )
 def test_the_set_of_roles_cannot_change(cluster: Cluster, namespace: str, edits: dict[str, Any]) -> None:
     before = stored(cluster, namespace, inference())
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ApiException) as caught:
         update(cluster, before, edits)
     instead = "delete the resource and create it anew to add, remove or rename a role"
     assert refusals(caught.value) == [("spec.roles", f"Forbidden: the set of role names is immutable: {instead}")]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import (
     GONE,
@@ -18,7 +19,7 @@ from api_manifests import (
     topology,
     workload,
 )
-from localcluster import ApiError, Cluster
+from localcluster import Cluster, status_of
 
 Edits = dict[str, Any]
 
@@ -340,9 +341,9 @@ def create(cluster: Cluster, manifest: Object) -> Any:
 
 
 def assert_refused(cluster: Cluster, manifest: Object, path: str, message: str) -> None:
-    with pytest.raises(ApiError) as caught:
+    with pytest.raises(ApiException) as caught:
         create(cluster, manifest)
-    assert caught.value.code == 422
+    assert caught.value.status == 422
     messages = [text for field, text in refusals(caught.value) if field == path]
     assert any(text.endswith(message) for text in messages), refusals(caught.value)
 
@@ -372,5 +373,6 @@ def test_good_objects_are_accepted(cluster: Cluster, manifest: Object, edits: Ed
 
 
 def test_unknown_fields_are_refused(cluster: Cluster) -> None:
-    with pytest.raises(ApiError, match=r'unknown field "spec.roles\[0\].minReplica"'):
+    with pytest.raises(ApiException) as caught:
         create(cluster, changed(inference(), {"spec.roles.0.minReplica": 1}))
+    assert 'unknown field "spec.roles[0].minReplica"' in status_of(caught.value)["message"]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 from scheduler_trees import Bench, Replacing, Role, node_of, pin_of
 from scrapes import Scrape
 
@@ -52,8 +53,8 @@ class Policy:
         for path in (POLICIES, BINDINGS):
             try:
                 self._cluster.api("DELETE", f"{path}/{self._name}")
-            except ApiError as error:
-                if error.code != 404:
+            except ApiException as error:
+                if error.status != 404:
                     raise
 
     def _named(self, spec: Json) -> Json:
@@ -69,7 +70,7 @@ class Policy:
         self._cluster.api("POST", path, body)
         try:
             self._cluster.api("PATCH", f"{path}/{name}", [{"op": "remove", "path": "/spec/schedulingGates/0"}])
-        except ApiError as error:
+        except ApiException as error:
             return WORDS in str(error)
         finally:
             self._bench.delete(name)

@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from kubernetes.client import ApiException
 
 from cluster.serving import AddNodes, Serving, check_history, serving, workers
 from cluster.workbench import uid_of
-from localcluster import ApiError, Cluster, Process, eventually, programs
+from localcluster import Cluster, Process, eventually, programs
 from scheduler_trees import node_of, pin_of
 
 __all__ = ["serving"]
@@ -27,7 +28,7 @@ def leaders(cluster: Cluster) -> Iterator[dict[str, Process]]:
     """The replica that leads of each program; a second one of each waits."""
     leases = {"operator": "covey-operator", "scheduler": "covey-planner", "kube-scheduler": "covey-scheduler"}
     for lease in leases.values():
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             cluster.api("DELETE", f"{_LEASES}/{lease}")
     account = cluster.kube_scheduler_kubeconfig()
     started: list[dict[str, Process]] = []

@@ -9,8 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
-from localcluster import NATIVE_GROUPS, ApiError, Cluster, Nodes, PortTakenError, Process, ProcessError, eventually
+from localcluster import (
+    NATIVE_GROUPS,
+    Cluster,
+    Nodes,
+    PortTakenError,
+    Process,
+    ProcessError,
+    eventually,
+    request,
+    status_of,
+)
 from localcluster.programs import ROOT
 
 #: The first two take many seconds to stop while the others hold watches, so they are only killed alone.
@@ -137,9 +148,9 @@ def test_nodes_without_kwok_are_ready_and_stay_so() -> None:
 
 
 def test_rbac_denies_what_was_not_granted(cluster: Cluster, namespace: str) -> None:
-    with cluster.service_account_client(namespace, "nobody") as nobody, pytest.raises(ApiError) as refused:
-        nobody.request("GET", f"/api/v1/namespaces/{namespace}/pods")
-    assert (refused.value.code, refused.value.reason) == (403, "Forbidden")
+    with cluster.service_account_client(namespace, "nobody") as nobody, pytest.raises(ApiException) as refused:
+        request(nobody, "GET", f"/api/v1/namespaces/{namespace}/pods")
+    assert (refused.value.status, status_of(refused.value)["reason"]) == (403, "Forbidden")
 
     kubeconfig = cluster.service_account_kubeconfig(namespace, "nobody")
     answer = cluster.kubectl(f"--kubeconfig={kubeconfig}", "auth", "can-i", "list", "pods", check=False)

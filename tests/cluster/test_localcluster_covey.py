@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from localcluster import Cluster, ProcessError
+from localcluster import Cluster, ProcessError, request
 
 
 def get(url: str) -> str:
@@ -33,7 +33,7 @@ def test_processes_run_under_their_own_accounts(cluster: Cluster, covey: Any) ->
         assert cluster.api("GET", f"/api/v1/namespaces/covey-system/serviceaccounts/{name}")
         with cluster.service_account_client("covey-system", name) as account:
             review = {"spec": {"resourceAttributes": {"verb": "*", "group": "*", "resource": "*"}}}
-            answer = account.request("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
+            answer = request(account, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review)
             assert not answer["status"]["allowed"]
 
 

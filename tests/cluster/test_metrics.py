@@ -9,11 +9,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import pytest
+from kubernetes.client import ApiException
 
 from cluster.conftest import Covey
 from cluster.serving import AddNodes, Serving, serving, workers
 from covey.api import times
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 from scrapes import Scrape
 
 __all__ = ["serving"]
@@ -191,7 +192,7 @@ def test_who_leads_is_shown_by_both_programs(
     cluster: Cluster, program: Literal["operator", "scheduler"], lease: str
 ) -> None:
     names = [f"covey-{program}-{letter}" for letter in "ab"]
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(ApiException):
         cluster.api("DELETE", f"{LEASES}/{lease}")
     try:
         first = cluster.start_covey(program, "--leader-elect=true", name=names[0])

@@ -4,10 +4,11 @@ import contextlib
 from collections.abc import Iterator
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import role
 from cluster.workbench import Workbench, uid_of
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-operator"
 
@@ -15,7 +16,7 @@ LEASE = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/covey-opera
 @pytest.fixture
 def replicas(cluster: Cluster) -> Iterator[tuple[Process, Process]]:
     """The leader and the one that waits."""
-    with contextlib.suppress(ApiError):
+    with contextlib.suppress(ApiException):
         cluster.api("DELETE", LEASE)
     try:
         first = cluster.start_covey("operator", "--leader-elect=true", name="covey-operator-a")

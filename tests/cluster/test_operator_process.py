@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from urllib.request import urlopen
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import role
 from cluster.workbench import Workbench
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 
 
 @pytest.fixture
@@ -80,8 +81,8 @@ def unserved(cluster: Cluster) -> Iterator[str]:
 def _is_gone(cluster: Cluster, path: str) -> bool:
     try:
         cluster.api("GET", path)
-    except ApiError as error:
-        return error.code == 404
+    except ApiException as error:
+        return error.status == 404
     return False
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import role, template
 from cluster.operating import bench, operator
 from cluster.workbench import OWNED, Workbench
-from localcluster import ApiError, Cluster, eventually
+from localcluster import Cluster, eventually
 
 __all__ = ["bench", "operator"]
 
@@ -45,7 +46,7 @@ def _is_refused(bench: Workbench, kind: str) -> bool:
     body = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "probe"}, "spec": spec}
     try:
         bench.cluster.api("POST", f"{bench.path(kind)}?dryRun=All", body)
-    except ApiError as error:
+    except ApiException as error:
         return "down.example.com" in str(error)
     return False
 
@@ -81,7 +82,7 @@ def forbid_pods(cluster: Cluster, bench: Workbench) -> Iterator[Callable[[], Non
         pod = {"metadata": {"name": "probe"}, "spec": template()["spec"]}
         try:
             cluster.api("POST", f"{bench.path('Pod')}?dryRun=All", pod)
-        except ApiError as error:
+        except ApiException as error:
             return "no pods today" in str(error)
         return False
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
-from localcluster import ApiError, Cluster, eventually
+from localcluster import Cluster, eventually
 from scheduler_trees import Bench, Role, gates_of, pin_of
 
 AddNodes = Callable[..., list[str]]
@@ -33,8 +34,8 @@ def alone(cluster: Cluster) -> Iterator[None]:
 def forget(cluster: Cluster) -> None:
     try:
         cluster.api("DELETE", LEASE)
-    except ApiError as error:
-        if error.code != 404:
+    except ApiException as error:
+        if error.status != 404:
             raise
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from localcluster import Cluster, eventually
+from localcluster import Cluster, eventually, request
 from localcluster.programs import scheduler_config
 from scheduler_trees import GATE, REQUIRED, Bench, Replacing, Role, labels_of, node_of, pin_of, states
 
@@ -34,7 +34,7 @@ def pin(bench: Bench, pod: Json, node: str) -> None:
         {"op": "remove", "path": "/spec/schedulingGates/0"},
     ]
     with bench.cluster.service_account_client("covey-system", "covey-scheduler") as client:
-        client.request("PATCH", f"{bench.pods_path}/{pod['metadata']['name']}", patch)
+        request(client, "PATCH", f"{bench.pods_path}/{pod['metadata']['name']}", patch)
 
 
 def test_a_gang_pinned_across_two_racks_is_planned_again_in_one(

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from cluster.metrics_api import Metrics
 from cluster.serving import Serving
 from cluster.workbench import name_of
 from examples.conftest import Apply, await_ready
 from examples.files import EXAMPLES, of_kind
-from localcluster import ApiError, eventually
+from localcluster import eventually
 
 AUTOSCALING = EXAMPLES / "autoscaling"
 pytestmark = pytest.mark.usefixtures("racks")
@@ -90,7 +91,7 @@ def test_what_keda_writes_is_taken(apply: Apply, serving: Serving) -> None:
         spec = scaled["spec"]
         target = spec["scaleTargetRef"]
         assert scale(serving, target["kind"], target["name"])["status"]["selector"]
-        with pytest.raises(ApiError, match="fewer than the 1 that the role needs"):
+        with pytest.raises(ApiException, match="fewer than the 1 that the role needs"):
             write_scale(serving, target["kind"], target["name"], spec["minReplicaCount"] - 1)
         write_scale(serving, target["kind"], target["name"], spec["maxReplicaCount"])
         wants(serving, target["kind"], target["name"], spec["maxReplicaCount"])

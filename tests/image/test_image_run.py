@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import confinement
@@ -14,7 +14,9 @@ from imaging import Image
 
 def test_the_example_is_bound_by_unprivileged_processes_on_a_read_only_root_without_a_network(image: Image) -> None:
     program = Path(__file__).with_name("confined_run.py")
-    command = [sys.executable, str(program), json.dumps(asdict(image), default=str)]
+    # Python says of each module where it comes from.
+    verbose = replace(image, environment=image.environment | {"PYTHONVERBOSE": "1"})
+    command = [sys.executable, str(program), json.dumps(asdict(verbose), default=str)]
     done = subprocess.run(
         confinement.without_network(command),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
@@ -27,7 +29,11 @@ def test_the_example_is_bound_by_unprivileged_processes_on_a_read_only_root_with
     found = json.loads(done.stdout)
     assert found["bound"] == 16
     for name, end in found["ends"].items():
-        assert end == 0, found["logs"][name][-2000:]
+        log = found["logs"][name].splitlines()
+        assert end == 0, "\n".join(line for line in log if line.startswith("{"))[-2000:]
+        loaded = [line for line in log if line.startswith("# code object from ")]
+        assert len(loaded) > 500
+        assert not [line for line in loaded if line.endswith(".py")], "compiled at run time: see the Dockerfile's RUN"
     _check_confinement(found["status"].values())
 
 

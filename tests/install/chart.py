@@ -56,9 +56,11 @@ class Helm:
         assert "level=" not in done.stderr, done.stderr  # nor does it wonder about anything
         return done.stdout
 
-    def render(self, values: Mapping[str, Any] | None = None, *flags: str, version: str = "1.37.1") -> list[Object]:
+    def render(
+        self, values: Mapping[str, Any] | None = None, *flags: str, version: str = "1.37.1", chart: Path = CHART
+    ) -> list[Object]:
         """The objects of ``helm template``; more flags win."""
-        command = ("template", "covey", str(CHART), f"--namespace={NAMESPACE}", f"--kube-version={version}", *flags)
+        command = ("template", "covey", str(chart), f"--namespace={NAMESPACE}", f"--kube-version={version}", *flags)
         return parse(self.run(*command, values=values or {}))
 
     def install(self, values: Mapping[str, Any] | None = None, *, chart: Path = CHART) -> str:

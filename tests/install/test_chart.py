@@ -252,6 +252,12 @@ def test_everything_carries_the_common_labels(offline: Helm) -> None:
             assert each["metadata"]["labels"]["cost-center"] == "7", each["metadata"]["name"]
 
 
+def test_a_packaged_chart_is_the_chart(offline: Helm, tmp_path: Path) -> None:
+    offline.run("package", str(CHART), f"--destination={tmp_path}")
+    [archive] = tmp_path.glob("covey-*.tgz")
+    assert offline.render(chart=archive) == offline.render()
+
+
 def test_crds_are_kept(offline: Helm) -> None:
     crds = [each for each in offline.render() if each["kind"] == "CustomResourceDefinition"]
     assert len(crds) == 6

@@ -115,7 +115,7 @@ def test_the_crds_go_by_hand(cluster: Cluster) -> None:
     cluster.api("DELETE", f"{DINFS.format('default')}/llama")
     eventually(lambda: not pods(cluster, "default"), 120, "the garbage collector has deleted the pods")
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    cluster.api("DELETE", f"{path}?labelSelector=app.kubernetes.io/part-of=covey")
+    cluster.kubectl("delete", "--wait=false", f"--filename={ROOT}/crds")
     eventually(lambda: not [each for each in cluster.api("GET", path)["items"] if "covey" in name_of(each)], 120)
 
 

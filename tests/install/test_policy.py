@@ -7,11 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiClient, ApiException
 
 from cluster.workbench import name_of
 from install.chart import Object
 from install.test_installation import DINFS, await_covey, pods
-from localcluster import ApiClient, ApiError, Cluster, eventually
+from localcluster import Cluster, eventually, request, status_of
 from localcluster.programs import ROOT
 
 pytestmark = pytest.mark.usefixtures("covey")
@@ -41,9 +42,9 @@ def tenant(cluster: Cluster) -> Iterator[ApiClient]:
 def may_list(client: ApiClient, path: str) -> bool:
     """The API server takes a right over a moment after it was given."""
     try:
-        client.request("GET", path)
-    except ApiError as error:
-        if error.code != 403:
+        request(client, "GET", path)
+    except ApiException as error:
+        if error.status != 403:
             raise
         return False
     return True
@@ -53,8 +54,8 @@ def is_in_force(client: ApiClient) -> bool:
     """The API server refuses what the policy does; it takes a new one over a moment after it was made."""
     forged = manifest(annotations={"scheduling.covey.dev/pinned": "1"})
     try:
-        client.request("POST", f"/api/v1/namespaces/{TEAM}/pods?dryRun=All", forged)
-    except ApiError as error:
+        request(client, "POST", f"/api/v1/namespaces/{TEAM}/pods?dryRun=All", forged)
+    except ApiException as error:
         return "ValidatingAdmissionPolicy" in str(error)
     return False
 
@@ -67,7 +68,7 @@ def too_big(cluster: Cluster, tenant: ApiClient) -> Iterator[str]:
     cluster.kubectl("apply", "--server-side", f"--namespace={TEAM}", f"--filename={big}")
     yield "too-big"
     # Nobody waits for its pods: the garbage collector learns of new kinds once in half a minute.
-    tenant.request("DELETE", f"{DINFS.format(TEAM)}/too-big")
+    request(tenant, "DELETE", f"{DINFS.format(TEAM)}/too-big")
 
 
 @pytest.fixture
@@ -89,10 +90,11 @@ def manifest(*, gated: bool = False, spec: Object | None = None, **metadata: Any
 
 def denied(client: ApiClient, method: str, path: str, body: Any, sentence: str, **options: Any) -> None:
     """The request is refused by the policy with this sentence."""
-    with pytest.raises(ApiError) as caught:
-        client.request(method, f"/api/v1/namespaces/{TEAM}/pods{path}", body, **options)
-    assert "ValidatingAdmissionPolicy 'covey-pods'" in str(caught.value)
-    assert sentence in str(caught.value)
+    with pytest.raises(ApiException) as caught:
+        request(client, method, f"/api/v1/namespaces/{TEAM}/pods{path}", body, **options)
+    said = status_of(caught.value)["message"]
+    assert "ValidatingAdmissionPolicy 'covey-pods'" in said
+    assert sentence in said
 
 
 @pytest.mark.parametrize(
@@ -123,9 +125,9 @@ def test_no_pod_is_born_with(tenant: ApiClient, pod: Object, sentence: str) -> N
 )
 def test_a_tenants_own_pods_pass(tenant: ApiClient, pod: Object) -> None:
     path = f"/api/v1/namespaces/{TEAM}/pods"
-    made = f"{path}/{name_of(tenant.request('POST', path, pod))}"
-    tenant.request("PATCH", made, {"metadata": {"labels": {"mine": "yes"}}})
-    tenant.request("DELETE", f"{made}?gracePeriodSeconds=0")
+    made = f"{path}/{name_of(request(tenant, 'POST', path, pod))}"
+    request(tenant, "PATCH", made, {"metadata": {"labels": {"mine": "yes"}}})
+    request(tenant, "DELETE", f"{made}?gracePeriodSeconds=0")
 
 
 def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Object) -> None:
@@ -136,10 +138,10 @@ def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Objec
 
 def test_nobody_lifts_the_gate_of_a_pod_of_no_group(tenant: ApiClient) -> None:
     path = f"/api/v1/namespaces/{TEAM}/pods"
-    name = name_of(tenant.request("POST", path, manifest(gated=True)))
+    name = name_of(request(tenant, "POST", path, manifest(gated=True)))
     lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     denied(tenant, "PATCH", f"/{name}", lift, "are lifted by Covey alone")
-    tenant.request("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
+    request(tenant, "DELETE", f"{path}/{name}?gracePeriodSeconds=0")
 
 
 def test_nobody_pins_a_member(tenant: ApiClient, waiting: Object) -> None:
@@ -166,8 +168,8 @@ def test_marks_are_not_written_by_way_of_the_status(cluster: Cluster, waiting: O
 
 def test_a_member_keeps_its_owners_rights(tenant: ApiClient, waiting: Object) -> None:
     path = f"/api/v1/namespaces/{TEAM}/pods/{name_of(waiting)}"
-    tenant.request("PATCH", path, {"metadata": {"labels": {"mine": "yes"}, "annotations": {"example.com/note": "x"}}})
-    tenant.request("DELETE", path)
+    request(tenant, "PATCH", path, {"metadata": {"labels": {"mine": "yes"}, "annotations": {"example.com/note": "x"}}})
+    request(tenant, "DELETE", path)
 
 
 def test_who_may_create_groups_may_create_members(cluster: Cluster) -> None:
@@ -180,6 +182,6 @@ def test_who_may_create_groups_may_create_members(cluster: Cluster) -> None:
 def test_a_tenant_sees_what_a_resource_became_and_changes_none_of_it(tenant: ApiClient, waiting: Object) -> None:
     assert waiting
     groups = f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{TEAM}/podgroups"
-    [first, *_] = tenant.request("GET", groups)["items"]
-    with pytest.raises(ApiError, match="cannot delete resource"):
-        tenant.request("DELETE", f"{groups}/{name_of(first)}")
+    [first, *_] = request(tenant, "GET", groups)["items"]
+    with pytest.raises(ApiException, match="cannot delete resource"):
+        request(tenant, "DELETE", f"{groups}/{name_of(first)}")

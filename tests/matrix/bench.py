@@ -9,11 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kubernetes.client import ApiException
+
 from api_manifests import Object
 from cluster.serving import BLOCK, RACK, Serving
 from cluster.workbench import name_of, uid_of
 from covey.api.inference import Backend
-from localcluster import ApiError, Cluster, Nodes, Recording, eventually
+from localcluster import Cluster, Nodes, Recording, eventually
 from matrix.columns import Column
 from matrix.history import Need, Partial, Pods, Whole, partials
 from matrix.outcome import DiffersError, RefusedError
@@ -265,7 +267,7 @@ def _close(bench: Bench) -> None:
 
     eventually(empty, 60, f"{bench.namespace} is empty")
     for name in bench.hyper_nodes:
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             cluster.api("DELETE", f"{_HYPER_NODES}/{name}")
     cluster.delete_nodes(bench.names)
     cluster.api("DELETE", f"/api/v1/namespaces/{bench.namespace}")

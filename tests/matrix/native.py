@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from kubernetes.client import ApiException
 
 from api_manifests import Object, role, template
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 from localcluster.programs import ROOT
 
 BLOCK, RACK = "cloud.provider.com/topology-block", "cloud.provider.com/topology-rack"
@@ -185,6 +186,6 @@ def namespaced(cluster: Cluster, name: str, kinds: Mapping[str, str] = _KINDS) -
     finally:
         try:
             cluster.api("DELETE", f"/api/v1/namespaces/{name}")
-        except ApiError as error:
-            if error.code != 404:
+        except ApiException as error:
+            if error.status != 404:
                 raise

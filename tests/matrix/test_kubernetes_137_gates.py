@@ -5,8 +5,9 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
+from kubernetes.client import ApiException
 
-from localcluster import NATIVE_GROUPS, ApiError, Cluster, Nodes, eventually
+from localcluster import NATIVE_GROUPS, Cluster, Nodes, eventually
 from matrix.native import Native, namespaced, start_operator, whole
 
 _OFF = ("--feature-gates=CompositePodGroup=false,TopologyAwareWorkloadScheduling=false,GenericWorkload=false",)
@@ -67,6 +68,6 @@ def strip(native: Native) -> int:
     """Take the finalizers off all PodGroups, some of which may go meanwhile; how many there were."""
     names = list(native.groups("PodGroup"))
     for name in names:
-        with contextlib.suppress(ApiError):
+        with contextlib.suppress(ApiException):
             native.cluster.api("PATCH", native.path("PodGroup", name), {"metadata": {"finalizers": None}})
     return len(names)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from localcluster import ApiError
+from kubernetes.client import ApiException
+
 from soak.choices import choice
 from soak.facts import Pod
 from soak.stage import Stage
@@ -95,8 +96,8 @@ def evict(stage: Stage, pod: Pod) -> str:
     def ask() -> str:
         try:
             stage.cluster.api("POST", f"{_path(pod)}/eviction", body)
-        except ApiError as error:
-            if error.code == 429:
+        except ApiException as error:
+            if error.status == 429:
                 stage.spare(pod)
                 return "a budget forbids it"
             raise

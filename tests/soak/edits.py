@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from localcluster import ApiError
+from kubernetes.client import ApiException
+
 from soak.choices import choice
 from soak.facts import Owner
 from soak.stage import Spec, Stage
@@ -90,8 +91,8 @@ def scale_from_outside(stage: Stage, generator: random.Random) -> str | None:
     path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{owner.namespace}/rolescalers/{owner.name}-{role}/scale"
     try:
         done = stage.api("PATCH", path, {"spec": {"replicas": total}})
-    except ApiError as error:
-        if error.code != 422:
+    except ApiException as error:
+        if error.status != 422:
             raise
         return f"{owner.namespace}/{owner.name} {role} -> {total}, which was refused"
     return f"{owner.namespace}/{owner.name} {role} -> {total}{'' if done else ', but there is no scaler'}"

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from localcluster import TROUBLES, Cluster, NotReachedError
+from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
 from soak import choices, deaths, edits, nodes, processes, strangers, troubles
 from soak.calm import OBJECTS, Listed, leaks, unsettled, waits_honestly
 from soak.checker import Checker
@@ -118,7 +118,7 @@ class Soak:
                 if not result.problems:
                     self._end()
             except TROUBLES as error:
-                self._fail(f"step {result.steps}: {type(error).__name__} {error}")
+                self._fail(f"step {result.steps}: {type(error).__name__} {sentence_of(error)}")
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
@@ -301,7 +301,7 @@ def main() -> int:
     try:
         result = soak(options.seed, options.seconds, directory)
     except (*TROUBLES, NotReachedError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {sentence_of(error)}", file=sys.stderr)
         return 1
     print(result.told())
     if result.problems:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import http.client
 import random
 import threading
 import time
@@ -14,18 +13,10 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import yaml
+from kubernetes.client import ApiException
+from urllib3.exceptions import HTTPError
 
-from localcluster import (
-    ApiClient,
-    ApiError,
-    Cluster,
-    NotReachedError,
-    Process,
-    ProcessError,
-    access,
-    eventually,
-    programs,
-)
+from localcluster import Cluster, NotReachedError, Process, ProcessError, access, eventually, programs, request
 from localcluster.components import FAKE_NODE
 from localcluster.programs import Program
 from soak.checker import Checker
@@ -59,8 +50,8 @@ KILLABLE: Final = (
 #: Events are not seen, or seen late, while one of these is down.
 SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
 _PATIENCE: Final = 60.0
-#: What may pass: nothing listens, or nobody is ready.
-PASSING = (OSError, http.client.HTTPException)
+#: Seconds until a request is given up that hangs in an API server without etcd.
+_TIMEOUT: Final = 5.0
 
 
 @dataclass(order=True)
@@ -95,8 +86,6 @@ class Stage:
         kinds: tuple[Kind, ...] = KINDS,
     ) -> None:
         self.cluster = cluster
-        #: A request that hangs in an API server without etcd is not waited for.
-        self.client = ApiClient(cluster.server, cluster.token, cluster.files.authority, timeout=5.0)
         self.checker = checker
         self.kinds = kinds
         self.quiet = Quiet()
@@ -123,7 +112,6 @@ class Stage:
         """Start everything that is needed; the processes end with the cluster."""
         cluster = self.cluster
         with contextlib.ExitStack() as stack:
-            stack.callback(self.client.close)
             cluster.install_rbac()
             cluster.add_nodes(NODES)
             for program in PROXIED:
@@ -169,21 +157,22 @@ class Stage:
         """Try until it is done; None when the object is not there (any more), or a conflict made it pointless.
 
         Raises:
-            ApiError: the API server refuses for good.
-            OSError: nobody answers for a minute.
+            ApiException: the API server refuses for good.
+            HTTPError: nobody answers for a minute.
         """
         deadline = time.monotonic() + _PATIENCE
         while True:
             try:
                 return do()
-            except ApiError as error:
-                if error.code in {404, 409}:
+            except ApiException as error:
+                if error.status in {404, 409}:
                     return None
-                if error.code not in {429, 401, 403} and error.code < 500:
+                # 0 is a TLS handshake that broke off.
+                if error.status not in {0, 429, 401, 403} and error.status < 500:
                     raise
                 if time.monotonic() > deadline:
                     raise
-            except PASSING:
+            except HTTPError:
                 if time.monotonic() > deadline:
                     raise
             self.run_due()
@@ -191,7 +180,7 @@ class Stage:
 
     def api(self, method: str, path: str, body: Any = None, *, patch: str | None = None) -> Any:
         """One request, tried until it is done."""
-        return self.patiently(lambda: self.client.request(method, path, body, patch=patch))
+        return self.patiently(lambda: request(self.cluster.client, method, path, body, patch=patch, timeout=_TIMEOUT))
 
     # Resources
 

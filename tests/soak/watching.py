@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
-from localcluster import ApiClient, ApiError
-from localcluster.client import Watch
+from kubernetes.client import ApiClient, ApiException
+
+from localcluster import request
+from localcluster.watch import CUT_OFF, WatchStream
 from soak.checker import Checker
 from soak.invariants import Violation
 from soak.quiet import Quiet
@@ -28,7 +29,7 @@ class Watching:
     """Feeds a checker; a context manager.
 
     Args:
-        client: Requests as administrator.
+        client: The administrator's.
         checker: Is told every event, one at a time.
         quiet: The time of events.
         found: Called with what an event broke.
@@ -43,7 +44,7 @@ class Watching:
     gaps: int = 0
     _end: threading.Event = field(default_factory=threading.Event)
     _threads: list[threading.Thread] = field(default_factory=list)
-    _open: dict[str, Watch] = field(default_factory=dict)
+    _open: dict[str, WatchStream] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         for kind in KINDS:
@@ -73,16 +74,16 @@ class Watching:
             try:
                 version = version or self._list(kind, known)
                 version = self._watch(kind, known, version)
-            except ApiError as error:
-                if error.code in {404, 410}:
+            except ApiException as error:
+                if error.status in {404, 410}:
                     version = ""
                 self._end.wait(_AGAIN)
-            except (OSError, ValueError, http.client.HTTPException):
+            except CUT_OFF:
                 self._end.wait(_AGAIN)
 
     def _list(self, kind: str, known: dict[str, dict[str, Any]]) -> str:
         """Take what is there; what came in between was missed, so that only the result is known."""
-        found = self.client.request("GET", KINDS[kind])
+        found = request(self.client, "GET", KINDS[kind])
         items = {item["metadata"]["uid"]: item for item in found["items"]}
         with self.lock:
             self.gaps += bool(known)
@@ -97,13 +98,11 @@ class Watching:
 
     def _watch(self, kind: str, known: dict[str, dict[str, Any]], version: str) -> str:
         """Take events until the watch ends; the version to go on from, empty when that is not possible."""
-        watch = self._open[kind] = self.client.open_watch(KINDS[kind], version)
+        watch = self._open[kind] = WatchStream(self.client, KINDS[kind], version)
         if self._end.is_set():
             watch.close()
         try:
             for event in watch:
-                if event.get("kind") == "Status" or event["type"] == "ERROR":
-                    return ""
                 item = event["object"]
                 version = item["metadata"]["resourceVersion"]
                 if event["type"] == "BOOKMARK":
@@ -114,7 +113,9 @@ class Watching:
                     known[item["metadata"]["uid"]] = item
                 with self.lock:
                     self._say(self.checker.take(kind, event["type"], item, self.quiet.now()))
-        except (OSError, ValueError, http.client.HTTPException):
+        except ApiException:
+            return ""
+        except CUT_OFF:
             pass  # cut off, perhaps in the middle of a line, which comes again
         return version
 

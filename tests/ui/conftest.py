@@ -5,11 +5,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 from playwright.sync_api import Browser
 
 from cli_inputs import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
-from localcluster import ApiError, Cluster, Nodes, eventually
+from localcluster import Cluster, Nodes, eventually
 from localcluster.ports import address, free_port
 from localcluster.probe import answers
 from localcluster.programs import scheduler_config
@@ -125,8 +126,8 @@ def delete(floor: Cluster) -> Callable[[str], None]:
         namespace, _, name = key.partition("/")
         try:
             floor.api("DELETE", f"{_INFERENCES.format(namespace)}/{name}")
-        except ApiError as error:
-            if error.code != 404:
+        except ApiException as error:
+            if error.status != 404:
                 raise
 
     return remove

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions, made from the models; ``crds/`` holds what ``render`` returns."""
+"""The CustomResourceDefinitions, made from the models; ``crds/`` and the chart hold what ``render`` returns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,14 +29,13 @@ class Column:
     wide: bool = False
 
     def as_schema(self) -> dict[str, Any]:
-        """The column as the CRD spells it."""
+        """The column as the API server stores it: without the priority 0, which it would leave out."""
         return {
             "name": self.name,
             "type": self.type,
             "jsonPath": self.path,
             "description": self.description,
-            "priority": 1 if self.wide else 0,
-        }
+        } | ({"priority": 1} if self.wide else {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,7 @@ class _Converter:
         schema |= {key: node[key] for key in _PASSED if key in node and key != "default"}
         if node.get("required"):
             schema["required"] = node["required"]
-        if "properties" in node:
+        if node.get("properties"):
             schema["properties"] = {name: self.convert(field) for name, field in node["properties"].items()}
         if "items" in node:
             schema["items"] = self.convert(node["items"], nullable=True)
@@ -196,7 +196,7 @@ def _default(node: Schema, schema: Schema) -> Schema:
     """The default that the API server stores: a scalar, or ``{}`` for an object that has stored defaults itself."""
     default = node.get("default")
     if isinstance(default, dict):
-        return {"default": {}} if any("default" in field for field in schema["properties"].values()) else {}
+        return {"default": {}} if any("default" in field for field in schema.get("properties", {}).values()) else {}
     return {} if default is None or default == [] else {"default": default}
 
 

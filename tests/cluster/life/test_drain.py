@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import Object
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
-from localcluster import ApiError, eventually
+from localcluster import eventually
 from scheduler_trees import node_of
 
 __all__ = ["serving"]
@@ -40,8 +41,8 @@ def evict(serving: Serving, pod: Object) -> int:
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name_of(pod)}}
     try:
         serving.cluster.api("POST", f"{serving.path('Pod', name_of(pod))}/eviction", body)
-    except ApiError as error:
-        return error.code
+    except ApiException as error:
+        return error.status
     return 201
 
 

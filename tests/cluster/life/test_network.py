@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import Object
 from cluster.published import Published, check_addresses
 from cluster.serving import AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from kubelet import environment_of
-from localcluster import ApiError, eventually
+from localcluster import eventually
 from scheduler_trees import node_of
 
 __all__ = ["serving"]
@@ -337,7 +338,7 @@ def test_where_leaderworkerset_is_installed_its_webhook_denies_pods_with_its_lab
         def in_force() -> bool:
             try:
                 cluster.api("POST", f"{serving.path('Pod')}?dryRun=All", probe)
-            except ApiError as error:
+            except ApiException as error:
                 return "size annotation" in str(error)
             return False
 

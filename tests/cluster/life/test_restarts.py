@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kubernetes.client import ApiException
 
 from api_manifests import Object
 from cluster.kubelet import fail, restart
 from cluster.serving import AddNodes, Serving, serving, workers
 from cluster.workbench import is_ready, label, name_of, uid_of, uids
 from covey.compile.pods import shunning
-from localcluster import ApiError, Cluster, Process, eventually
+from localcluster import Cluster, Process, eventually
 from localcluster.programs import scheduler_config
 from scheduler_trees import node_of, pin_of
 
@@ -83,7 +84,7 @@ def test_a_restart_recreates_the_whole_replica_once_and_no_other(serving: Servin
     with serving.cluster.record(serving.path("Pod")) as recording:
         # The peers of a process that has gone end, too.
         for pod in broken:
-            with contextlib.suppress(ApiError):
+            with contextlib.suppress(ApiException):
                 restart(serving, pod)
         await_successors(serving, broken, role="prefill", replica=1)
         await_served(serving, 6, noted=2)

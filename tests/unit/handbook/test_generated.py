@@ -8,7 +8,7 @@ from handbook.pages import DOCS, ROOT
 
 def test_every_example_has_a_page_with_its_text_as_it_stands() -> None:
     pages = examples.pages()
-    for path in (ROOT / "examples").rglob("*.yaml"):
+    for path in [path for suffix in ("yaml", "py") for path in (ROOT / "examples").rglob(f"*.{suffix}")]:
         page = pages[f"examples/{path.relative_to(ROOT / 'examples').as_posix()}.md"]
         assert path.read_text().strip() in page, path
 

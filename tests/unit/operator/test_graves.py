@@ -12,7 +12,6 @@ from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
 from covey.operator.replicas.scale import running_revisions
 from covey.operator.snapshot.observed import Observed
-from covey.operator.terms.objects import Inference
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -29,8 +28,8 @@ class Seen:
         self.caches = Caches(nobody, (), lambda _: None, lambda _key, _delay: None)
 
     def resource(self, kind: str, uid: str) -> None:
-        item = Inference(core.Meta(name=KEY[1], namespace=KEY[0], uid=uid, resource_version=uid))
-        self.caches.inferences.reflectors[0]._take(kind, item)  # type: ignore[arg-type] # one of the kinds
+        metadata = {"name": KEY[1], "namespace": KEY[0], "uid": uid, "resourceVersion": uid}
+        self.caches.inferences.take({"type": kind, "object": {"metadata": metadata}})
 
     def pod(self, kind: str, pod: core.Pod) -> None:
         self.caches.pods.reflectors[0]._take(kind, pod)  # type: ignore[arg-type] # one of the kinds

@@ -26,7 +26,7 @@ class Parts:
         self.acquire: Callable[[], Any] = self._at_once
         monkeypatch.setattr(main, "load", self._load)
         monkeypatch.setattr(main, "_DRAIN", 0.01)
-        for name in ("Caches", "LeaseElector", "Reconciler", "Shell"):
+        for name in ("Caches", "LeaseElector", "Reconciler", "KopfRunner"):
             monkeypatch.setattr(main, name, getattr(self, f"_{name.lower()}"))
 
     def run(self) -> int:
@@ -81,16 +81,12 @@ class Parts:
 
         return reconcile
 
-    def _shell(self, *_: object) -> object:
-        class Shell:
-            def __init__(self) -> None:
-                self.ready = asyncio.Event()
+    def _kopfrunner(self, *_: object) -> object:
+        class Runner:
+            async def run(self) -> None:
+                await asyncio.Event().wait()
 
-            async def run(self, stop: asyncio.Event) -> None:
-                self.ready.set()
-                await stop.wait()
-
-        return Shell()
+        return Runner()
 
     async def _at_once(self) -> None:
         return

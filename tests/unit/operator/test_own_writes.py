@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from covey.api import core
 from covey.kube.client import Client
 from covey.operator.observe.caches import Caches
-from covey.operator.terms.objects import Inference
 
 KEY = ("ml", "llama")
 WRITTEN: dict[str, Any] = {
@@ -43,8 +44,8 @@ class Seen:
         self._version += 1
         fields = {"uid": "uid-llama", "generation": 1, **meta}
         metadata = core.Meta(name=KEY[1], namespace=KEY[0], resource_version=str(self._version), **fields)
-        item = Inference(metadata, {}, status or {})
-        self.caches.inferences.reflectors[0]._take(kind, item)  # type: ignore[arg-type] # one of the kinds
+        shallow = {"metadata": msgspec.to_builtins(metadata), "status": json.dumps(status or {})}
+        self.caches.inferences.take({"type": kind, "object": shallow})
         return self.asked
 
 

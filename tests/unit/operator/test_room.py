@@ -30,19 +30,13 @@ TOPOLOGY = msgspec.convert(
 )
 
 
-class Found:
-    """ClusterTopologies without an API server."""
-
-    found = (TOPOLOGY,)
-
-
 class Ground:
     """A room whose watches are fed by hand."""
 
     def __init__(self, *nodes: core.Node) -> None:
         self.woken: list[Key] = []
         self.now = 0.0
-        self.room = ClusterRoom(None, Found(), self.woken.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
+        self.room = ClusterRoom(None, lambda: (TOPOLOGY,), self.woken.append, clock=lambda: self.now)  # type: ignore[arg-type] # nothing is asked
         for node in nodes:
             self.room._on_node("ADDED", node, None)
         self.room.nodes.synced.set()
@@ -235,7 +229,7 @@ def test_a_pod_that_another_gate_holds_is_not_let_go() -> None:
 
 
 def test_the_cluster_is_watched_from_the_first_question_on() -> None:
-    room = ClusterRoom(None, Found(), lambda _key: None)  # type: ignore[arg-type] # nothing is asked
+    room = ClusterRoom(None, lambda: (TOPOLOGY,), lambda _key: None)  # type: ignore[arg-type] # nothing is asked
     assert not room._wanted.is_set()
     assert room.view(("ml", "llama")) is None
     assert room._wanted.is_set()

@@ -13,7 +13,10 @@ from covey.operator.observe.caches import Caches
 
 def made(*backends: Backend) -> Caches:
     nobody = cast("Client", None)  # no reflector runs
-    return Caches(nobody, (), lambda _: None, lambda _key, _delay: None, backends=backends)
+    caches = Caches(nobody, (), lambda _: None, lambda _key, _delay: None, backends=backends)
+    for informer in caches.informers:
+        informer.lose()
+    return caches
 
 
 def test_a_group_that_nobody_serves_is_not_waited_for() -> None:
@@ -38,6 +41,18 @@ def test_pods_are_always_waited_for() -> None:
     for reflector in caches._reflectors():
         reflector._lose()
     assert not caches.is_synced
+
+
+def test_what_people_write_is_always_waited_for() -> None:
+    caches = Caches(cast("Client", None), (), lambda _: None, lambda _key, _delay: None)
+    for reflector in caches._reflectors():
+        reflector._serve(served=True)
+        reflector.synced.set()
+    caches.probing.asked.set()
+    for informer in caches.informers:
+        assert not caches.is_synced
+        informer.lose()
+    assert caches.is_synced
 
 
 def hyper_node(tier: int) -> core.HyperNode:
