@@ -96,7 +96,7 @@ def make_api(connection: Connection, **more: Any) -> ApiClient:
     return api
 
 
-async def timed(client: Client, prefix: str, number: int) -> tuple[float, float]:
+async def time_creation(client: Client, prefix: str, number: int) -> tuple[float, float]:
     """Requests a second, and microseconds of this process's time for each."""
     names = (f"{prefix}-{each}" for each in range(number))
 
@@ -134,7 +134,7 @@ async def measure(cluster: Cluster, rounds: int, number: int) -> None:
         for way in order:
             client, encode = clients[way]
             with encoding(encode):
-                figures = await timed(client, f"bench-{turn}-{order.index(way)}", number)
+                figures = await time_creation(client, f"bench-{turn}-{order.index(way)}", number)
             if turn:
                 found[way].append(figures)
             await asyncio.to_thread(cluster.api, "DELETE", "/api/v1/namespaces/default/pods?gracePeriodSeconds=0")

@@ -10,7 +10,8 @@ import base64
 import copy
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +80,7 @@ async def load(path: str | None = None, context: str | None = None) -> Connectio
         ConfigurationError: nothing usable was found.
     """
     files = _files(path)
-    return await _from_files(files, _choose(files, context)) if files else _in_cluster()
+    return await _connection(files, _choose(files, context)) if files else _in_cluster()
 
 
 async def load_server(path: str | None = None, context: str | None = None) -> Connection:
@@ -95,7 +96,7 @@ async def load_server(path: str | None = None, context: str | None = None) -> Co
     files = _files(path)
     if not files:
         return bearer(_in_cluster(), "")
-    return await _from_files(files, replace(_choose(files, context), user={}))
+    return await _connection(files, replace(_choose(files, context), user={}))
 
 
 def context_name(path: str | None = None) -> str:
@@ -131,59 +132,57 @@ def _files(path: str | None) -> list[Path]:
     return [Path(path)] if path else guards.existing_files()
 
 
+@contextmanager
+def _explain(files: Sequence[Path]) -> Iterator[None]:
+    """Say which files an error is about; they may hold anything."""
+    try:
+        yield
+    except (ConfigurationError, *_UNUSABLE) as error:
+        raise ConfigurationError(f"{', '.join(map(str, files))}: {error}") from error
+
+
 def _choose(files: Sequence[Path], context: str | None) -> _Chosen:
-    names = _named(files)
-    merged = Merger(files).config
-    if merged is None:
-        raise ConfigurationError(f"{names}: there is no such file")
-    name = context or merged.value.get("current-context")
-    if not name:
-        raise ConfigurationError(f"{names}: no current context; name one, or run kubectl config use-context")
-    found = _find(merged.value["contexts"], "context", name)
-    if found is None:
-        known = ", ".join(sorted(str(each["name"]) for each in merged.value["contexts"])) or "none"
-        raise ConfigurationError(f"{names}: there is no context {name}; there is {known}")
-    chosen = found[0]
-    cluster = _find(merged.value["clusters"], "cluster", chosen.get("cluster", ""))
-    if cluster is None:
-        raise ConfigurationError(f"{names}: context {name} names cluster {chosen.get('cluster')}, which is not there")
-    # The client goes on as nobody where the user is not there.
-    # https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L177
-    user = _find(merged.value["users"], "user", chosen["user"]) if "user" in chosen else ({}, files[0])
-    if user is None:
-        raise ConfigurationError(f"{names}: context {name} names user {chosen['user']}, who is not there")
-    return _Chosen(name, chosen, cluster[0], *user)
+    content = Merger(files).config.value
+    with _explain(files):
+        name = context or content.get("current-context")
+        if not name:
+            raise ConfigurationError("no current context; name one, or run kubectl config use-context")
+        found = _find(content["contexts"], "context", name)
+        if found is None:
+            known = ", ".join(sorted(str(each["name"]) for each in content["contexts"])) or "none"
+            raise ConfigurationError(f"there is no context {name}; there is {known}")
+        chosen = found[0]
+        cluster = _find(content["clusters"], "cluster", chosen.get("cluster", ""))
+        if cluster is None:
+            raise ConfigurationError(f"context {name} names cluster {chosen.get('cluster')}, which is not there")
+        # The client goes on as nobody where the user is not there.
+        # https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L177
+        user = _find(content["users"], "user", chosen["user"]) if "user" in chosen else ({}, files[0])
+        if user is None:
+            raise ConfigurationError(f"context {name} names user {chosen['user']}, who is not there")
+        return _Chosen(name, chosen, cluster[0], *user)
 
 
 def _find(entries: Sequence[Any], kind: str, name: str) -> tuple[Entry, Path] | None:
     """An entry by its name, and the file that it is written in."""
-    for each in entries:
-        if each["name"] == name:
-            file = Path(each.path)
-            try:
-                return guards.anchored(guards.without_nulls(each.value.get(kind) or {}), file.parent), file
-            except _UNUSABLE as error:
-                raise ConfigurationError(f"{file}: {kind} {name} cannot be read: {error}") from error
-    return None
+    found = next((each for each in entries if each["name"] == name), None)
+    if found is None:
+        return None
+    file = Path(found.path).absolute()
+    return guards.anchor_paths(guards.without_nulls(found.value.get(kind) or {}), file.parent), file
 
 
-async def _from_files(files: Sequence[Path], chosen: _Chosen) -> Connection:
-    try:
-        return await _connection(chosen)
-    except (ConfigurationError, *_UNUSABLE) as error:
-        raise ConfigurationError(f"{_named(files)}: {error}") from error
+async def _connection(files: Sequence[Path], chosen: _Chosen) -> Connection:
+    with _explain(files):
+        return await _configure(chosen)
 
 
-def _named(files: Sequence[Path]) -> str:
-    return ", ".join(map(str, files))
-
-
-async def _connection(chosen: _Chosen) -> Connection:
-    cluster = dict(guards.reachable(chosen.cluster, chosen.context["cluster"]))
+async def _configure(chosen: _Chosen) -> Connection:
+    cluster = dict(guards.resolve_server(chosen.cluster, chosen.context["cluster"]))
     user = guards.first_credential(chosen.user)
     guards.refuse_half_certificates(user, chosen.context.get("user", ""))
     guards.refuse_removed_providers(user)
-    user, certificate = guards.inline_certificate(user)
+    user, certificate = guards.take_inline_certificate(user)
     configuration = Configuration()
     if authority := cluster.pop("certificate-authority-data", None):
         configuration.ca_cert_data = base64.b64decode(authority, validate=True).decode()
@@ -199,7 +198,9 @@ async def _connection(chosen: _Chosen) -> Connection:
         await KubeConfigLoader(content).load_and_set(configuration)
         tls = RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
     configuration.refresh_api_key_hook = _renewal(chosen, renewed, tls)  # type: ignore[assignment] # declared as None
-    return Connection(configuration, tls, chosen.context.get("namespace", "default"), guards.impersonation(chosen.user))
+    return Connection(
+        configuration, tls, chosen.context.get("namespace", "default"), guards.impersonation_headers(chosen.user)
+    )
 
 
 def _renewal(chosen: _Chosen, renewed: Entry, tls: ssl.SSLContext | None) -> Renewal | None:
@@ -207,26 +208,26 @@ def _renewal(chosen: _Chosen, renewed: Entry, tls: ssl.SSLContext | None) -> Ren
     if "tokenFile" in renewed:
         return Renewal(token_file(Path(renewed["tokenFile"])))
     if "exec" in renewed:
-        return Renewal(Plugin(renewed["exec"], _told(chosen.cluster), tls).read)
+        return Renewal(Plugin(renewed["exec"], _cluster_info(chosen.cluster), tls).read)
     if "auth-provider" in renewed:
         return Renewal(id_token(lambda: _id_token(chosen)))
     return None
 
 
 def _id_token(chosen: _Chosen) -> str:
-    merged = Merger([chosen.user_file]).config
-    user = _find(merged.value["users"], "user", chosen.context["user"]) if merged is not None else None
-    config = user[0].get("auth-provider", {}).get("config") if user is not None else None
-    return (config or {}).get("id-token") or ""
+    with _explain([chosen.user_file]):
+        user = _find(Merger([chosen.user_file]).config.value["users"], "user", chosen.context["user"])
+        provider = user[0].get("auth-provider", {}) if user is not None else {}
+        return (provider.get("config") or {}).get("id-token") or ""
 
 
-def _told(cluster: Entry) -> Entry:
+def _cluster_info(cluster: Entry) -> Entry:
     """The cluster as a plugin is told of it (``ExecCredential.spec.cluster``)."""
     authority = cluster.get("certificate-authority-data")
     if not authority and "certificate-authority" in cluster:
         authority = base64.b64encode(Path(cluster["certificate-authority"]).read_bytes()).decode()
     extension: Entry = next((each for each in cluster.get("extensions", ()) if each.get("name") == _FOR_PLUGINS), {})
-    told = {
+    info = {
         "server": cluster["server"],
         "tls-server-name": cluster.get("tls-server-name"),
         "insecure-skip-tls-verify": cluster.get("insecure-skip-tls-verify") or None,
@@ -234,7 +235,7 @@ def _told(cluster: Entry) -> Entry:
         "proxy-url": cluster.get("proxy-url"),
         "config": extension.get("extension"),
     }
-    return guards.without_nulls(told)
+    return guards.without_nulls(info)
 
 
 def _in_cluster() -> Connection:

@@ -58,6 +58,9 @@ class Merger(KubeConfigMerger):
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
+        # The client would pass over what is not there.
+        if missing := [str(file) for file in files if not file.exists()]:
+            raise ConfigurationError(f"{', '.join(missing)}: no such file")
         super().__init__(os.pathsep.join(map(str, files)))  # type: ignore[no-untyped-call]
 
     def load_config(self, path: str) -> None:
@@ -78,7 +81,7 @@ class Merger(KubeConfigMerger):
 
 
 def without_nulls(entry: Entry) -> Entry:
-    """Null and an empty text mean that nothing is said, as in Go.
+    """Drop what is null or an empty text: it means that nothing is said, as in Go.
 
     The client takes an empty ``client-key-data`` for the key and does not look at ``client-key``:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L101
@@ -86,8 +89,8 @@ def without_nulls(entry: Entry) -> Entry:
     return {key: value for key, value in entry.items() if value is not None and value != ""}
 
 
-def anchored(entry: Entry, folder: Path) -> Entry:
-    """Paths are meant from the file that they are written in.
+def anchor_paths(entry: Entry, folder: Path) -> Entry:
+    """Make paths absolute: they are meant from the file that they are written in.
 
     The client looks for a user's certificate beside the file of the cluster, and for a plugin in the working directory:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
@@ -112,7 +115,7 @@ def first_credential(user: Entry) -> Entry:
 
 
 def refuse_half_certificates(user: Entry, name: str) -> None:
-    """A certificate and its key belong together.
+    """Refuse a certificate without its key, or a key without its certificate.
 
     The client sends no certificate where only the key is there, and makes OpenSSL look for the key in the certificate:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/client/rest.py#L77
@@ -127,7 +130,7 @@ def refuse_half_certificates(user: Entry, name: str) -> None:
 
 
 def refuse_removed_providers(user: Entry) -> None:
-    """Of ``auth-provider`` there is OIDC alone, since Kubernetes 1.26.
+    """Refuse any ``auth-provider`` but OIDC: Kubernetes 1.26 has removed the others.
 
     The client runs gcloud for ``gcp``, and for any other name goes on as nobody:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L211
@@ -140,8 +143,8 @@ def refuse_removed_providers(user: Entry) -> None:
         raise ConfigurationError(f"auth-provider {name} was removed from Kubernetes 1.26: use an exec plugin")
 
 
-def reachable(cluster: Entry, name: str) -> Entry:
-    """A server that has an address, and a proxy that aiohttp can speak to, if need be that of the environment.
+def resolve_server(cluster: Entry, name: str) -> Entry:
+    """Check the server's address, and find its proxy, if need be that of the environment.
 
     The client goes on to ``localhost`` without a server, fails at the first request with ``socks5:``, and leaves the
     environment to aiohttp, which then reads ``~/.netrc`` in a thread for each request:
@@ -181,7 +184,7 @@ def _bypasses(part: str, host: str) -> bool:
         return part == "*" or f".{host}".endswith(f".{part.removeprefix('.')}")
 
 
-def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
+def impersonation_headers(user: Entry) -> tuple[tuple[str, str], ...]:
     """The headers of ``as`` and its companions (client-go's transport.ImpersonationConfig).
 
     The client does not know these keys, and asks with the rights of whoever impersonates:
@@ -197,8 +200,8 @@ def impersonation(user: Entry) -> tuple[tuple[str, str], ...]:
     return (*((name, value) for name, value in named if value), *groups, *extra)
 
 
-def inline_certificate(user: Entry) -> tuple[Entry, dict[str, bytes]]:
-    """A user without ``client-certificate-data`` and ``client-key-data``, and what these say.
+def take_inline_certificate(user: Entry) -> tuple[Entry, dict[str, bytes]]:
+    """Take ``client-certificate-data`` and ``client-key-data`` out of a user; the rest, and what these say.
 
     The client writes them below the system's folder for temporary files and leaves them there until the process ends:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L55

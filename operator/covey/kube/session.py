@@ -49,14 +49,14 @@ def new_session(
             keepalive_timeout=keep_alive,
         ),
         headers=[("User-Agent", user_agent), *headers, *connection.headers],
-        middlewares=(*middlewares, _authorizing(connection)),
+        middlewares=(*middlewares, _make_authorizer(connection)),
         proxy=connection.configuration.proxy,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=read_buffer,
     )
 
 
-def _authorizing(connection: Connection) -> aiohttp.ClientMiddlewareType:
+def _make_authorizer(connection: Connection) -> aiohttp.ClientMiddlewareType:
     server_name, server = connection.configuration.tls_server_name, URL(connection.server).origin()
 
     async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -77,11 +77,21 @@ async def test_impersonation(tmp_path: Path) -> None:
     )
 
 
-async def test_a_certificate_without_its_key(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
-    assert certificate[0].exists()
-    alone = config(user={"client-certificate": "tls.crt"}, server="https://dev:1")
-    with pytest.raises(ConfigurationError, match="user dev has no client-key"):
-        await load(write(tmp_path / "config", alone))
+@pytest.mark.parametrize(
+    ("said", "lacking"), [("client-certificate", "client-key"), ("client-key", "client-certificate")]
+)
+async def test_a_certificate_and_its_key_belong_together(tmp_path: Path, said: str, lacking: str) -> None:
+    (tmp_path / "tls").write_text("")
+    for user in ({said: "tls"}, {f"{said}-data": "eA=="}):
+        with pytest.raises(ConfigurationError, match=f"user dev has no {lacking}"):
+            await load(write(tmp_path / "config", config(user=user, server="https://dev:1")))
+
+
+@pytest.mark.parametrize("name", ["gcp", "azure", "unheard-of", None])
+async def test_providers_that_kubernetes_has_removed(tmp_path: Path, name: str | None) -> None:
+    user = {"auth-provider": {"name": name, "config": {"access-token": "t"}}}
+    with pytest.raises(ConfigurationError, match=f"auth-provider {name} was removed"):
+        await load(write(tmp_path / "config", config(user=user)))
 
 
 async def test_impersonation_by_uid(tmp_path: Path) -> None:
@@ -220,3 +230,35 @@ async def test_the_proxy_of_a_kubeconfig_comes_before_that_of_the_environment(
     assert named.configuration.proxy == "https://other"
     with pytest.raises(ConfigurationError, match="socks5://proxy is not supported"):
         await load(write(tmp_path / "config", config(server="https://dev:1")))
+
+
+async def test_a_plugin_beside_a_kubeconfig_that_is_named_from_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = "client.authentication.k8s.io/v1"
+    (tmp_path / "plugin").write_text(f'#!/bin/sh\necho \'{{"apiVersion": "{version}", "status": {{"token": "t"}}}}\'\n')
+    (tmp_path / "plugin").chmod(0o700)
+    write(tmp_path / "config", config(user={"exec": {"command": "./plugin", "apiVersion": version}}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", "config")
+    assert await (await load()).authorization() == "Bearer t"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"clusters": ["dev"]},
+        {"clusters": [{"name": None}, {"name": "dev"}]},
+        {"clusters": [{"name": "dev", "cluster": "https://dev:1"}]},
+        {"users": [{"name": "dev", "user": {"exec": "plugin"}}]},
+        {"users": [{"name": "dev", "user": {"exec": {"command": None}}}]},
+        {"users": [{"name": "dev", "user": {"username": 1, "password": 2}}]},
+        {"users": [{"name": "dev", "user": {"client-certificate-data": "%", "client-key-data": "%"}}]},
+        {"contexts": [{"name": "dev", "context": ["cluster"]}]},
+        {"contexts": {"dev": {}}},
+    ],
+    ids=str,
+)
+async def test_a_file_that_may_hold_anything(tmp_path: Path, changed: Mapping[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=str(tmp_path)):
+        await load(write(tmp_path / "config", {**config(), **changed}))

@@ -28,7 +28,7 @@ class Clock:
         return self.time
 
 
-def renewed(read: Read, clock: Clock | None = None) -> Connection:
+def connect(read: Read, clock: Clock | None = None) -> Connection:
     connection = Connection(Configuration())
     connection.configuration.refresh_api_key_hook = Renewal(read, clock or Clock())
     return connection
@@ -37,7 +37,7 @@ def renewed(read: Read, clock: Clock | None = None) -> Connection:
 async def test_a_token_file_is_read_again_each_minute_and_when_refused(tmp_path: Path) -> None:
     clock, file = Clock(), tmp_path / "token"
     file.write_text("one\n")
-    connection = renewed(token_file(file), clock)
+    connection = connect(token_file(file), clock)
     assert await connection.authorization() == "Bearer one"
     file.write_text("two")
     clock.time = 59.0
@@ -79,13 +79,13 @@ def program(path: Path, script: str, version: str = VERSION, **more: Any) -> dic
 
 
 async def authorization(entry: Mapping[str, Any]) -> str | None:
-    return await renewed(Plugin(entry).read).authorization()
+    return await connect(Plugin(entry).read).authorization()
 
 
 async def test_an_exec_plugin_runs_when_its_token_expires_or_is_refused(tmp_path: Path) -> None:
     clock = Clock()
     script = "answer(token=f'token-{n}', expirationTimestamp='1970-01-01T01:00:00Z')"
-    connection = renewed(Plugin(program(tmp_path / "plugin", script)).read, clock)
+    connection = connect(Plugin(program(tmp_path / "plugin", script)).read, clock)
     assert await connection.authorization() == "Bearer token-1"
     clock.time = 3539.0
     assert await connection.authorization() == "Bearer token-1"
@@ -199,7 +199,7 @@ async def test_an_oidc_token_is_read_again_when_it_was_refused(tmp_path: Path) -
 
 async def test_an_oidc_token_is_read_again_when_it_has_expired() -> None:
     clock, tokens = Clock(), [jwt(100.0), jwt(200.0)]
-    connection = renewed(id_token(lambda: tokens.pop(0)), clock)
+    connection = connect(id_token(lambda: tokens.pop(0)), clock)
     assert await connection.authorization() == f"Bearer {jwt(100.0)}"
     clock.time = 100.0
     assert await connection.authorization() == f"Bearer {jwt(200.0)}"
@@ -210,4 +210,4 @@ async def test_an_oidc_token_that_is_none_any_more_is_kubectls_to_renew(token: s
     clock = Clock()
     clock.time = 100.0
     with pytest.raises(ConfigurationError, match="any kubectl command renews it"):
-        await renewed(id_token(lambda: token), clock).authorization()
+        await connect(id_token(lambda: token), clock).authorization()
