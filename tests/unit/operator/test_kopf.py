@@ -359,8 +359,7 @@ async def test_what_ends_kopf_starts_it_again(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(kopf_session, "shallow_list", broken)
     async with running(script) as kopf:
-        await kopf.until(lambda: kopf.names == {"llama"})
-        assert kopf.signals >= 2
+        await kopf.until(lambda: kopf.names == {"llama"} and kopf.signals >= 2)
 
 
 async def test_one_that_tells_nothing_is_started_again() -> None:
@@ -374,7 +373,7 @@ async def test_one_that_tells_nothing_is_started_again() -> None:
 
 async def test_hostile_objects_blind_nobody() -> None:
     deep = '{"a":' * 9_000 + "1" + "}" * 9_000
-    wide = "[" + ",".join(["{}"] * 400_000) + "]"
+    wide = "[" + ",".join(["{}"] * 20_000) + "]"
     script = Script()
     script.put("deep-at-first", f'{{"zzz":{deep}}}')
     async with running(script) as kopf:
