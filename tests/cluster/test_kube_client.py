@@ -9,8 +9,7 @@ import pytest
 from covey.api.core import Node, Pod
 from covey.kube import errors
 from covey.kube.client import Client
-from covey.kube.connection import Connection, load
-from covey.kube.credentials import Fixed
+from covey.kube.connection import bearer, load_server
 from covey.kube.resources import NODES, PODS, Resource
 from localcluster import Cluster
 
@@ -192,11 +191,11 @@ async def test_a_watch_tells_what_happens_after_its_version(client: Client, name
 
 
 async def test_who_one_is_and_what_one_may(cluster: Cluster, namespace: str) -> None:
-    admin = load(str(cluster.kubeconfig))
+    server = await load_server(str(cluster.kubeconfig))
     token = cluster.service_account_token(namespace, "nobody")
-    async with Client(Connection(admin.server, admin.tls, Fixed(f"Bearer {token}")), user_agent="test") as client:
+    async with Client(bearer(server, token), user_agent="test") as client:
         with pytest.raises(errors.Forbidden, match=f"system:serviceaccount:{namespace}:nobody"):
             await client.list(NODES)
-    async with Client(Connection(admin.server, admin.tls, Fixed("Bearer wrong")), user_agent="test") as client:
+    async with Client(bearer(server, "wrong"), user_agent="test") as client:
         with pytest.raises(errors.Unauthorized):
             await client.list(NODES)

@@ -160,7 +160,7 @@ def _headers(token: str | None, more: dict[str, str]) -> dict[str, str]:
 @asynccontextmanager
 async def served(cluster: Cluster, limits: Limits = QUICK) -> AsyncIterator[Page]:
     """The server that the operator runs, in this process: it has the API server's address, and nobody's identity."""
-    gate = OwnToken(load_server(str(cluster.kubeconfig)))
+    gate = OwnToken(await load_server(str(cluster.kubeconfig)))
     viewers = Viewers(gate.mode, limits=limits)
     sweeping = asyncio.create_task(viewers.run())
     async with TestServer(Server(gate, viewers, limits=limits).application()) as server, ClientSession() as session:

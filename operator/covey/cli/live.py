@@ -19,8 +19,8 @@ async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[
         CommandError: in place of everything that the client raises.
     """
     try:
-        client = Client.from_kubeconfig(kubeconfig, context, user_agent=f"covey-cli/{__version__}", connections=8)
-        async with client:
+        agent = f"covey-cli/{__version__}"
+        async with Client.from_kubeconfig(kubeconfig, context, user_agent=agent, connections=8) as client:
             yield client
     except KubeError as error:
         raise CommandError(in_words(error)) from None

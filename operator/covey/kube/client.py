@@ -9,7 +9,8 @@ Projections are for reading; what is written is always a whole dictionary.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final, Self
 
@@ -67,7 +68,8 @@ class Client:
         self._transport = Transport(connection, user_agent=user_agent, connections=connections, generator=self._random)
 
     @classmethod
-    def from_kubeconfig(
+    @asynccontextmanager
+    async def from_kubeconfig(
         cls,
         path: str | None = None,
         context: str | None = None,
@@ -75,7 +77,7 @@ class Client:
         user_agent: str,
         field_manager: str | None = None,
         connections: int = 64,
-    ) -> Self:
+    ) -> AsyncIterator[Self]:
         """A client for a kubeconfig's context; None looks where kubectl does, then in the cluster.
 
         Args:
@@ -88,7 +90,11 @@ class Client:
         Raises:
             ConfigurationError: nothing usable was found.
         """
-        return cls(load(path, context), user_agent=user_agent, field_manager=field_manager, connections=connections)
+        connection = await load(path, context)
+        async with cls(
+            connection, user_agent=user_agent, field_manager=field_manager, connections=connections
+        ) as client:
+            yield client
 
     async def __aenter__(self) -> Self:
         return self

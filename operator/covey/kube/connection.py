@@ -1,52 +1,75 @@
-"""Where the API server is, how to reach and trust it, and as whom Covey speaks to it."""
+"""Where the API server is, how to reach and trust it, and as whom Covey speaks to it: the official client's configuration.
+
+``kubernetes.aio.config`` reads kubeconfigs and a pod's service account; what it does otherwise than kubectl is put right by
+the guards in ``kubeconfig_guards`` and ``renewal``.
+"""
 
 from __future__ import annotations
 
 import base64
-import binascii
+import copy
 import os
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
-import aiohttp
-
-from covey.kube.credentials import SILENT, Credentials, ExecPlugin, Fixed, Oidc, TokenFile, use_certificate
+from covey.kube import kubeconfig_guards as guards
 from covey.kube.errors import ConfigurationError
-from covey.kube.kubeconfig import Chosen, Provider, User, choose, default_files, find_user
+from covey.kube.kubeconfig_guards import Entry, Merger
+from covey.kube.official import (
+    ConfigException,
+    Configuration,
+    InClusterConfigLoader,
+    KubeConfigLoader,
+    RESTClientObject,
+)
+from covey.kube.renewal import Plugin, Renewal, id_token, token_file
 
 #: Where the kubelet mounts a pod's account.
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: The extension of a cluster that plugins are given (client.authentication.k8s.io).
 _FOR_PLUGINS: Final = "client.authentication.k8s.io/exec"
+#: What the client and Python raise over entries that are no entries of a kubeconfig, and files that are not there.
+_UNUSABLE: Final = (ConfigException, OSError, AttributeError, KeyError, TypeError, ValueError)
 
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server (URL without trailing slash), how to trust it, who speaks, and the context's namespace.
+    """The client's configuration, and what is not in it: TLS with client certificates, and the context's namespace.
 
-    ``proxy`` is a URL; ``server_name`` is what the server's certificate is checked for, where its address is another;
-    ``headers`` go with every request (impersonation).
+    The files of a certificate may be gone that the configuration names: ``tls`` has read them. ``headers`` go with every
+    request (impersonation).
     """
 
-    server: str
+    configuration: Configuration
     tls: ssl.SSLContext | None = None
-    credentials: Credentials = SILENT
     namespace: str = "default"
-    proxy: str | None = None
-    server_name: str | None = None
     headers: tuple[tuple[str, str], ...] = ()
 
-    def options(self) -> dict[str, Any]:
-        """What each request of aiohttp takes beside the address."""
-        options = {"proxy": self.proxy, "server_hostname": self.server_name}
-        return {name: value for name, value in options.items() if value is not None}
+    @property
+    def server(self) -> str:
+        """URL without trailing slash."""
+        return self.configuration.host
+
+    async def authorization(self, refused: str | None = None) -> str | None:
+        """The Authorization header, renewed when it is time; None when the client certificate says it all.
+
+        Args:
+            refused: what was answered with a 401.
+
+        Raises:
+            ConfigurationError: there is none to be had.
+        """
+        hook: object = self.configuration.refresh_api_key_hook
+        if refused is not None and isinstance(hook, Renewal):
+            hook.refuse(refused)
+        return await self.configuration.get_api_key_with_prefix("BearerToken")
 
 
-def load(path: str | None = None, context: str | None = None) -> Connection:
+async def load(path: str | None = None, context: str | None = None) -> Connection:
     """Find the configuration as kubectl does, then in the cluster.
 
     Args:
@@ -56,19 +79,11 @@ def load(path: str | None = None, context: str | None = None) -> Connection:
     Raises:
         ConfigurationError: nothing usable was found.
     """
-    files = [Path(path)] if path else default_files()
-    if not files:
-        return _in_cluster()
-    chosen = choose(files, context)
-    try:
-        return _connection(chosen)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{_named(files)}: {error}") from error
-    except (OSError, ssl.SSLError, binascii.Error) as error:
-        raise ConfigurationError(f"{_named(files)}: {getattr(error, 'filename', None) or ''} {error}") from error
+    files = _files(path)
+    return await _connection(files, _choose(files, context)) if files else _in_cluster()
 
 
-def load_server(path: str | None = None, context: str | None = None) -> Connection:
+async def load_server(path: str | None = None, context: str | None = None) -> Connection:
     """The same server, and how to trust it, but without anybody's identity: no token, certificate or impersonation.
 
     Args:
@@ -78,13 +93,10 @@ def load_server(path: str | None = None, context: str | None = None) -> Connecti
     Raises:
         ConfigurationError: nothing usable was found.
     """
-    files = [Path(path)] if path else default_files()
+    files = _files(path)
     if not files:
-        return replace(_in_cluster(), credentials=SILENT)
-    try:
-        return _connection(replace(choose(files, context), user=User()))
-    except (OSError, ssl.SSLError, binascii.Error) as error:
-        raise ConfigurationError(f"{_named(files)}: {getattr(error, 'filename', None) or ''} {error}") from error
+        return bearer(_in_cluster(), "")
+    return await _connection(files, replace(_choose(files, context), user={}))
 
 
 def context_name(path: str | None = None) -> str:
@@ -93,134 +105,150 @@ def context_name(path: str | None = None) -> str:
     Raises:
         ConfigurationError: the kubeconfig cannot be read.
     """
-    files = [Path(path)] if path else default_files()
-    return choose(files).name if files else ""
+    files = _files(path)
+    return _choose(files, None).name if files else ""
 
 
 def bearer(server: Connection, token: str) -> Connection:
     """That server, for whoever has this token and nothing else."""
-    return replace(server, credentials=Fixed(f"Bearer {token}"))
+    configuration = copy.copy(server.configuration)
+    configuration.api_key = {"BearerToken": f"Bearer {token}"} if token else {}
+    configuration.refresh_api_key_hook = None
+    return replace(server, configuration=configuration)
 
 
-def _named(files: Sequence[Path]) -> str:
-    return ", ".join(map(str, files))
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """A context with what it names; paths are absolute, and what is null or empty is not there."""
+
+    name: str
+    context: Entry
+    cluster: Entry
+    user: Entry
+    user_file: Path
 
 
-def _in_cluster() -> Connection:
-    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
-    if not host or not port:
-        raise ConfigurationError("no kubeconfig was found, and this is no pod of a cluster: set KUBECONFIG")
+def _files(path: str | None) -> list[Path]:
+    return [Path(path)] if path else guards.existing_files()
+
+
+@contextmanager
+def _explain(files: Sequence[Path]) -> Iterator[None]:
+    """Say which files an error is about; they may hold anything."""
     try:
-        tls = ssl.create_default_context(cafile=str(SERVICE_ACCOUNT / "ca.crt"))
-        namespace = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigurationError(f"the pod's service account {SERVICE_ACCOUNT}: {error}") from error
-    address = f"[{host}]" if ":" in host else host
-    return Connection(f"https://{address}:{port}", tls, TokenFile(SERVICE_ACCOUNT / "token"), namespace)
+        yield
+    except (ConfigurationError, *_UNUSABLE) as error:
+        raise ConfigurationError(f"{', '.join(map(str, files))}: {error}") from error
 
 
-def _connection(chosen: Chosen) -> Connection:
-    cluster = chosen.cluster
-    server = cluster.server.rstrip("/")
-    if not server.startswith(("https://", "http://")):
-        raise ConfigurationError(f"cluster {chosen.context.cluster} has no server; an address like https://host:6443")
-    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"proxy-url {cluster.proxy_url} is not supported; http and https are")
-    tls = _tls(chosen) if server.startswith("https:") else None
+def _choose(files: Sequence[Path], context: str | None) -> _Chosen:
+    content = Merger(files).config.value
+    with _explain(files):
+        name = context or content.get("current-context")
+        if not name:
+            raise ConfigurationError("no current context; name one, or run kubectl config use-context")
+        found = _find(content["contexts"], "context", name)
+        if found is None:
+            known = ", ".join(sorted(str(each["name"]) for each in content["contexts"])) or "none"
+            raise ConfigurationError(f"there is no context {name}; there is {known}")
+        chosen = found[0]
+        cluster = _find(content["clusters"], "cluster", chosen.get("cluster", ""))
+        if cluster is None:
+            raise ConfigurationError(f"context {name} names cluster {chosen.get('cluster')}, which is not there")
+        # The client goes on as nobody where the user is not there.
+        # https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L177
+        user = _find(content["users"], "user", chosen["user"]) if "user" in chosen else ({}, files[0])
+        if user is None:
+            raise ConfigurationError(f"context {name} names user {chosen['user']}, who is not there")
+        return _Chosen(name, chosen, cluster[0], *user)
+
+
+def _find(entries: Sequence[Any], kind: str, name: str) -> tuple[Entry, Path] | None:
+    """An entry by its name, and the file that it is written in."""
+    found = next((each for each in entries if each["name"] == name), None)
+    if found is None:
+        return None
+    file = Path(found.path).absolute()
+    return guards.anchor_paths(guards.without_nulls(found.value.get(kind) or {}), file.parent), file
+
+
+async def _connection(files: Sequence[Path], chosen: _Chosen) -> Connection:
+    with _explain(files):
+        return await _configure(chosen)
+
+
+async def _configure(chosen: _Chosen) -> Connection:
+    cluster = dict(guards.resolve_server(chosen.cluster, chosen.context["cluster"]))
+    user = guards.first_credential(chosen.user)
+    guards.refuse_half_certificates(user, chosen.context.get("user", ""))
+    guards.refuse_removed_providers(user)
+    user, certificate = guards.take_inline_certificate(user)
+    configuration = Configuration()
+    if authority := cluster.pop("certificate-authority-data", None):
+        configuration.ca_cert_data = base64.b64decode(authority, validate=True).decode()
+        cluster.pop("certificate-authority", None)
+    renewed: Entry = {name: user.pop(name) for name in ("tokenFile", "exec", "auth-provider") if name in user}
+    with guards.private_files(certificate) as files:
+        content = {
+            "current-context": chosen.name,
+            "contexts": [{"name": chosen.name, "context": {"cluster": "it", "user": "it"}}],
+            "clusters": [{"name": "it", "cluster": cluster}],
+            "users": [{"name": "it", "user": {**user, **files}}],
+        }
+        await KubeConfigLoader(content).load_and_set(configuration)
+        tls = RESTClientObject(configuration).ssl_context if configuration.host.startswith("https:") else None
+    configuration.refresh_api_key_hook = _renewal(chosen, renewed, tls)  # type: ignore[assignment] # declared as None
     return Connection(
-        server,
-        tls,
-        _credentials(chosen, tls),
-        chosen.context.namespace or "default",
-        proxy=cluster.proxy_url,
-        server_name=cluster.tls_server_name if tls is not None else None,
-        headers=_impersonation(chosen.user),
+        configuration, tls, chosen.context.get("namespace", "default"), guards.impersonation_headers(chosen.user)
     )
 
 
-def _tls(chosen: Chosen) -> ssl.SSLContext:
-    cluster, user = chosen.cluster, chosen.user
-    if cluster.certificate_authority_data:
-        tls = ssl.create_default_context(cadata=_decoded(cluster.certificate_authority_data).decode())
-    elif cluster.certificate_authority:
-        tls = ssl.create_default_context(cafile=str(chosen.cluster_home / cluster.certificate_authority))
-    else:
-        tls = ssl.create_default_context()
-    if cluster.insecure_skip_tls_verify:
-        tls.check_hostname = False
-        tls.verify_mode = ssl.CERT_NONE
-    certificate = _content(user.client_certificate_data, user.client_certificate, chosen.user_home)
-    key = _content(user.client_key_data, user.client_key, chosen.user_home)
-    if (certificate is None) != (key is None):
-        lacking = "client-certificate" if certificate is None else "client-key"
-        raise ConfigurationError(
-            f"user {chosen.context.user} has no {lacking}: a certificate and its key belong together"
-        )
-    if certificate is not None and key is not None:
-        use_certificate(tls, certificate, key)
-    return tls
+def _renewal(chosen: _Chosen, renewed: Entry, tls: ssl.SSLContext | None) -> Renewal | None:
+    """The hook of a user whose credentials change with time."""
+    if "tokenFile" in renewed:
+        return Renewal(token_file(Path(renewed["tokenFile"])))
+    if "exec" in renewed:
+        return Renewal(Plugin(renewed["exec"], _cluster_info(chosen.cluster), tls).read)
+    if "auth-provider" in renewed:
+        return Renewal(id_token(lambda: _id_token(chosen)))
+    return None
 
 
-def _content(data: str | None, file: str | None, home: Path) -> bytes | None:
-    """Data comes before a file, as in client-go."""
-    if data:
-        return _decoded(data)
-    return (home / file).read_bytes() if file else None
+def _id_token(chosen: _Chosen) -> str:
+    with _explain([chosen.user_file]):
+        user = _find(Merger([chosen.user_file]).config.value["users"], "user", chosen.context["user"])
+        provider = user[0].get("auth-provider", {}) if user is not None else {}
+        return (provider.get("config") or {}).get("id-token") or ""
 
 
-def _decoded(data: str) -> bytes:
-    return base64.b64decode(data, validate=True)
-
-
-def _credentials(chosen: Chosen, tls: ssl.SSLContext | None) -> Credentials:
-    user = chosen.user
-    if user.token_file:
-        return TokenFile(chosen.user_home / user.token_file)
-    if user.token:
-        return Fixed(f"Bearer {user.token}")
-    if user.exec:
-        return ExecPlugin(user.exec, chosen.user_home, _told(chosen), tls)
-    if user.username and user.password:
-        return Fixed(aiohttp.encode_basic_auth(user.username, user.password))
-    if user.auth_provider:
-        return _oidc(user.auth_provider, chosen)
-    return SILENT
-
-
-def _oidc(provider: Provider, chosen: Chosen) -> Credentials:
-    if provider.name != "oidc":
-        raise ConfigurationError(f"auth-provider {provider.name} was removed from Kubernetes 1.26: use an exec plugin")
-
-    def read() -> str:
-        found = find_user(chosen.user_file, chosen.context.user).auth_provider
-        return ((found and found.config) or {}).get("id-token", "")
-
-    return Oidc(read)
-
-
-def _told(chosen: Chosen) -> dict[str, Any]:
+def _cluster_info(cluster: Entry) -> Entry:
     """The cluster as a plugin is told of it (``ExecCredential.spec.cluster``)."""
-    cluster = chosen.cluster
-    authority = _content(cluster.certificate_authority_data, cluster.certificate_authority, chosen.cluster_home)
-    extension = next((each for each in cluster.extensions or () if each.get("name") == _FOR_PLUGINS), {})
-    told = {
-        "server": cluster.server,
-        "tls-server-name": cluster.tls_server_name,
-        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify or None,
-        "certificate-authority-data": base64.b64encode(authority).decode() if authority else None,
-        "proxy-url": cluster.proxy_url,
+    authority = cluster.get("certificate-authority-data")
+    if not authority and "certificate-authority" in cluster:
+        authority = base64.b64encode(Path(cluster["certificate-authority"]).read_bytes()).decode()
+    extension: Entry = next((each for each in cluster.get("extensions", ()) if each.get("name") == _FOR_PLUGINS), {})
+    info = {
+        "server": cluster["server"],
+        "tls-server-name": cluster.get("tls-server-name"),
+        "insecure-skip-tls-verify": cluster.get("insecure-skip-tls-verify") or None,
+        "certificate-authority-data": authority,
+        "proxy-url": cluster.get("proxy-url"),
         "config": extension.get("extension"),
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return guards.without_nulls(info)
 
 
-def _impersonation(user: User) -> tuple[tuple[str, str], ...]:
-    """The headers of ``as`` and its companions (transport.ImpersonationConfig)."""
-    named = [("Impersonate-User", user.as_), ("Impersonate-Uid", user.as_uid)]
-    groups = [("Impersonate-Group", group) for group in user.as_groups or ()]
-    extra = [
-        (f"Impersonate-Extra-{quote(key, safe='')}", value)
-        for key, values in (user.as_user_extra or {}).items()
-        for value in values
-    ]
-    return (*((name, value) for name, value in named if value), *groups, *extra)
+def _in_cluster() -> Connection:
+    if not all(os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT")):
+        raise ConfigurationError("no kubeconfig was found, and this is no pod of a cluster: set KUBECONFIG")
+    configuration, token = Configuration(), SERVICE_ACCOUNT / "token"
+    try:
+        InClusterConfigLoader(str(token), str(SERVICE_ACCOUNT / "ca.crt"), False).load_and_set(configuration)  # noqa: FBT003 - it names none of them otherwise
+        tls = RESTClientObject(configuration).ssl_context
+        namespace = (SERVICE_ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+    except (ConfigException, OSError) as error:
+        raise ConfigurationError(f"the pod's service account {SERVICE_ACCOUNT}: {error}") from error
+    configuration.proxy = guards.environment_proxy(configuration.host)
+    # Ours in place of the client's: it keeps the newline, and does not read it again after a 401.
+    configuration.refresh_api_key_hook = Renewal(token_file(token))  # type: ignore[assignment] # declared as None
+    return Connection(configuration, tls, namespace)

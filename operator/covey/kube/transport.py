@@ -25,6 +25,7 @@ from yarl import URL
 from covey.kube.connection import Connection
 from covey.kube.errors import ApiError, TooManyRequests, Unreachable, api_error
 from covey.kube.request import JSON, Request
+from covey.kube.session import new_session
 from covey.observability.metrics import KUBE_REQUEST_DURATION, KUBE_REQUESTS
 
 ATTEMPTS: Final = 5
@@ -45,6 +46,7 @@ class Transport:
 
     def __init__(self, connection: Connection, *, user_agent: str, connections: int, generator: random.Random) -> None:
         self._connection = connection
+        self._server = connection.server
         self._user_agent = user_agent
         self._connections = connections
         self._random = generator
@@ -122,39 +124,28 @@ class Transport:
             self._reading.discard(response)
 
     async def _open(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """Send once, and once more with fresh credentials after a 401; raise unless the answer is 2xx."""
-        authorization = await self._connection.credentials.header()
-        response = await self._exchange(request, limits, authorization)
-        if response.status == HTTPStatus.UNAUTHORIZED:
-            fresh = await self._connection.credentials.header(refresh=True)
-            if fresh != authorization:
-                response.release()
-                response = await self._exchange(request, limits, fresh)
+        """Send; raise unless the answer is 2xx."""
+        response = await self._exchange(request, limits)
         if not response.ok:
             with _as_unreachable(request):
                 body = await response.read()
             raise api_error(response.status, body, _seconds(response.headers.get("Retry-After")))
         return response
 
-    async def _exchange(
-        self, request: Request, limits: aiohttp.ClientTimeout, authorization: str | None
-    ) -> aiohttp.ClientResponse:
+    async def _exchange(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         headers = {"Content-Type": request.content_type} if request.body is not None else {}
         if request.accept != JSON:
             headers["Accept"] = request.accept
-        if authorization is not None:
-            headers["Authorization"] = authorization
         code, sent = "error", time.perf_counter()
         try:
             with _as_unreachable(request):
                 response = await self._opened().request(
                     request.method,
-                    URL(self._connection.server + request.url, encoded=True),
+                    URL(self._server + request.url, encoded=True),
                     data=request.body,
                     headers=headers,
                     timeout=limits,
                     allow_redirects=False,
-                    **self._connection.options(),
                 )
             code = str(response.status)
             return response
@@ -166,21 +157,13 @@ class Transport:
         if self._closed:
             raise Unreachable("the client is closed")
         if self._session is None:
-            tls = self._connection.tls
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=self._connections,
-                    ssl=True if tls is None else tls,
-                    keepalive_timeout=_KEEP_ALIVE,
-                ),
-                headers=[
-                    ("User-Agent", self._user_agent),
-                    ("Accept", JSON),
-                    ("Accept-Encoding", "identity"),
-                    *self._connection.headers,
-                ],
-                cookie_jar=aiohttp.DummyCookieJar(),
-                read_bufsize=_READ_BUFFER,
+            self._session = new_session(
+                self._connection,
+                user_agent=self._user_agent,
+                connections=self._connections,
+                keep_alive=_KEEP_ALIVE,
+                read_buffer=_READ_BUFFER,
+                headers=(("Accept", JSON), ("Accept-Encoding", "identity")),
             )
         return self._session
 

@@ -28,6 +28,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
 from covey.kube.client import Client
+from covey.kube.connection import Connection, load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
@@ -101,10 +102,11 @@ class Process:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        connection = await load(self._settings.kubeconfig, self._settings.context)
         async with (
-            self._client(UNBOUNDED) as watching,
-            self._client(self._settings.connections + SPARE) as client,
-            self._client(ASIDE) as aside,
+            _client(connection, UNBOUNDED) as watching,
+            _client(connection, self._settings.connections + SPARE) as client,
+            _client(connection, ASIDE) as aside,
         ):
             work = asyncio.create_task(self._work(watching, client, aside))
             asked = asyncio.create_task(stop.wait())
@@ -114,15 +116,6 @@ class Process:
                 log.info("stopping")
                 return await self._end(work)
             return _outcome(work)
-
-    def _client(self, connections: int) -> Client:
-        return Client.from_kubeconfig(
-            self._settings.kubeconfig,
-            self._settings.context,
-            user_agent="covey-scheduler",
-            field_manager=MANAGER_SCHEDULER,
-            connections=connections,
-        )
 
     async def _end(self, work: asyncio.Task[None]) -> int:
         """End on request: what was not sent is dropped, what was is waited for, and then the successor may start."""
@@ -293,6 +286,10 @@ def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLab
         log.warning("no --pod-name: a Service that selects the active replica by its label will not find this one")
         return None
     return ActiveLabel(client, cache, settings.pod_namespace, settings.pod_name)
+
+
+def _client(connection: Connection, connections: int) -> Client:
+    return Client(connection, user_agent="covey-scheduler", field_manager=MANAGER_SCHEDULER, connections=connections)
 
 
 def _outcome(work: asyncio.Task[None]) -> int:

@@ -27,7 +27,7 @@ def python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
 
 def test_help_lists_every_command_and_loads_none() -> None:
     code = "import sys\nfrom covey.cli.main import main\nsys.argv = ['covey', '--help']\ntry:\n    main()\nexcept SystemExit:\n    pass\n"
-    code += "print([name for name in sys.modules if name in {'pydantic', 'msgspec', 'yaml', 'numpy', 'kopf', 'aiohttp', 'rich'}])"
+    code += "print([name for name in sys.modules if name in {'pydantic', 'msgspec', 'yaml', 'numpy', 'kopf', 'kubernetes', 'aiohttp', 'rich'}])"
     result = python(code)
     assert result.stdout.rstrip().endswith("[]")
     for name in (
@@ -47,7 +47,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
 
 
 def test_an_offline_plan_loads_no_server_and_no_client() -> None:
-    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'aiohttp', 'rich', 'asyncio'}])"
+    code = "import sys, covey.cli.commands.plan\nprint([n for n in sys.modules if n in {'kopf', 'kubernetes', 'aiohttp', 'rich', 'asyncio'}])"
     assert python(code).stdout.strip() == "[]"
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import math
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from authority import Authority, Mounted
 from covey.api.core import Pod
 from covey.kube import errors
 from covey.kube.client import Client
-from covey.kube.connection import Connection
-from covey.kube.credentials import Credentials, Fixed
+from covey.kube.connection import Connection, bearer
+from covey.kube.official import Configuration
+from covey.kube.renewal import Renewal
 from covey.kube.resources import PODS
 from covey.observability.families import REGISTRY
 
@@ -75,17 +78,15 @@ class Server:
         return await self.answers.pop(0)(request)
 
 
-TOKEN = Fixed("Bearer t")
-
-
 @asynccontextmanager
 async def talking(
-    *answers: Answer, credentials: Credentials = TOKEN, silence: float = 30.0
+    *answers: Answer, renewal: Renewal | None = None, silence: float = 30.0
 ) -> AsyncIterator[tuple[Client, Server]]:
     server = Server(*answers)
     async with serving(server) as port:
         server.url = f"http://127.0.0.1:{port}"
-        connection = Connection(server.url, credentials=credentials)
+        connection = bearer(Connection(Configuration(host=server.url)), "t")
+        connection.configuration.refresh_api_key_hook = renewal
         async with Client(connection, user_agent="covey-test/1", silence=silence) as client:
             yield client, server
 
@@ -115,7 +116,7 @@ async def test_a_proxy_is_asked_in_place_of_the_server() -> None:
 
 @asynccontextmanager
 async def proxied(server: str, proxy: Server) -> AsyncIterator[Client]:
-    connection = Connection(server, proxy=proxy.url)
+    connection = Connection(Configuration(host=server, proxy=proxy.url))
     async with Client(connection, user_agent="covey-test/1") as client:
         yield client
 
@@ -124,7 +125,9 @@ async def test_headers_of_the_connection_go_with_every_request() -> None:
     server = Server(says(200, POD))
     async with serving(server) as port:
         groups = (("Impersonate-User", "jane"), ("Impersonate-Group", "dev"), ("Impersonate-Group", "ops"))
-        async with Client(Connection(f"http://127.0.0.1:{port}", headers=groups), user_agent="t") as client:
+        async with Client(
+            Connection(Configuration(host=f"http://127.0.0.1:{port}"), headers=groups), user_agent="t"
+        ) as client:
             await client.get(PODS, "p", "ns")
     (request,) = server.requests
     assert request.headers.getall("Impersonate-Group") == ["dev", "ops"]
@@ -139,7 +142,8 @@ async def test_the_certificate_is_checked_for_the_name_that_is_given(tmp_path: P
     server = Server(says(200, POD))
     async with serving(server, context) as port:
         trusting = ssl.create_default_context(cadata=authority.pem.decode())
-        connection = Connection(f"https://127.0.0.1:{port}", trusting, server_name=server_name)
+        configuration = Configuration(host=f"https://127.0.0.1:{port}", tls_server_name=server_name)
+        connection = Connection(configuration, trusting)
         async with Client(connection, user_agent="t") as client:
             if server_name == "kubernetes":
                 with pytest.raises(errors.Unreachable, match="ertificate"):
@@ -224,7 +228,7 @@ async def test_a_slow_server_is_not_asked_again(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_nobody_there(unused_tcp_port: int) -> None:
-    async with Client(Connection(f"http://127.0.0.1:{unused_tcp_port}"), user_agent="t") as client:
+    async with Client(Connection(Configuration(host=f"http://127.0.0.1:{unused_tcp_port}")), user_agent="t") as client:
         with pytest.raises(errors.Unreachable, match="GET /version"):
             await client.version()
 
@@ -237,19 +241,18 @@ async def test_a_closed_client() -> None:
     assert server.requests == []
 
 
-class Rotating:
-    """Credentials whose every refresh gives another token."""
+def rotating() -> Renewal:
+    """A header that is another one each time it is read."""
+    tokens = count()
 
-    def __init__(self) -> None:
-        self.token = 0
+    async def read(_: float) -> tuple[str, float]:
+        return f"Bearer {next(tokens)}", math.inf
 
-    async def header(self, *, refresh: bool = False) -> str:
-        self.token += refresh
-        return f"Bearer {self.token}"
+    return Renewal(read)
 
 
 async def test_an_expired_token_is_renewed_once() -> None:
-    async with talking(says(401), says(200, POD), says(401), says(401), credentials=Rotating()) as (client, server):
+    async with talking(says(401), says(200, POD), says(401), says(401), renewal=rotating()) as (client, server):
         assert await client.get(PODS, "p", "ns") == POD
         with pytest.raises(errors.Unauthorized):
             await client.create(PODS, POD)
@@ -389,20 +392,20 @@ async def test_leaving_a_watch_closes_its_connection() -> None:
 
 
 async def test_every_request_is_counted() -> None:
-    def count(verb: str, code: str) -> float:
+    def counted(verb: str, code: str) -> float:
         labels = {"verb": verb, "resource": "pods", "code": code}
         return REGISTRY.get_sample_value("covey_kube_requests_total", labels) or 0.0
 
     def measured(verb: str) -> float:
         return REGISTRY.get_sample_value("covey_kube_request_duration_seconds_count", {"verb": verb}) or 0.0
 
-    before = [count("get", "200"), count("get", "error"), count("create", "409")]
+    before = [counted("get", "200"), counted("get", "error"), counted("create", "409")]
     timed = [measured("get"), measured("create")]
     async with talking(hangs_up, hangs_up, says(200, POD), says(409)) as (client, _):
         await client.get(PODS, "p", "ns")
         with pytest.raises(errors.Conflict):
             await client.create(PODS, POD)
-    after = [count("get", "200"), count("get", "error"), count("create", "409")]
+    after = [counted("get", "200"), counted("get", "error"), counted("create", "409")]
     assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1]
     # The lost attempt counts too: it took its time.
     assert [measured("get") - timed[0], measured("create") - timed[1]] == [2, 1]

@@ -15,6 +15,7 @@ from aiohttp import web
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.connection import Connection
+from covey.kube.official import Configuration
 from covey.operator.observe import kopf_session
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.informer import Informer
@@ -188,7 +189,7 @@ async def running(script: Script) -> AsyncIterator[Running]:
     server = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
     await server.setup()
     await web.TCPSite(server, "127.0.0.1", 0).start()
-    connection = Connection(f"http://127.0.0.1:{server.addresses[0][1]}")
+    connection = Connection(Configuration(host=f"http://127.0.0.1:{server.addresses[0][1]}"))
     found = Running(script)
     caches = SimpleNamespace(
         inferences=found.inferences,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from covey.kube.connection import Connection
+from covey.kube.official import Configuration
 from covey.operator.process import main
 from covey.operator.process.settings import Settings
 
@@ -23,7 +24,7 @@ class Parts:
         )
         self.watch: Callable[[], Any] = asyncio.Event().wait
         self.acquire: Callable[[], Any] = self._at_once
-        monkeypatch.setattr(main, "load", lambda *_: Connection("http://127.0.0.1:9"))
+        monkeypatch.setattr(main, "load", self._load)
         monkeypatch.setattr(main, "_DRAIN", 0.01)
         for name in ("Caches", "LeaseElector", "Reconciler", "KopfRunner"):
             monkeypatch.setattr(main, name, getattr(self, f"_{name.lower()}"))
@@ -89,6 +90,9 @@ class Parts:
 
     async def _at_once(self) -> None:
         return
+
+    async def _load(self, *_: object) -> Connection:
+        return Connection(Configuration(host="http://127.0.0.1:9"))
 
 
 def signal_end(process: main.OperatorProcess) -> None:

@@ -10,6 +10,7 @@ from aiohttp import ClientSession, web
 from aiohttp.test_utils import TestServer
 
 from covey.kube.connection import Connection
+from covey.kube.official import Configuration
 from covey.ui.gate import OwnToken
 from covey.ui.limits import Limits
 from covey.ui.process import serve_link
@@ -39,7 +40,7 @@ async def silent() -> AsyncIterator[tuple[Silent, Connection]]:
     found = Silent()
     server = await asyncio.start_server(found.keep, "127.0.0.1", 0)
     async with server:
-        yield found, Connection(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        yield found, Connection(Configuration(host=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
 
 
 async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: tuple[Silent, Connection]) -> None:
@@ -105,7 +106,7 @@ async def test_plans_are_made_one_by_one_though_their_viewers_go(monkeypatch: py
 
     monkeypatch.setattr("covey.ui.server.plan", plan)
     monkeypatch.setattr("covey.ui.server.read_facts", read_facts)
-    gate = OwnToken(Connection("http://127.0.0.1:1"))
+    gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
     async with TestServer(Server(gate, Viewers(gate.mode)).application()) as server, ClientSession() as session:
         headers = {"Authorization": "Bearer x", "Content-Type": "text/plain"}
 

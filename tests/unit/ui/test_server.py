@@ -7,8 +7,9 @@ import pytest
 from aiohttp import ClientSession
 from aiohttp.test_utils import TestServer
 
-from covey.kube.connection import Connection, bearer
+from covey.kube.connection import Connection
 from covey.kube.errors import Forbidden, Unreachable
+from covey.kube.official import Configuration
 from covey.ui.feed import Ended, Expired
 from covey.ui.gate import Closed, Link, OwnToken, UsedUp
 from covey.ui.headers import bearer_token, is_meant, is_strange
@@ -16,7 +17,7 @@ from covey.ui.limits import Limits
 from covey.ui.server import Server
 from covey.ui.viewers import Busy, Credentials, Viewers
 
-NOBODY = Connection("http://127.0.0.1:1")
+NOBODY = Connection(Configuration(host="http://127.0.0.1:1"))
 
 
 class Here:
@@ -145,7 +146,9 @@ async def test_an_api_server_that_does_not_answer_is_said(here: tuple[Here, Clie
 def test_viewers_own_tokens_and_nothing_else() -> None:
     gate = OwnToken(NOBODY)
     found = gate.credentials("abc")
-    assert found.connection == bearer(NOBODY, "abc")
+    assert found.connection.server == NOBODY.server
+    assert found.connection.configuration.api_key == {"BearerToken": "Bearer abc"}
+    assert not NOBODY.configuration.api_key
     assert "abc" not in found.identity
     assert found.identity == gate.credentials("abc").identity != gate.credentials("abd").identity
     for token in (None, ""):

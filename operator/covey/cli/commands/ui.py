@@ -72,7 +72,7 @@ async def _for_tokens(kubeconfig: str | None, context: str | None, address: str,
     from covey.kube.connection import load_server  # noqa: PLC0415 - not needed to print help
     from covey.ui.process import serve_tokens  # noqa: PLC0415 - the same
 
-    await serve_tokens(load_server(kubeconfig, context), address, attached=attached)
+    await serve_tokens(await load_server(kubeconfig, context), address, attached=attached)
 
 
 async def _for_one(
@@ -93,7 +93,7 @@ async def _for_one(
 
     if not is_loopback(address):
         click.echo("warning: others can reach this address, and what they send is not encrypted", err=True)
-    connection = load(kubeconfig, context)
+    connection = await load(kubeconfig, context)
     cluster = context or context_name(kubeconfig)
     await serve_link(connection, address, announce, cluster=cluster, namespaces=(namespace,) if namespace else ())
 

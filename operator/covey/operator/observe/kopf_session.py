@@ -31,6 +31,7 @@ from yarl import URL
 
 from covey.kube.connection import Connection
 from covey.kube.errors import KubeError, Undecodable
+from covey.kube.session import new_session
 from covey.kube.shallow import shallow_event, shallow_list
 from covey.kube.watch import LineBuffer
 from covey.observability import metrics
@@ -49,20 +50,8 @@ _LIST_AGAIN: Final = b'{"type":"ERROR","object":{"kind":"Status","code":410,"rea
 
 def open_session(connection: Connection, informers: Iterable[Informer[Any]]) -> aiohttp.ClientSession:
     """A session of this connection for Kopf, which closes it."""
-
-    async def authorize(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
-        header = await connection.credentials.header()
-        if header:
-            request.headers["Authorization"] = header
-        request.server_hostname = connection.server_name
-        return await handler(request)
-
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=connection.tls if connection.tls is not None else True),
-        headers=[("User-Agent", "covey-operator (kopf)"), *connection.headers],
-        middlewares=(KopfAnswers(informers, base=URL(connection.server).path.rstrip("/")), authorize),
-        proxy=connection.proxy,
-    )
+    answers = KopfAnswers(informers, base=URL(connection.server).path.rstrip("/"))
+    return new_session(connection, user_agent="covey-operator (kopf)", middlewares=(answers,))
 
 
 class KopfAnswers:

@@ -77,7 +77,7 @@ class OperatorProcess:
     async def run(self) -> int:
         """Run until told to stop; returns the exit status."""
         settings = self._settings
-        connection = load(settings.kubeconfig, settings.context)
+        connection = await load(settings.kubeconfig, settings.context)
         self._take_signals()
         async with (
             _client(connection, _UNBOUNDED) as watching,
