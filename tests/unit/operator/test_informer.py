@@ -166,6 +166,12 @@ def test_a_spec_that_is_too_deep_is_told_when_it_is_read() -> None:
     assert stored.read().status == {"units": 1}
 
 
+def test_a_spec_that_is_too_large_is_not_read() -> None:
+    text = InferenceText(core.Meta(), spec=json.dumps({"zzz": "x" * 600_000}))
+    assert text.read().unreadable == "spec: it has 600,011 characters as JSON; at most 524,288 are read"
+    assert not text.read().spec
+
+
 class Server:
     """Answers lists of metadata with what there is."""
 

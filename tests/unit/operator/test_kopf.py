@@ -360,6 +360,8 @@ async def test_what_ends_kopf_starts_it_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(kopf_session, "shallow_list", broken)
     async with running(script) as kopf:
         await kopf.until(lambda: kopf.names == {"llama"} and kopf.signals >= 2)
+        watchers = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")]
+        assert len(watchers) == len(set(watchers)), "nothing of those before is left"
 
 
 async def test_one_that_tells_nothing_is_started_again() -> None:

@@ -84,9 +84,9 @@ class KopfRunner:
         try:
             done, _ = await asyncio.wait({*kopf_tasks, served, deaf}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (*kopf_tasks, served, deaf):
-                task.cancel()
-            await asyncio.gather(*kopf_tasks, served, deaf, return_exceptions=True)
+            await _cancel([*kopf_tasks, served, deaf])
+            # A watcher that fails leaves the others of its operator behind; each ends what it has begun itself.
+            await _cancel([task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")])
         if deaf in done:
             return "deaf"
         if served in done:
@@ -131,3 +131,9 @@ class KopfRunner:
                 await asyncio.sleep(_PAUSE)
             else:
                 return True
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

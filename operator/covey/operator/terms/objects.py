@@ -43,6 +43,12 @@ ANNOTATION_APPLIED: Final = "covey.dev/applied"
 ANNOTATION_FAILED: Final = "covey.dev/failed"
 
 
+#: Characters of a spec, as JSON. Decoded and validated it takes up to seventy times as much, in each of eight workers;
+#: what ``kubectl apply`` remembers of an object is at most half of this.
+MAX_SPEC: Final = 512 * 1024
+_TOO_LARGE: Final = f"it has {{:,}} characters as JSON; at most {MAX_SPEC:,} are read"
+
+
 class Inference(core.Read, frozen=True):
     """A DisaggregatedInference as stored; ``covey.api`` gives its spec meaning.
 
@@ -67,7 +73,7 @@ class InferenceText(core.Read, frozen=True):
 
     def read(self) -> Inference:
         """Decode it; what cannot be decoded is told by ``unreadable``."""
-        spec, problem = _decode(self.spec)
+        spec, problem = _decode(self.spec) if len(self.spec) <= MAX_SPEC else ({}, _TOO_LARGE.format(len(self.spec)))
         status, _ = _decode(self.status)
         return Inference(self.metadata, spec, status, unreadable=problem and f"spec: {problem}")
 
