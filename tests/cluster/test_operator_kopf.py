@@ -205,7 +205,9 @@ def test_hostile_objects_blind_nobody_and_fill_no_memory(cluster: Cluster, bench
         message = 'jsonpath={.status.conditions[?(@.reason=="Invalid")].message}'
         arguments = ("get", "dinf", "deep", "-n", bench.namespace, "-o", message)
         eventually(lambda: "nested too deeply" in cluster.kubectl(*arguments))
-        assert "characters as JSON; at most 524,288 are read" in bench.await_condition("Ready", "False", "Invalid", name="wide-0")
+        assert "characters as JSON; at most 524,288 are read" in bench.await_condition(
+            "Ready", "False", "Invalid", name="wide-0"
+        )
         assert operator.alive
         assert resident(operator) < _LIMIT
         # All of it is there when the next one begins.

@@ -1,5 +1,6 @@
 """Errors have one form in every command: `error: where: what; what to do`, nothing else, and the documented status."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,8 @@ def said_of_arguments(*arguments: object) -> str:
         (["version", "-o", "table"], "-o/--output: 'table' is not one of"),
         (["operator", "--config", "none.yaml"], "none.yaml: cannot be read: no such file"),
         (["operator", "--log-level", "loud"], "--log-level: should be"),
+        (["operator", "-A", "-n", "ml"], "--all-namespaces: it contradicts --namespace"),
+        (["operator", "-v", "--log-level", "info"], "--log-level: --log-level, --verbose and --quiet contradict"),
         (["operator", "--metrics-bind-address", "nowhere"], "--metrics-bind-address: "),
         (["scheduler", "--bind-address", "0.0.0.0:1"], "--bind-address: whoever can reach"),
         (["scheduler", "--endpoint-mode", "service"], "--endpoint-mode: behind a Service"),
@@ -98,6 +101,21 @@ def test_a_cluster_that_is_not_there(command: list[object], tmp_path: Path) -> N
     told = [line for line in result.stderr.splitlines() if not line.startswith("{")]  # a process logs its settings
     assert [line[:7] for line in told] == ["error: "]
     assert "check --kubeconfig and --context" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("switch", "level", "namespaces"),
+    [(["-v"], "debug", ["ml"]), (["-q"], "warning", ["ml"]), (["-A", "-v"], "debug", []), (["-n", "a"], "info", ["a"])],
+)
+def test_switches_of_kopf_run(
+    switch: list[str], level: str, namespaces: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COVEY_NAMESPACE", "ml")
+    result = covey("operator", *switch, "--kubeconfig", tmp_path / "none")
+    logged = [json.loads(line) for line in result.stderr.splitlines() if line.startswith("{")]
+    settings = [(each["log_level"], each["namespaces"]) for each in logged if each["event"] == "effective settings"]
+    # What is quieter than that line is not heard of it.
+    assert settings == ([(level, namespaces)] if level != "warning" else [])
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import click
 
 from covey.cli.errors import CommandError
 from covey.cli.settings import Common, OperatorConfig, SchedulerConfig, effective
+from covey.manifests.errors import InputError
 from covey.scheduler.config import render
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -26,7 +27,8 @@ def _common(command: F) -> F:
     options = [
         click.option("--kubeconfig", metavar="FILE", help="Default: $KUBECONFIG, ~/.kube/config, then in-cluster."),
         click.option("--context", metavar="NAME", help="A context of the kubeconfig."),
-        click.option("--namespace", "namespaces", metavar="NS", multiple=True, help="Repeatable. Default: all."),
+        click.option("--namespace", "-n", "namespaces", metavar="NS", multiple=True, help="Repeatable. Default: all."),
+        click.option("--all-namespaces", "-A", is_flag=True, help="All, whatever the file or COVEY_NAMESPACE say."),
         click.option(
             "--leader-elect",
             metavar="BOOL",
@@ -38,6 +40,8 @@ def _common(command: F) -> F:
         click.option("--metrics-bind-address", metavar="ADDRESS", help="Default: :8080."),
         click.option("--health-probe-bind-address", metavar="ADDRESS", help="Default: :8081."),
         click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error. Default: info."),
+        click.option("--verbose", "-v", is_flag=True, help="The same as --log-level=debug."),
+        click.option("--quiet", "-q", is_flag=True, help="The same as --log-level=warning."),
         click.option("--log-format", metavar="FORMAT", help="json or console. Default: json."),
         click.option("--config", metavar="FILE", help="Settings in YAML; COVEY_… variables and flags override it."),
     ]
@@ -67,7 +71,7 @@ def _common(command: F) -> F:
 @click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 384.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
-    found = effective(OperatorConfig, config, os.environ, flags)
+    found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))
     settings = found.settings()
     from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
@@ -105,7 +109,7 @@ def operator(config: str | None, **flags: Any) -> None:
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
     """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""
-    found = effective(SchedulerConfig, config, os.environ, flags)
+    found = effective(SchedulerConfig, config, os.environ, _resolve_switches(flags))
     settings = found.settings()
     if print_scheduler_config:
         click.echo(render(settings), nl=False)
@@ -116,6 +120,24 @@ def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) ->
 
     _announce("scheduler", found)
     _end(lambda: run(settings))
+
+
+def _resolve_switches(flags: dict[str, Any]) -> dict[str, Any]:
+    """The flags without the switches that ``kopf run`` has: each stands for a value of another flag.
+
+    Raises:
+        InputError: two of them contradict each other.
+    """
+    everywhere, verbose, quiet = (flags.pop(name) for name in ("all_namespaces", "verbose", "quiet"))
+    if everywhere and flags["namespaces"]:
+        raise InputError("--all-namespaces", "it contradicts --namespace", "give one of them")
+    if sum((verbose, quiet, flags["log_level"] is not None)) > 1:
+        raise InputError("--log-level", "--log-level, --verbose and --quiet contradict each other", "give one of them")
+    if everywhere:
+        flags["namespaces"] = ""
+    if verbose or quiet:
+        flags["log_level"] = "debug" if verbose else "warning"
+    return flags
 
 
 def _announce(process: str, settings: Common) -> None:
