@@ -339,6 +339,8 @@ async def test_a_kind_that_is_not_served_at_first_is_watched_once_it_is(monkeypa
     async with running(script) as kopf:
         await kopf.inferences.synced.wait()
         assert not kopf.inferences.served
+        heard = kopf.inferences.last_contact
+        await kopf.until(lambda: kopf.inferences.last_contact > heard)
         absent = False
         await kopf.until(lambda: kopf.names == {"llama"})
         assert kopf.inferences.served

@@ -122,6 +122,7 @@ class KopfRunner:
             try:
                 await self._client.probe(informer.kind, scope)
             except NotFound:
+                informer.heard()
                 return False
             except Forbidden:
                 # Kopf tries for ever; what a role lacks may be granted.
