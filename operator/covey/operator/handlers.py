@@ -22,9 +22,10 @@ its posting is off.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+import aiohttp
 import kopf
 
 from covey.api import constants as names
@@ -45,10 +46,11 @@ _PAGE: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Memo:
-    """What handlers know of the process: its connection, and the stores that they fill."""
+    """The process as handlers know it: its connection, the stores that they fill, and the sessions that they opened."""
 
     connection: Connection
     caches: Caches
+    sessions: list[aiohttp.ClientSession] = field(default_factory=list)
 
 
 @kopf.on.startup(registry=REGISTRY)
@@ -81,6 +83,7 @@ async def login(memo: Memo, **_: Any) -> kopf.AiohttpSession:
     """Log in as Covey's own requests do."""
     connection = memo.connection
     session = open_session(connection, memo.caches.informers)
+    memo.sessions.append(session)
     return kopf.AiohttpSession(
         server=connection.server, aiohttp_session=session, default_namespace=connection.namespace
     )

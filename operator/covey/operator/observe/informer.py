@@ -122,7 +122,7 @@ class Informer(Generic[T]):
         """Call back when the API server begins, or ceases, to serve the kind."""
         self._on_served.append(callback)
 
-    def heard(self) -> None:
+    def note_contact(self) -> None:
         """Note that the API server has said something."""
         self.last_contact = self._clock()
 
@@ -139,7 +139,7 @@ class Informer(Generic[T]):
 
     def take_page(self, scope: str, page: Page, *, first: bool) -> None:
         """Note one answer to a LIST, which Kopf is about to read; the last one completes the list."""
-        self.heard()
+        self.note_contact()
         if first:
             self._open[scope] = _Listing()
         listing = self._open.setdefault(scope, _Listing())
@@ -158,7 +158,7 @@ class Informer(Generic[T]):
 
     def lose(self) -> None:
         """Note that the API server does not serve the kind: all its objects have gone."""
-        self.heard()
+        self.note_contact()
         for item in list(self.every()):
             self._announce(self._objects.drop(item))
         self._pending.clear()

@@ -103,7 +103,7 @@ class KopfAnswers:
         self._begun[path] = time.monotonic()
         response = await self._send(request, handler, informer.resource)
         if response.ok:
-            informer.heard()
+            informer.note_contact()
             metrics.WATCH_STARTS.labels(informer.resource).inc()
             _convert(response, _WatchContent(response.content, informer))
             return response
@@ -139,7 +139,7 @@ class KopfAnswers:
                 trouble = repr(error)
             else:
                 if response.status not in _PASSING and response.status < HTTPStatus.INTERNAL_SERVER_ERROR:
-                    self._note_contact(request.url.path)
+                    self._note_end_of_trouble(request.url.path)
                     return response
                 trouble = code
                 response.release()
@@ -155,7 +155,7 @@ class KopfAnswers:
             self._troubled.add(path)
             _log.warning("contact lost", path=path, error=trouble)
 
-    def _note_contact(self, path: str) -> None:
+    def _note_end_of_trouble(self, path: str) -> None:
         if path in self._troubled:
             self._troubled.discard(path)
             _log.info("contact restored", path=path)
@@ -214,7 +214,7 @@ class _WatchContent(_Content):
             return
         buffer = LineBuffer()
         async for chunk in self._content.iter_chunked(size):
-            self._informer.heard()
+            self._informer.note_contact()
             for line in buffer.feed(chunk):
                 if event := self._convert(line):
                     yield event

@@ -87,6 +87,9 @@ class KopfRunner:
             await _cancel([*kopf_tasks, served, deaf])
             # A watcher that fails leaves the others of its operator behind; each ends what it has begun itself.
             await _cancel([task for task in asyncio.all_tasks() if task.get_name().startswith("watcher for ")])
+            # Kopf closes a session that it has used, and none of an operator that was still starting.
+            while self._memo.sessions:
+                await self._memo.sessions.pop().close()
         if deaf in done:
             return "deaf"
         if served in done:
@@ -122,7 +125,7 @@ class KopfRunner:
             try:
                 await self._client.probe(informer.kind, scope)
             except NotFound:
-                informer.heard()
+                informer.note_contact()
                 return False
             except Forbidden:
                 # Kopf tries for ever; what a role lacks may be granted.
