@@ -63,10 +63,12 @@ def find_remake(
         scale: how many replicas are the minimum.
         states: how far each replica has come.
     """
+    # Services and budgets are applied in place, whatever the API server has added to them.
+    groups = {kind.type for kind in backend.kinds()}
     found = [
         (each.identity, each.stored)
         for each in deviations
-        if each.stored is not None and backend.is_fixed(each.stored, each.wanted)
+        if each.identity[0] in groups and each.stored is not None and backend.is_fixed(each.stored, each.wanted)
     ]
     if not found:
         return Remake()
