@@ -24,9 +24,10 @@ import msgspec
 from covey.api.core import Meta
 from covey.kube.client import Client
 from covey.kube.errors import KubeError, Undecodable
+from covey.kube.json_text import UNREADABLE
 from covey.kube.reflector import OnEvent
 from covey.kube.resources import Resource
-from covey.kube.shallow import UNREADABLE, Page
+from covey.kube.shallow import Page
 from covey.kube.store import Change, Store, T
 from covey.kube.watch import DELETED
 from covey.observability import metrics
