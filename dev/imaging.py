@@ -59,7 +59,7 @@ class Image:
 
     @property
     def report(self) -> list[dict[str, Any]]:
-        """What pip installed in any stage, and from which files."""
+        """The packages that pip installed in any stage, and from which files."""
         reports = sorted(self.root.parent.glob("pip-*.json"))
         return [each for report in reports for each in json.loads(report.read_text())["install"]]
 

@@ -19,12 +19,12 @@ from typing_extensions import TypeVar
 
 from covey.kube import request as requests
 from covey.kube.connection import Connection, load
-from covey.kube.errors import Gone
+from covey.kube.errors import Gone, Undecodable
 from covey.kube.request import Request
 from covey.kube.resources import Resource
 from covey.kube.shallow import shallow_list
 from covey.kube.transport import Transport
-from covey.kube.watch import EventType, LineBuffer, decode, decode_chunk, decode_event
+from covey.kube.watch import EventType, LineBuffer, OnUnreadable, decode, decode_chunk, decode_event
 
 T = TypeVar("T", default=dict[str, Any])
 
@@ -118,10 +118,12 @@ class Client:
         type: type[T] = _DICT,
         labels: str | None = None,
         fields: str | None = None,
+        on_unreadable: OnUnreadable | None = None,
     ) -> tuple[list[T], str]:
         """All objects that match, and the resourceVersion of the collection, for ``watch``.
 
-        Fetched in chunks of 500. When the continue token expires on the way, once more in one piece.
+        Fetched in chunks of 500. When the continue token expires on the way, once more in one piece. An object that
+        cannot be read raises Undecodable, or is left out and given to ``on_unreadable``.
         """
         items: list[T] = []
         continue_ = ""
@@ -135,7 +137,7 @@ class Client:
                     raise
                 items, continue_, limit = [], "", 0
                 continue
-            chunk = decode_chunk(body, type)
+            chunk = decode_chunk(body, type, on_unreadable)
             items += chunk.items or []
             continue_ = chunk.metadata.continue_
             if not continue_:
@@ -173,8 +175,11 @@ class Client:
         type: type[T] = _DICT,
         labels: str | None = None,
         fields: str | None = None,
+        on_unreadable: OnUnreadable | None = None,
     ) -> AsyncGenerator[tuple[EventType, T], None]:
         """Events from a resourceVersion on, until the server ends the stream after some minutes.
+
+        One whose object cannot be read raises Undecodable, or is passed over and given to ``on_unreadable``.
 
         Yields:
             ``(ADDED | MODIFIED | DELETED | BOOKMARK, object)``; of a bookmark's object only
@@ -196,7 +201,14 @@ class Client:
         async with self._transport.stream(asked, silence=self._silence) as chunks:
             async for chunk in chunks:
                 for line in buffer.feed(chunk):
-                    yield decode_event(line, type)
+                    try:
+                        event = decode_event(line, type)
+                    except Undecodable as error:
+                        if on_unreadable is None:
+                            raise
+                        on_unreadable(error)
+                        continue
+                    yield event
 
     async def create(
         self,

@@ -42,7 +42,14 @@ class Unreachable(KubeError):
 
 
 class Undecodable(KubeError):
-    """An answer that is not what was asked for: not JSON, or not of the requested type."""
+    """An answer that is not what was asked for: not JSON, too deep, or not of the requested type.
+
+    ``key`` is the namespace and name of the object that cannot be read, where that much is known.
+    """
+
+    def __init__(self, message: str, key: tuple[str, str] = ("", "")) -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class ApiError(KubeError):

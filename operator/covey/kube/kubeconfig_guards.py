@@ -177,7 +177,7 @@ def environment_proxy(server: str) -> str | None:
 
 
 def _bypasses(part: str, host: str) -> bool:
-    """Whether a part of ``NO_PROXY`` means a host: all of them, an address, a range, or a domain with what is below it."""
+    """True where a part of ``NO_PROXY`` means a host: all of them, an address, a range, or a domain with what is below it."""
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(part, strict=False)
     except (TypeError, ValueError):

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final, Generic, Protocol
 
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, Gone, KubeError, NotFound
+from covey.kube.errors import ApiError, Gone, KubeError, NotFound, Undecodable
 from covey.kube.resources import Resource
 from covey.kube.store import Change, Key, Store, T
 from covey.kube.watch import BOOKMARK, DELETED, EventType
@@ -131,11 +131,22 @@ class Reflector(Generic[T]):
                 await self._pause("contact lost", error, cause="lost")
 
     async def _list(self) -> None:
+        unreadable: set[Key] = set()
+
+        def note(error: Undecodable) -> None:
+            unreadable.add(error.key)
+            self._note_unreadable(error)
+
         items, version = await self._client.list(
-            self._resource, self._namespace, type=self._type, labels=self._labels, fields=self._fields
+            self._resource,
+            self._namespace,
+            type=self._type,
+            labels=self._labels,
+            fields=self._fields,
+            on_unreadable=note,
         )
         self.last_contact = self._clock()
-        for count, change in enumerate(self._objects.replace(items), 1):
+        for count, change in enumerate(self._objects.replace(items, keep=unreadable), 1):
             self._announce(change)
             if count % _BREATH == 0:
                 await asyncio.sleep(0)
@@ -170,6 +181,7 @@ class Reflector(Generic[T]):
             type=self._type,
             labels=self._labels,
             fields=self._fields,
+            on_unreadable=self._note_unreadable,
         )
         async with contextlib.aclosing(events):
             async for kind, item in events:
@@ -191,6 +203,11 @@ class Reflector(Generic[T]):
             self._announce(change)
         # Last: after a failure on the way this event is asked for again.
         self._version = item.metadata.resource_version
+
+    def _note_unreadable(self, error: Undecodable) -> None:
+        """Tell of an object that cannot be read: what is known of it stays as it was, and nobody else is harmed."""
+        metrics.UNREADABLE_OBJECTS.labels(self._resource.plural).inc()
+        _log.warning("object not read", resource=self._resource.plural, key=error.key, error=str(error))
 
     def _announce(self, change: Change[T]) -> None:
         for callback in self._callbacks:

@@ -11,25 +11,17 @@ A shallow object is JSON itself, which is what Kopf takes::
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 
 from covey.api.core import Meta
 from covey.kube.errors import Undecodable
+from covey.kube.json_text import UNREADABLE, read_plain, split_array, split_object
 from covey.kube.watch import ListMeta
 
-#: Bad JSON or another type than was declared; and deeper than Python's stack, which is neither for msgspec.
-UNREADABLE: Final = (msgspec.MsgspecError, RecursionError)
-_ESCAPE: Final = re.compile(rb"\\.", re.DOTALL)
-_NAME: Final = re.compile(rb'\s*("(?:[^"\\]|\\.)*")\s*:', re.DOTALL)
 _ABSENT: Final = msgspec.Raw(b"null")
-#: Bytes that are looked at together: what is kept for each is some twenty bytes.
-_BLOCK: Final = 1 << 18
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -84,7 +76,7 @@ def shallow_event(line: bytes) -> tuple[str, bytes]:
         kind, content = event.type, bytes(event.object)
     except UNREADABLE:
         parts = split_object(line)
-        kind, content = str(_plain(parts.get("type", b'""'))), parts.get("object", b"{}")
+        kind, content = str(read_plain(parts.get("type", b'""'))), parts.get("object", b"{}")
     return kind, content if kind == "ERROR" else _encode(_copy(content)[0])
 
 
@@ -102,9 +94,9 @@ def shallow_list(body: bytes) -> Page:
         parts = split_object(body)
         if "items" not in parts:
             raise Undecodable("not a list") from None
-        items = list(_elements(parts["items"]))
-        kind, api_version = (str(_plain(parts.get(name, b'""'))) for name in ("kind", "apiVersion"))
-        metadata = msgspec.convert(_plain(parts.get("metadata", b"{}")), ListMeta)
+        items = list(split_array(parts["items"]))
+        kind, api_version = (str(read_plain(parts.get(name, b'""'))) for name in ("kind", "apiVersion"))
+        metadata = msgspec.convert(read_plain(parts.get("metadata", b"{}")), ListMeta)
     copies: list[dict[str, Any]] = []
     uids: dict[tuple[str, str], str] = {}
     for item in items:
@@ -118,21 +110,6 @@ def shallow_list(body: bytes) -> Page:
     return Page(_encode(answer), uids, metadata, unreadable=len(items) - len(copies))
 
 
-def split_object(text: bytes) -> dict[str, bytes]:
-    """The members of a JSON object by name, each as JSON text, however deep they are.
-
-    Raises:
-        Undecodable: it is not an object.
-    """
-    members: dict[str, bytes] = {}
-    for piece in _pieces(text, b"{", b"}"):
-        name = _NAME.match(piece)
-        if name is None:
-            raise Undecodable("not a JSON object")
-        members[str(_plain(name[1]))] = piece[name.end() :].strip()
-    return members
-
-
 def _copy(text: bytes) -> tuple[dict[str, Any], Meta]:
     try:
         found = _object.decode(text)
@@ -140,7 +117,7 @@ def _copy(text: bytes) -> tuple[dict[str, Any], Meta]:
         parts = {"spec": bytes(found.spec), "status": bytes(found.status)}
     except UNREADABLE:
         parts = split_object(text)
-        api_version, kind = (str(_plain(parts.get(name, b'""'))) for name in ("apiVersion", "kind"))
+        api_version, kind = (str(read_plain(parts.get(name, b'""'))) for name in ("apiVersion", "kind"))
         metadata = _read_meta(parts.get("metadata", b"{}"))
     copy: dict[str, Any] = {"apiVersion": api_version, "kind": kind, "metadata": metadata}
     for name in ("spec", "status"):
@@ -156,41 +133,3 @@ def _read_meta(text: bytes) -> Meta:
         return _meta.decode(b"{" + b",".join(_encode(name) + b":" + value for name, value in fields.items()) + b"}")
     except UNREADABLE as error:
         raise Undecodable(f"metadata: {error}") from error
-
-
-def _plain(text: bytes) -> Any:
-    try:
-        return msgspec.json.decode(text)
-    except UNREADABLE as error:
-        raise Undecodable(str(error)) from error
-
-
-def _elements(text: bytes) -> Iterator[bytes]:
-    return (piece.strip() for piece in _pieces(text, b"[", b"]"))
-
-
-def _pieces(text: bytes, opening: bytes, closing: bytes) -> list[bytes]:
-    """The texts between the commas of an object or array, found without going down into it."""
-    text = text.strip()
-    if not (text.startswith(opening) and text.endswith(closing)):
-        raise Undecodable("not a JSON " + ("object" if opening == b"{" else "array"))
-    cuts = list(_commas(_ESCAPE.sub(b"__", text)))
-    inner = [
-        text[start:end] for start, end in zip([1, *(cut + 1 for cut in cuts)], [*cuts, len(text) - 1], strict=True)
-    ]
-    return inner if len(inner) > 1 or inner[0].strip() else []
-
-
-def _commas(text: bytes) -> Iterator[int]:
-    """The offsets of the commas at depth 1 of a JSON text without escapes: counted by numpy, a block at a time."""
-    quotes, depth = 0, 0
-    for start in range(0, len(text), _BLOCK):
-        data = np.frombuffer(text, np.uint8, min(_BLOCK, len(text) - start), start)
-        count = np.cumsum(data == ord('"'), dtype=np.int32) + quotes
-        outside = (count & 1) == 0
-        # In ASCII { and [ differ by one bit, as do } and ].
-        brackets = data & 0b1101_1111
-        change = ((brackets == ord("[")).astype(np.int8) - (brackets == ord("]")).astype(np.int8)) * outside
-        depths = np.cumsum(change, dtype=np.int32) + depth
-        quotes, depth = int(count[-1]), int(depths[-1])
-        yield from (np.flatnonzero((data == ord(",")) & (depths == 1) & outside) + start).tolist()

@@ -5,7 +5,7 @@ Follows client-go's thread-safe store with indexers, for one thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 from covey.api.core import Meta
@@ -118,13 +118,15 @@ class Store(Generic[T]):
             index.drop(key)
         yield DELETED, item, previous
 
-    def replace(self, items: Iterable[T]) -> Iterator[Change[T]]:
+    def replace(self, items: Iterable[T], keep: Collection[Key] = ()) -> Iterator[Change[T]]:
         """Become a list: deletions that were missed first, so that what they held is free for what was added.
+
+        What is to be kept is there, though the list does not show it.
 
         An object whose resourceVersion is the stored one's has not changed and is passed over.
         """
         listed = {item.metadata.key: item for item in items}
-        for key in [key for key in self.items if key not in listed]:
+        for key in [key for key in self.items if key not in listed and key not in keep]:
             yield from self.drop(self.items[key])
         for key, item in listed.items():
             stored = self.items.get(key)

@@ -226,8 +226,8 @@ def test_a_hard_taint_that_is_not_tolerated_empties_a_node(serving: Serving, nod
     tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}
     serving.create(workers("prefill", spec=tolerated), workers("decode"))
     before = await_ready(serving, 2)
-    serving.cluster.kubectl("taint", "node", *sorted(nodes_of(before)), "team=other:NoSchedule")
     (decode,) = serving.pods(role="decode")
+    serving.cluster.kubectl("taint", "node", *sorted(nodes_of(before)), "team=other:NoSchedule")
     after = await_settled(serving, 2, node_of(decode))
     assert uids(after) & uids(before) == uids(before) - {uid_of(decode)}
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.kube.errors import Undecodable
-from covey.kube.shallow import shallow_event, shallow_list, split_object
+from covey.kube.json_text import split_object
+from covey.kube.shallow import shallow_event, shallow_list
 
 DEEP = '{"a":' * 9_000 + "1" + "}" * 9_000
 JSON = st.recursive(

@@ -24,9 +24,10 @@ import msgspec
 from covey.api.core import Meta
 from covey.kube.client import Client
 from covey.kube.errors import KubeError, Undecodable
+from covey.kube.json_text import UNREADABLE
 from covey.kube.reflector import OnEvent
 from covey.kube.resources import Resource
-from covey.kube.shallow import UNREADABLE, Page
+from covey.kube.shallow import Page
 from covey.kube.store import Change, Store, T
 from covey.kube.watch import DELETED
 from covey.observability import metrics
@@ -221,7 +222,7 @@ class Informer(Generic[T]):
         return self._objects.put(self._read(raw))
 
     def _is_known_gone(self, metadata: Meta) -> bool:
-        """Whether a later list lacks the object: its event has been waiting in Kopf since before that list."""
+        """True where a later list lacks the object: its event has been waiting in Kopf since before that list."""
         scope = metadata.namespace if metadata.namespace in self._listed else EVERYWHERE
         uids, version = self._listed.get(scope, (frozenset(), Meta()))
         return metadata.is_before(version) and metadata.uid not in uids

@@ -171,7 +171,7 @@ def _take_list(informer: Informer[Any], scope: str, body: bytes, *, first: bool)
 
 
 class _Content:
-    """What a response has for a body; all that is not converted is the connection's own."""
+    """The body of a response; all that is not converted is the connection's own."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content

@@ -60,7 +60,7 @@ class Watched(Generic[T]):
 
 
 class Lookup(Protocol[T_co]):
-    """What finds an object by namespace and name."""
+    """A store that is asked by namespace and name."""
 
     def get(self, key: Key) -> T_co | None:
         """One object."""
