@@ -61,7 +61,8 @@ class Server:
     async def create(self, _: Resource, body: Mapping[str, Any], *, type: Any, **__: Any) -> Any:  # noqa: A002 - Client's
         self._refuse("create", body["metadata"]["name"])
         self.created.append(body.get("spec", {}).get("hostname") or body["metadata"]["name"])
-        return msgspec.convert({**body, "metadata": {**body["metadata"], "uid": f"new-{next(self._uids)}"}}, type)
+        made = {**body, "metadata": {**body["metadata"], "uid": f"new-{next(self._uids)}"}}
+        return msgspec.json.decode(msgspec.json.encode(made), type=type)
 
     async def get(self, _: Resource, name: str, __: str, **___: Any) -> core.Pod:
         if name not in self.world.pods:
@@ -302,3 +303,21 @@ async def test_a_pod_whose_images_may_not_be_changed_keeps_nobody_else_from_it()
         await run(world, server)
     assert list(server.ungated) == [second]
     assert f"images of pod {first}" in blocked.value.problem.message
+
+
+@pytest.mark.parametrize("kind", ["controllerrevisions", "poddisruptionbudgets"])
+async def test_a_denied_record_or_budget_keeps_no_pod_from_being_made(kind: str) -> None:
+    world = World(inference(role("prefill", size=2), role("decode")))
+    server = Server(world)
+    real = server.create
+
+    async def create(resource: Resource, body: Mapping[str, Any], **more: Any) -> Any:
+        if resource.plural == kind:
+            raise DENIED
+        return await real(resource, body, **more)
+
+    server.create = create  # type: ignore[method-assign]
+    with pytest.raises(Blocked) as blocked:
+        await run(world, server)
+    assert {"0-prefill-0-0", "0-prefill-0-1", "0-decode-0-0"} <= set(server.created)
+    assert "hands off" in blocked.value.problem.message

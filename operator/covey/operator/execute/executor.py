@@ -2,6 +2,7 @@
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A pod whose
 labels or whose deletion is denied is no such failure: it keeps its place, everything else is done, and then it is told.
+Nor is a denied note, record or budget: no pod waits for those.
 Every action may be repeated: names are deterministic, deletions name an incarnation.
 """
 
@@ -9,12 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
 from typing import TypeVar
 
 from covey.api import core
-from covey.compile import Owner, PodFactory
+from covey.compile import Owner, PodFactory, type_of
 from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
+from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.observability.logging import get_logger
 from covey.operator.execute.denials import Denials
 from covey.operator.execute.pods import PodWriter, may_begin_to_serve
@@ -94,7 +97,7 @@ class Executor:
             Blocked: something that a person has to know of stands in the way; what it does not concern is done.
             KubeError: a request failed for another reason.
         """
-        await self._each(self._writer.annotate, actions.annotate)
+        await self._each(partial(self._unless_denied, "note", self._writer.annotate), actions.annotate)
         await self._each(self._pods.relabel, actions.relabel)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
@@ -104,12 +107,12 @@ class Executor:
         await self._each(self._pods.delete, first)
         await self._each(self._pods.delete, [item for item in actions.delete_pods if not may_begin_to_serve(item.pod)])
         await self._each(self._writer.delete, actions.delete_objects)
-        await self._each(self._writer.mark, actions.mark)
+        await self._each(partial(self._unless_denied, "record", self._writer.mark), actions.mark)
         if actions.store is not None:
-            await self._writer.store(actions.store)
+            await self._unless_denied("record", self._writer.store, actions.store)
         await self._each(self._put_scaler, actions.scalers)
         for level in actions.apply:
-            await self._each(self._writer.put, level)
+            await self._each(self._put, level)
         unpublished = await self._publish(actions.publish)
         await self._each(self._pods.exchange, actions.exchange)
         create = [item for item in actions.create if item.slot not in self._pods.addressed]
@@ -122,6 +125,26 @@ class Executor:
             raise Blocked(problem)
         if unpublished is not None:
             raise unpublished
+
+    async def _put(self, body: Object) -> None:
+        """Put an object; pods need their groups and Services, and no budget."""
+        if type_of(body) != POD_DISRUPTION_BUDGETS.type:
+            await self._writer.put(body)
+            return
+        try:
+            await self._unless_denied("budget", self._writer.put, body)
+        except Blocked as blocked:
+            self._problem = blocked.problem
+
+    async def _unless_denied(self, what: str, do: Callable[[T], Awaitable[None]], item: T) -> None:
+        """Do something that keeps nothing else from being done: a denial is told when all the rest is done."""
+        try:
+            await do(item)
+        except ApiError as error:
+            if not is_denial(error):
+                raise
+            _log.warning("denied", what=what, error=str(error))
+            self._denials.note(f"{what}: {error.message}")
 
     async def _publish(self, services: Collection[Object]) -> Exception | None:
         """Put Services that no pod waits for; what went wrong."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from covey.api import constants as names
 from covey.backends import Owned
@@ -12,6 +12,7 @@ from covey.compile import Owner, type_of
 from covey.kube import resources
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
+from covey.kube.go_json import go_json
 from covey.observability.logging import get_logger
 from covey.operator.snapshot.observed import Observed, is_ours
 from covey.operator.terms.actions import Annotate, DeleteObject, Mark, Object
@@ -58,8 +59,9 @@ class ObjectWriter:
     async def store(self, body: Object) -> None:
         """The ControllerRevision in force. One of this name may be there, of a spec that has come back.
 
-        Its data cannot be changed, nor be sent again: the API server compares them byte by byte.
+        Its data cannot be changed: the API server compares them byte by byte.
         """
+        body = {**body, "data": go_json(body["data"])}
         kind, name = type_of(body), body["metadata"]["name"]
         uid = self._revisions.get(name)
         if uid is None:
@@ -71,7 +73,10 @@ class ObjectWriter:
                 self._stored(kind, created)
                 return
         patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
-        await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
+        try:
+            await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
+        except Invalid:
+            await self._replace_record(name, uid, patch)
 
     async def mark(self, action: Mark) -> None:
         """Mark a ControllerRevision, or take its mark away."""
@@ -83,6 +88,32 @@ class ObjectWriter:
             )
         except (NotFound, Conflict):
             _log.debug("revision has gone", revision=action.name)
+        except Invalid:
+            await self._replace_record(action.name, action.uid, patch)
+
+    async def _replace_record(self, name: str, uid: str, patch: Mapping[str, Any]) -> None:
+        """Make a ControllerRevision anew with a patch that it does not take: its data were not written as Go does."""
+        namespace = self._owner.namespace
+        found: dict[str, Any] = await self._client.get(CONTROLLER_REVISIONS, name, namespace)
+        if found["metadata"]["uid"] != uid:
+            return
+        labels, annotations = ({**found["metadata"].get(each, {})} for each in ("labels", "annotations"))
+        labels |= patch["metadata"].get("labels", {})
+        annotations |= patch["metadata"].get("annotations", {})
+        kept = {field: found["metadata"][field] for field in ("name", "namespace", "ownerReferences")}
+        body = {
+            "metadata": {
+                **kept,
+                "labels": labels,
+                "annotations": {k: v for k, v in annotations.items() if v is not None},
+            },
+            "revision": patch.get("revision", found["revision"]),
+            "data": go_json(found["data"]),
+        }
+        await self._client.delete(CONTROLLER_REVISIONS, name, namespace, uid=uid)
+        created = await self._client.create(CONTROLLER_REVISIONS, body, namespace, type=ControllerRevision)
+        self._stored(CONTROLLER_REVISIONS.type, created)
+        _log.info("record made anew", revision=name)
 
     async def annotate(self, action: Annotate) -> None:
         """Annotate this incarnation of an object; a pod is one, too."""
