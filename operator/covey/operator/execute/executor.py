@@ -2,7 +2,7 @@
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A pod whose
 labels or whose deletion is denied is no such failure: it keeps its place, everything else is done, and then it is told.
-Nor is a denied note, record or budget: no pod waits for those.
+Nor is a refused note, record or budget: no pod waits for those. A pod that is refused keeps none from being released.
 Every action may be repeated: names are deterministic, deletions name an incarnation.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from covey.api import core
 from covey.compile import Owner, PodFactory, type_of
@@ -27,19 +27,25 @@ from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import (
     Actions,
     CreatePod,
+    DeleteObject,
     DeletePod,
     Object,
     PutScaler,
 )
+from covey.operator.terms.objects import CONTROLLER_REVISIONS
 from covey.operator.terms.problem import (
     Blocked,
     Problem,
     is_denial,
+    sum_up,
 )
 
 _log = get_logger(__name__)
 
 T = TypeVar("T")
+
+#: Types of objects that no pod waits for.
+_NO_POD_NEEDS: Final = frozenset({POD_DISRUPTION_BUDGETS.type, CONTROLLER_REVISIONS.type})
 
 
 class Executor:
@@ -88,7 +94,7 @@ class Executor:
         self._writer = ObjectWriter(client, owner, observed, stored)
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
         #: What a person has to know of, and what keeps nothing else from being done.
-        self._problem: Problem | None = None
+        self._problems: list[Problem] = []
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
@@ -106,7 +112,7 @@ class Executor:
         first = [item for item in actions.delete_pods if may_begin_to_serve(item.pod)]
         await self._each(self._pods.delete, first)
         await self._each(self._pods.delete, [item for item in actions.delete_pods if not may_begin_to_serve(item.pod)])
-        await self._each(self._writer.delete, actions.delete_objects)
+        await self._each(self._delete, actions.delete_objects)
         await self._each(partial(self._unless_denied, "record", self._writer.mark), actions.mark)
         if actions.store is not None:
             await self._unless_denied("record", self._writer.store, actions.store)
@@ -120,7 +126,7 @@ class Executor:
             assert actions.factory is not None
             await self._create_pods(create, actions.factory)
         await self._each(self._pods.ungate, actions.ungate)
-        problem = self._problem or self._denials.problem
+        problem = sum_up([*self._problems, *filter(None, [self._denials.problem])])
         if problem is not None:
             raise Blocked(problem)
         if unpublished is not None:
@@ -128,18 +134,23 @@ class Executor:
 
     async def _put(self, body: Object) -> None:
         """Put an object; pods need their groups and Services, and no budget."""
-        if type_of(body) != POD_DISRUPTION_BUDGETS.type:
-            await self._writer.put(body)
-            return
-        try:
+        if type_of(body) in _NO_POD_NEEDS:
             await self._unless_denied("budget", self._writer.put, body)
-        except Blocked as blocked:
-            self._problem = blocked.problem
+        else:
+            await self._writer.put(body)
+
+    async def _delete(self, action: DeleteObject) -> None:
+        if action.type in _NO_POD_NEEDS:
+            await self._unless_denied(f"deletion of {action.name}", self._writer.delete, action)
+        else:
+            await self._writer.delete(action)
 
     async def _unless_denied(self, what: str, do: Callable[[T], Awaitable[None]], item: T) -> None:
-        """Do something that keeps nothing else from being done: a denial is told when all the rest is done."""
+        """Do something that keeps nothing else from being done: a refusal is told when all the rest is done."""
         try:
             await do(item)
+        except Blocked as blocked:
+            self._problems.append(blocked.problem)
         except ApiError as error:
             if not is_denial(error):
                 raise
@@ -181,7 +192,7 @@ class Executor:
         try:
             await self._scalers.put(action)
         except Blocked as blocked:
-            self._problem = blocked.problem
+            self._problems.append(blocked.problem)
         except (Conflict, NotFound) as gone:
             if action.stored is None:
                 self._denials.note(f"RoleScaler {action.name}: {gone.message}")
@@ -198,5 +209,9 @@ class Executor:
         async def create(item: CreatePod) -> None:
             await self._pods.create(item, factory, lambda: self._writer.uid_of(factory.anchor(item.slot)))
 
-        await create(first)
-        await self._each(create, rest)
+        try:
+            await create(first)
+            await self._each(create, rest)
+        except Blocked as blocked:
+            # Pods that are there wait for none of these. Its reason is the one to show.
+            self._problems.insert(0, blocked.problem)

@@ -73,23 +73,25 @@ class ObjectWriter:
                 self._stored(kind, created)
                 return
         patch = {"metadata": {"uid": uid, "labels": body["metadata"]["labels"]}, "revision": body["revision"]}
-        try:
-            await self._client.merge_patch(BY_TYPE[kind], name, self._owner.namespace, patch, type=Ignored)
-        except Invalid:
-            await self._replace_record(name, uid, patch)
+        await self._patch_record(name, uid, patch)
 
     async def mark(self, action: Mark) -> None:
         """Mark a ControllerRevision, or take its mark away."""
         annotations = {ANNOTATION_FAILED: "true" if action.failed else None}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
         try:
-            await self._client.merge_patch(
-                CONTROLLER_REVISIONS, action.name, self._owner.namespace, patch, type=Ignored
-            )
+            await self._patch_record(action.name, action.uid, patch)
         except (NotFound, Conflict):
             _log.debug("revision has gone", revision=action.name)
-        except Invalid:
-            await self._replace_record(action.name, action.uid, patch)
+
+    async def _patch_record(self, name: str, uid: str, patch: Mapping[str, Any]) -> None:
+        try:
+            await self._client.merge_patch(CONTROLLER_REVISIONS, name, self._owner.namespace, patch, type=Ignored)
+        except Invalid as error:
+            # A policy may have the same code: what it guards is not deleted.
+            if not _is_of_data(error):
+                raise
+            await self._replace_record(name, uid, patch)
 
     async def _replace_record(self, name: str, uid: str, patch: Mapping[str, Any]) -> None:
         """Make a ControllerRevision anew with a patch that it does not take: its data were not written as Go does."""
@@ -205,3 +207,8 @@ class ObjectWriter:
         except (NotFound, Conflict):
             return
         _log.info("object deleted", kind=action.type, object=action.name)
+
+
+def _is_of_data(error: Invalid) -> bool:
+    """The API server takes a patch for a change of ``data`` (``ValidateControllerRevisionUpdate``)."""
+    return any(isinstance(each, dict) and each.get("field") == "data" for each in error.details.get("causes") or ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -49,6 +50,14 @@ class Blocked(Exception):  # noqa: N818 - named for what happened
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
+
+
+def sum_up(problems: Sequence[Problem]) -> Problem | None:
+    """All problems as one, with the reason of the first; it passes by itself where each of them does."""
+    if not problems:
+        return None
+    message = "; ".join(dict.fromkeys(problem.message for problem in problems))
+    return Problem(problems[0].reason, message, retry=all(problem.retry for problem in problems))
 
 
 def retry_delay(attempt: int) -> float:
