@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pytest
+from kubernetes.client.exceptions import NotFoundException
 
 from api_manifests import Object
 from cluster.kubelet import Kubelet, runs_its_images
@@ -99,8 +100,13 @@ class Storm:
             return "nobody"
         pod = self.choice.choice(pods)
         self.killed.add(uid_of(pod))
-        self.losses.setdefault(label(pod, "role"), []).append(time.monotonic())
-        self.serving.cluster.api("DELETE", f"{self.serving.path('Pod', name_of(pod))}?gracePeriodSeconds=0")
+        losses = self.losses.setdefault(label(pod, "role"), [])
+        losses.append(time.monotonic())
+        try:
+            self.serving.cluster.api("DELETE", f"{self.serving.path('Pod', name_of(pod))}?gracePeriodSeconds=0")
+        except NotFoundException:  # the operator was faster: no loss that the storm answers for
+            self.killed.discard(uid_of(pod))
+            losses.pop()
         return name_of(pod)
 
     def floor(self, role: str, at: float) -> int:
