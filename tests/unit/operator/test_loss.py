@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInference
+from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
-from covey.operator.plan import Plan
+from covey.operator.plan import Plan, plan
 from covey.operator.snapshot import podstate
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
@@ -335,3 +336,21 @@ def test_nothing_goes_before_its_time(
             assert delay is not None or verdict == announced["step"]
         act(world)
         world.now += wait
+
+
+@pytest.mark.parametrize("units", [2, 9])
+def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
+    world = World(inference(role("prefill"), role("decode"), replicas=units))
+    world.settle()
+    walks = 0
+
+    class Counted(dict[Slot, core.Pod]):
+        def items(self) -> Any:
+            nonlocal walks
+            walks += 1
+            return super().items()
+
+    observed = world.observe()
+    observed.__dict__["current"] = Counted(observed.current)
+    plan(world.judge(), observed, world.status)
+    assert walks == 3, "however many units there are"

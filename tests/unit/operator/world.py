@@ -59,6 +59,8 @@ class World:
         self.objects: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
         self.scalers: dict[str, RoleScaler] = {}
+        #: UIDs of pods whose deletion was asked for, and that the watch shows as if it had not been.
+        self.condemned: set[str] = set()
         self.graves: dict[Slot, Grave] = {}
         self.retired: set[str] = set()
         self.topologies: tuple[core.ClusterTopology, ...] = ()
@@ -84,6 +86,7 @@ class World:
             tuple(self.revisions),
             dict(self.graves),
             frozenset(self.retired),
+            frozenset(self.condemned),
             now=self.now,
             scalers=dict(self.scalers),
             notices=dict(self.notices),

@@ -55,10 +55,10 @@ def find_shortages(
     """
     recorded = recorded_units(before)
     found: dict[int, Shortage] = {}
-    for unit in layout.units:
-        if not _lacking(scale, _bound(scale, states, unit)):
-            continue
-        roles = _lacking(scale, _in_place(scale, states, observed, unit))
+    short = [unit for unit in layout.units if _lacking(scale, _bound(scale, states, unit))]
+    places = _count_in_place(observed) if short else Counter()
+    for unit in short:
+        roles = _lacking(scale, _in_place(scale, states, places, unit))
         if roles:
             # Times are told in whole seconds: rounded up, so that what was there before the loss is older than it.
             known = recorded[unit].below_since if unit in recorded else None
@@ -76,13 +76,17 @@ def _bound(scale: Scale, states: States, unit: int) -> dict[str, int]:
     return {name: sum(state.is_bound for state in roles.get(name, {}).values()) for name in scale.roles}
 
 
-def _in_place(scale: Scale, states: States, observed: Observed, unit: int) -> dict[str, int]:
+def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
+    """Pods that have their places, by unit, role and replica: counted once for all units."""
+    return Counter((slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if is_in_place(pod))
+
+
+def _in_place(scale: Scale, states: States, places: Counter[tuple[int, str, int]], unit: int) -> dict[str, int]:
     """Replicas all of whose pods have their places."""
-    places = Counter[tuple[str, int]]()
-    for slot, pod in observed.current.items():
-        places[slot.role, slot.replica] += slot.unit == unit and is_in_place(pod)
     return {
-        name: sum(places[name, number] >= state.size for number, state in states.get(unit, {}).get(name, {}).items())
+        name: sum(
+            places[unit, name, number] >= state.size for number, state in states.get(unit, {}).get(name, {}).items()
+        )
         for name in scale.roles
     }
 

@@ -194,7 +194,7 @@ class Seen:
         return pod.metadata.uid in self.observed.retired and self._goes(pod)
 
     def _goes(self, pod: core.Pod) -> bool:
-        return pod.metadata.deletion_timestamp is not None or pod.metadata.uid in self.observed.condemned
+        return pod.metadata.deletion_timestamp is not None
 
 
 def _blocked(roles: Mapping[str, RoleState]) -> str:

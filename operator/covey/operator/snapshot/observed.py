@@ -10,7 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
+
 from covey.api import core
+from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Room
 from covey.compile.identity import Owner, Slot, slot_of
 from covey.operator.snapshot.accepted import Record
@@ -49,7 +52,8 @@ class Observed:
     graves: Mapping[Slot, Grave] = field(default_factory=dict)
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
-    #: UIDs of pods whose deletion this process has asked for.
+    #: UIDs of pods whose deletion this process has asked for. In ``pods`` and ``strays`` they are on their way out, even
+    #: where the watch does not show it yet: whoever looks at a snapshot gives one answer to what becomes of a pod.
     condemned: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
@@ -66,6 +70,19 @@ class Observed:
     room: Room | None = None
     #: When nodes are avoided.
     limits: Limits = DEFAULT
+
+    def __post_init__(self) -> None:
+        """Have the deletions that this process has asked for count from now on."""
+        if self.condemned:
+            pods = {slot: tuple(map(self._as_it_goes, found)) for slot, found in self.pods.items()}
+            object.__setattr__(self, "pods", pods)
+            object.__setattr__(self, "strays", tuple(map(self._as_it_goes, self.strays)))
+
+    def _as_it_goes(self, pod: core.Pod) -> core.Pod:
+        if pod.metadata.uid not in self.condemned or pod.metadata.deletion_timestamp is not None:
+            return pod
+        metadata = msgspec.structs.replace(pod.metadata, deletion_timestamp=rfc3339(self.now))
+        return msgspec.structs.replace(pod, metadata=metadata)
 
     def every_pod(self) -> Iterator[core.Pod]:
         """All pods, strays included."""
