@@ -26,8 +26,6 @@ BOUNDS = {
     ("operator", "create", "services"): 2,
     ("operator", "create", "poddisruptionbudgets"): 1,
     ("operator", "create", "pods"): 8,
-    # One stands for its unit.
-    ("operator", "patch", "pods"): 1,
     # Created, Scheduled or Admitted before it, Available.
     ("operator", "create", "events"): 4,
     # Its minimum is bound; Ready. Another when either takes longer than a second, of a slow machine.
