@@ -33,9 +33,8 @@ BOUNDS = {
     # Pins.
     ("scheduler", "patch", "pods"): 8,
     ("scheduler", "bind", "pods"): 8,
-    # The root when it is bound, later the two groups below it.
+    # The root when it is bound.
     ("scheduler", "apply", "compositepodgroups"): 1,
-    ("scheduler", "apply", "podgroups"): 2,
 }
 #: One dry run for each role's template, for the first resource of a namespace only.
 FIRST = {("operator", "create", "pods"): 2}
