@@ -238,7 +238,8 @@ class Network(Model):
     )
 
     subdomain: Annotated[Subdomain | None, ROLLED] = None
-    """Shared: one headless Service for all replicas. UniquePerReplica: one for each, which costs the control plane about
+    """Shared: one headless Service for all replicas; the role's own where it has ports, else <name>-pods, which such roles of
+    the resource have in common. UniquePerReplica: one for each, which costs the control plane about
     7 ms each, and more with thousands of them in one namespace. A pod cannot change its subdomain, so it is replaced.
     Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()
