@@ -143,6 +143,9 @@ class DisaggregatedInferenceStatus(Model):
     """The units, the worst first; at most 64."""
     rollout: RolloutStatus | None = None
     """The rollout on its way, if there is one."""
+    complete_revision: Word | None = None
+    """The revision with which every unit had its minimum Ready last, and at least one replica of each role. A rollout
+    that is given up goes back to the newest that was complete."""
     headroom: Headroom | None = None
     """The last answer about head-room, if anybody has asked."""
     summary: Summary | None = None

@@ -25,9 +25,11 @@ from covey.operator.loss.units import find_loss
 from covey.operator.replicas.news import created, removed, replaced
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
+from covey.operator.rolling.complete import is_complete
 from covey.operator.rolling.evacuating import find_evacuation
 from covey.operator.rolling.inplace import find_exchanges
 from covey.operator.rolling.layout import Rolling, revision_left, roll
+from covey.operator.rolling.memory import read_complete
 from covey.operator.rolling.sets import find_unmarked
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
@@ -74,6 +76,8 @@ class Plan:
     loss: GivenUp = field(default_factory=GivenUp)
     #: What there is to tell of head-room.
     headroom: Headroom = field(default_factory=Headroom)
+    #: The hash of the revision that every unit was last complete with.
+    complete: str = ""
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -128,12 +132,13 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
-            _history(verdict, accepted, want, observed),
+            _history(verdict, accepted, want, observed, read_complete(before)),
             _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
     former = revision_left(accepted.revision, observed, want.running)
+    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale)
     return Plan(
         total.actions,
         layout,
@@ -147,6 +152,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         failing.seen,
         loss,
         headroom,
+        accepted.revision.hash if complete else read_complete(before),
     )
 
 
@@ -159,7 +165,8 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
+    headroom = find_headroom(inference, verdict.backend, layout, observed, before)
+    return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
 def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
@@ -210,11 +217,11 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
 
 
-def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed) -> Outcome:
+def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
     """ControllerRevisions: written, marked, deleted."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
-    marks = to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, want.rolling))
+    marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.rolling))
     return Outcome(
         Actions(
             # What is stored has been accepted by the API server, which is not asked about what is suspended.

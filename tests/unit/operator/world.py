@@ -278,14 +278,19 @@ class World:
             self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
-        kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
+        name = body["metadata"]["name"]
         record = read_record(json.loads(json.dumps(body["data"])))
         assert record is not None
-        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], record)]
+        # One that is there keeps its marks.
+        found = next((each for each in self.revisions if each.name == name), StoredRevision(name, 0, record))
+        kept = [stored for stored in self.revisions if stored.name != name]
+        self.revisions = [*kept, dataclasses.replace(found, number=body["revision"], record=record)]
 
     def _mark(self, action: Mark) -> None:
         self.revisions = [
-            dataclasses.replace(stored, failed=action.failed) if stored.name == action.name else stored
+            dataclasses.replace(stored, failed=action.failed, completed=action.completed)
+            if stored.name == action.name
+            else stored
             for stored in self.revisions
         ]
 

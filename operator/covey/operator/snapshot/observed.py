@@ -20,14 +20,14 @@ from covey.operator.snapshot.accepted import Record
 from covey.operator.snapshot.notice import Notice
 from covey.operator.snapshot.places import Grave, Place, current
 from covey.operator.terms.limits import DEFAULT, Limits
-from covey.operator.terms.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
+from covey.operator.terms.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``failed``: its rollout was given up for the revision before it.
+    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready with it.
     """
 
     name: str
@@ -35,6 +35,7 @@ class StoredRevision:
     record: Record | None
     uid: str = ""
     failed: bool = False
+    completed: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,6 +155,7 @@ def read_revisions(
             read(item),
             item.metadata.uid,
             item.metadata.annotation(ANNOTATION_FAILED) is not None,
+            item.metadata.annotation(ANNOTATION_COMPLETED) is not None,
         )
         for item in stored
     )

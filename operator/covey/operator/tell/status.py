@@ -10,7 +10,7 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
-from covey.operator.rolling.memory import written
+from covey.operator.rolling.memory import read_complete, written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.snapshot.recorded import had_served
@@ -59,6 +59,7 @@ def compute(
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         **_rollout(plan),
+        **({"completeRevision": plan.complete} if plan.complete else {}),
         "unitStatuses": _listed(units, served, plan),
         **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
         "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
@@ -72,13 +73,14 @@ def _rollout(plan: Plan) -> Status:
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
-    """The status of a resource that cannot be read: it says so, and nothing else."""
+    """The status of a resource that cannot be read: it says so, and keeps what nothing else remembers."""
     told = {"reason": problem.reason, "message": problem.message}
     states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
     found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
     return {
         "observedGeneration": generation,
         "conditions": with_times(found, before, generation, now),
+        **({"completeRevision": complete} if (complete := read_complete(before)) else {}),
         "summary": {"reason": problem.message},
     }
 
