@@ -138,7 +138,8 @@ class Rollout(Model):
     progress_deadline_seconds: Annotated[int | None, LIVE, Field(ge=1, le=86400)] = None
     """Seconds without progress after which the rollout counts as failed. 1 to 86400. Default: 1800."""
     on_failure: Annotated[OnFailure | None, LIVE] = None
-    """Hold: stop and wait for a person. Rollback: return to the revision before. Default: Hold."""
+    """Hold: stop and wait for a person. Rollback: return to the newest revision that was once complete.
+    Default: Hold."""
     history_limit: Annotated[int | None, LIVE, Field(ge=0, le=100)] = None
     """Revisions that are kept for a return. 0 to 100. Default: 10."""
 

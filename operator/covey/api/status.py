@@ -94,7 +94,8 @@ class RolloutStatus(Model):
     outdated: Count = 0
     """Replicas of other revisions that are still there."""
     progressed_at: Timestamp | None = None
-    """When either of the two got better last; progressDeadlineSeconds are counted from it."""
+    """When either of the two got better last; progressDeadlineSeconds are counted from it, but stand still while a
+    replica drains or terminates, and begin anew with another operator."""
     hold: RolloutHold | None = None
     """What it waits for, if it does."""
 

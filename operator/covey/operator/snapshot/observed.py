@@ -71,6 +71,9 @@ class Observed:
     room: Room | None = None
     #: When nodes are avoided.
     limits: Limits = DEFAULT
+    #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
+    #: on its way out.
+    clock_since: float = 0.0
 
     def __post_init__(self) -> None:
         """Have the deletions that this process has asked for count from now on."""
