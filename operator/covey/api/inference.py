@@ -104,8 +104,9 @@ class GangSettings(Model):
     1 to 3600. Default: 300."""
     termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds below the minimum after which a unit that has served is taken down and queued whole again. Below it is a
-    unit as long as fewer replicas of a role have their places than its minReplicas; that others are not Ready yet is
-    none of it. 0 to 86400. Default: never."""
+    unit as long as fewer replicas of a role have their places than the minReplicas that it met last; that others are
+    not Ready yet is none of it, nor is a minReplicas that was raised since, nor what a rollout or an evacuation was
+    allowed to take. 0 to 86400. Default: never."""
 
 
 #: Seconds for which the room of what was lost is held, where ``spec.disruption.holdSeconds`` says nothing.

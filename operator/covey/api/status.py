@@ -47,6 +47,15 @@ class UnitEscalation(Model):
     """When."""
 
 
+class MetMinimum(Model):
+    """Replicas of one role."""
+
+    name: DnsLabel
+    """The role."""
+    replicas: Count = 0
+    """Replicas that have had their places all at once."""
+
+
 class UnitStatus(Model):
     """One unit."""
 
@@ -64,7 +73,11 @@ class UnitStatus(Model):
     served: bool = False
     """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
     below_minimum_since: Timestamp | None = None
-    """Since when a unit that has served has fewer replicas with their places than its minimum."""
+    """Since when a unit that has served has fewer replicas with their places than its minimum; where
+    spec.gang.terminationDelaySeconds is set, than the one that it met last."""
+    met_minimum: Annotated[tuple[MetMinimum, ...], BY_NAME, Field(max_length=16)] = ()
+    """By role, the minimum that the unit met last, less what its owner has allowed since to be missing (a rollout by
+    maxUnavailable, an evacuation by allowBelowMinimum). Only where spec.gang.terminationDelaySeconds is set."""
     escalation: UnitEscalation | None = None
     """What is about to be given up of it, so that it can be placed anew."""
 
