@@ -31,6 +31,7 @@ from covey.operator.rolling.inplace import find_exchanges
 from covey.operator.rolling.layout import Rolling, revision_left, roll
 from covey.operator.rolling.memory import read_complete
 from covey.operator.rolling.sets import find_unmarked
+from covey.operator.rolling.unexplained import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import labels_at_birth, unit_leaders
@@ -78,6 +79,8 @@ class Plan:
     headroom: Headroom = field(default_factory=Headroom)
     #: The hash of the revision that every unit was last complete with.
     complete: str = ""
+    #: What there is to say of replicas of revisions that no record explains.
+    unexplained: str = ""
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -138,7 +141,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         )
     )
     former = revision_left(accepted.revision, observed, want.running)
-    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale)
+    unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
+    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale) and not unexplained
     return Plan(
         total.actions,
         layout,
@@ -153,6 +157,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         loss,
         headroom,
         accepted.revision.hash if complete else read_complete(before),
+        unexplained,
     )
 
 

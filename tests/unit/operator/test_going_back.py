@@ -6,7 +6,7 @@ from typing import Any
 
 from covey.operator.snapshot.places import current
 from unit.compile.inferences import template
-from unit.operator.test_rolling import NEW, act, llama, roll, serve
+from unit.operator.test_rolling import NEW, act, condition, llama, roll, serve
 from unit.operator.world import World
 
 NEWER = template(nodeSelector={"newer": "yes"})
@@ -89,6 +89,29 @@ def test_an_edit_of_a_live_field_does_not_make_it_forgotten() -> None:
     act(world)
     act(world)
     assert selector_in_force(world) is None
+
+
+def test_replicas_of_revisions_without_a_record_are_told_and_not_counted_as_updated() -> None:
+    world = complete_world()
+    world.revisions = []
+    world.status.pop("completeRevision")
+    ask(world, NEW)
+    for _ in range(3):
+        act(world)
+    status, reason, message = condition(world, "Progressing")
+    assert (status, reason) == ("Unknown", "RevisionUnknown")
+    assert "3 of decode (" in message
+    assert condition(world, "Ready")[:2] == ("False", "RevisionUnknown")
+    assert world.status["summary"]["updated"] == "2/5"
+    assert "completeRevision" not in world.status
+    # Each that is deleted is made anew, of the revision in force.
+    for replica in range(3):
+        for name in [name for name in world.pods if f"-decode-{replica}-" in name]:
+            world.delete(name)
+        act(world)
+        act(world)
+        serve(world)
+    assert condition(world, "Progressing")[:2] == ("True", "Complete")
 
 
 def test_no_record_is_marked_before_another_revision_is_asked_for() -> None:
