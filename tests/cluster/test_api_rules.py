@@ -178,6 +178,12 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
     ({"spec.gang.timeoutSeconds": 0}, "spec.gang.timeoutSeconds", "should be greater than or equal to 1"),
     ({"spec.roles.0.dependsOn": [{"role": "ghost", "condition": "Ready"}]}, "spec.roles", NO_SUCH_DEPENDENCY),
     (
+        {"spec.roles.0.dependsOn": [{"role": "decode", "condition": "Ready"}], "spec.roles.1.minReplicas": 0},
+        "spec.roles",
+        "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
+        "remove the dependency",
+    ),
+    (
         {"spec.roles.0.dependsOn": [{"role": "prefill", "condition": "Ready"}]},
         f"{ROLE}.dependsOn",
         "a role cannot depend on itself: remove it from dependsOn",
@@ -311,6 +317,14 @@ GOOD: list[tuple[Object, Edits]] = [
     (inference(), {"spec.topology": {"name": "network", "required": "block", "preferred": "rack"}}),
     (inference(), {"spec.roles.0.update": {"maxSurge": "25%", "maxUnavailable": 0}}),
     (inference(), {"spec.roles.0.dependsOn": [{"role": "decode", "condition": "Scheduled"}]}),
+    (
+        inference(),
+        {
+            "spec.roles.0.dependsOn": [{"role": "decode", "condition": "Ready"}],
+            "spec.roles.1.replicas": 0,
+            "spec.roles.1.minReplicas": 0,
+        },
+    ),
     (topology(), {}),
     (composite(), {"spec.schedulingPolicy": {"basic": {}}, "spec.parentCompositePodGroupName": "other"}),
     (

@@ -196,6 +196,13 @@ class DisaggregatedInferenceSpec(Model):
             "dependsOn names a role that is not in spec.roles: correct the name or add the role",
             at=".roles",
         ),
+        Rule(
+            "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, !self.roles.exists(o, "
+            "o.name == d.role && o.replicas > 0 && has(o.minReplicas) && o.minReplicas == 0)))",
+            "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
+            "remove the dependency",
+            at=".roles",
+        ),
     )
 
     suspend: Annotated[bool, LIVE] = False
