@@ -218,7 +218,10 @@ class Backend(Protocol):
         """
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
-        """What the scheduler says of a unit of the resource with this name; None where it has no root."""
+        """What the scheduler says of a unit of the resource with this name; None where it has no root.
+
+        ``objects`` are those of the unit and those that all units share; others may be among them.
+        """
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod], /) -> frozenset[Identity]:
         """Groups that some pod or group refers to: they stay while it does, wanted or not."""

@@ -38,6 +38,6 @@ def find_loss(
     found = find_shortages(inference.spec, scale, rolling, states, observed, before)
     movable: dict[int, str] = {}
     for unit in found.shortages:
-        report = backend.read_back(inference.metadata.name, unit, observed.objects)
+        report = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
         movable[unit] = report.movable if report is not None else ""
     return give_up(inference.spec, found, movable, states, observed, before)

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import msgspec
 
+from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Room
@@ -111,6 +112,17 @@ class Observed:
     @cached_property
     def _places(self) -> dict[Slot, Place]:
         return {}
+
+    def of_unit(self, unit: int) -> Mapping[Identity, Owned]:
+        """The objects of one unit, and those that all units share: found once for all units."""
+        return {**self._by_unit.get(None, {}), **self._by_unit.get(unit, {})}
+
+    @cached_property
+    def _by_unit(self) -> Mapping[int | None, Mapping[Identity, Owned]]:
+        found: dict[int | None, dict[Identity, Owned]] = {}
+        for identity, owned in self.objects.items():
+            found.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
+        return found
 
     def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
         """The same with pods that were found otherwise, in places where none was seen."""

@@ -93,7 +93,8 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
     numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
     # Not every backend has a group for each unit.
     numbers |= {slot.unit for slot in observed.pods}
-    return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
+    units = [unit or 0 for unit in numbers]
+    return sum(backend.read_back(name, unit, observed.of_unit(unit)) is not None for unit in units)
 
 
 def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:

@@ -65,7 +65,7 @@ def describe_units(
     scale = plan.layout.scale or Scale.of(inference.spec)
     arriving = plan.rolling.arriving if plan.rolling is not None else None
     for number in (each for each in plan.layout.units if each != arriving):
-        report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
+        report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
         # Whom the operator keeps, the scheduler has not been asked about.
         kept = plan.release.waits.get(number)
         admitted = kept or (report.admitted if report else None)
