@@ -28,7 +28,7 @@ class RoleStatus(Model):
     ready: Count = 0
     """Replicas whose pods are all Ready."""
     updated: Count = 0
-    """Replicas of the newest revision."""
+    """Replicas of the newest revision; successors that wait for their place do not count."""
     restarts: Count = 0
     """Times that replicas were recreated after a failure."""
     max_feasible: Count | None = None

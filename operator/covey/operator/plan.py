@@ -6,8 +6,9 @@ what was begun. Both are tested as properties.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -99,7 +100,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
-    surplus = drain(spec, tuple(_surplus(tree, observed, _why(verdict, want))), observed)
+    surplus = drain(spec, tuple(_surplus(tree, observed, partial(_why, verdict, want))), observed)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made anew.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
@@ -174,19 +175,22 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
-def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
+def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -> Iterator[DeletePod]:
     """Pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why) for pod in pods if pod.metadata.deletion_timestamp is None)
-    yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
+            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if pod.metadata.deletion_timestamp is None)
+    yield from (DeletePod(pod, why(None)) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
 
 
-def _why(verdict: Verdict, want: Desired) -> str:
-    """Why pods outside the layout go."""
+def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
+    """Why pods of a unit go that are outside the layout."""
     if verdict.inference.spec.suspend:
         return "suspended"
+    move = want.rolling.move
+    if unit not in want.layout.units and not (move is not None and move.unit == unit):
+        return "scaled down"
     if want.rolling.progress is not None:
         return "rolled out"
     return "evacuated" if want.leaving.places else "scaled down"
@@ -261,8 +265,10 @@ def _told(
     not_yet: Collection[Slot],
 ) -> Outcome:
     """What people are told of replicas that come and go."""
-    reason = _REMOVED.get(surplus[0].why, "ScaledDown") if surplus else ""
-    notes = list(removed(surplus, reason, but=want.remake.unit))
+    notes: list[Note] = []
+    for why in dict.fromkeys(each.why for each in surplus):
+        gone = [each for each in surplus if each.why == why]
+        notes += removed(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
     growth = created(replicas, not_yet)
     if growth:
         notes.append(_grown(growth, want, observed))

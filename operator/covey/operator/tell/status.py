@@ -10,6 +10,7 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
+from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.memory import read_complete, written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
@@ -117,12 +118,20 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),
                 "ready": sum(state.is_ready for state, _ in states),
-                "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
+                "updated": _updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
                 "restarts": sum(restarts for _, (_, restarts) in states),
                 **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
             }
         )
     return rows
+
+
+def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int) -> int:
+    """Replicas of a revision, of those that are wanted: one that waits counts only for a place that nobody has."""
+    placed = sum(state.is_admitted for state, _ in states)
+    updated = [state.is_admitted for state, (revisions, _) in states if revisions == {revision}]
+    waiting = min(updated.count(False), max(0, wanted - placed))
+    return min(updated.count(True) + waiting, wanted)
 
 
 def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
