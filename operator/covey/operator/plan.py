@@ -37,6 +37,7 @@ from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import labels_at_birth, unit_leaders
 from covey.operator.scaling.scaler import find_scalers, put_scalers
+from covey.operator.snapshot import podstate
 from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
@@ -180,8 +181,8 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if pod.metadata.deletion_timestamp is None)
-    yield from (DeletePod(pod, why(None)) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
+            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if not podstate.is_going(pod))
+    yield from (DeletePod(pod, why(None)) for pod in observed.strays if not podstate.is_going(pod))
 
 
 def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:

@@ -170,7 +170,6 @@ def _pods(shortage: Shortage, step: Step, observed: Observed) -> Iterator[core.P
         for slot, pod in observed.current.items()
         if slot.unit == shortage.unit and (step is not Step.ROLE or slot.role in shortage.roles)
         if podstate.is_admitted(pod)
-        if pod.metadata.uid not in observed.condemned
     ]
     if any(_is_older(pod, shortage.since) for pod in found):
         yield from found

@@ -146,7 +146,7 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
 
 def _lives(observed: Observed) -> bool:
     """There are pods that nobody has deleted."""
-    return any(pod.metadata.deletion_timestamp is None for pod in observed.every_pod())
+    return any(not podstate.is_going(pod) for pod in observed.every_pod())
 
 
 def _replica(slot: Slot) -> tuple[int, str, int]:
