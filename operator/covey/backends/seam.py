@@ -166,6 +166,10 @@ class Progress:
     room: Room | None = None
     now: float = 0.0
 
+    def has_minimum(self, unit: int) -> bool:
+        """The minimum of a unit is bound: the operator has said which replicas it is."""
+        return all(each.is_bound for each in self.units[unit] if each.in_minimum)
+
 
 class Backend(Protocol):
     """A scheduler, and the objects that it needs, in one form of its API."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+from operator import attrgetter
+
 from covey.compile import Scale
+from covey.compile.layout import RoleCount
 from covey.compile.revision import Revision
-from covey.operator.replicas.scale import Running, States
+from covey.operator.replicas.scale import ReplicaState, Running, States, count_unit
 from covey.operator.rolling.layout import Rolling
 
 
@@ -24,9 +29,9 @@ def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: 
     if any(each.hash != in_force.roles[role].hash for (_, role, _), each in running.items()):
         return False
     scale = layout.scale or scale
-    return all(
-        sum(state.is_ready for state in states.get(unit, {}).get(name, {}).values())
-        >= max(count.minimum, min(1, count.replicas))
-        for unit in layout.units
-        for name, count in scale.unit(unit).items()
-    )
+    return all(_serves(scale.unit(unit), states.get(unit, {})) for unit in layout.units)
+
+
+def _serves(roles: Mapping[str, RoleCount], states: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
+    least = {name: replace(count, minimum=max(count.minimum, min(1, count.replicas))) for name, count in roles.items()}
+    return count_unit(least, states, attrgetter("is_ready")).has_minimum
