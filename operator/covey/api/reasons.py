@@ -220,8 +220,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "See the pods of the new revision; correct the spec, or go back: covey rollout undo.",
         needs_person=True,
     ),
+    "RevisionUnknown": Explanation(
+        "Replicas are of revisions whose ControllerRevisions are gone: what they run is not known, and they are not rolled.",
+        "Delete their pods, one replica after another: they are made anew of the revision in force.",
+    ),
     "RolledBack": Explanation(
-        "The newest revision did not get ready in time; the one before it is in force again.",
+        "The newest revision did not get ready in time; the newest that was once complete is in force again.",
         "Correct the spec; covey rollout history shows what there was.",
         needs_person=True,
     ),

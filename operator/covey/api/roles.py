@@ -87,7 +87,8 @@ class Dependency(Model):
     """A role that has to come first."""
 
     role: Annotated[RoleName, LIVE]
-    """The name of the other role."""
+    """The name of the other role. Its minReplicas must not be 0, unless it has no replicas: what is outside the gang is
+    placed once the gang runs, so nobody can wait for it."""
     condition: Annotated[DependencyCondition, LIVE]
     """What must hold of its minimum before this role starts: Scheduled or Ready."""
 

@@ -168,8 +168,12 @@ def _has_failed(wanted: Revision, observed: Observed) -> bool:
 
 
 def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
-    """The newest revision of another content that has not failed: what there is to go back to."""
-    for stored in sorted(observed.revisions, key=lambda stored: stored.number, reverse=True):
+    """The revision to go back to: of another content, not failed, and the newest that was once complete.
+
+    Where none is known to have been, as in records of earlier releases, it is the newest.
+    """
+    newest_first = sorted(observed.revisions, key=lambda stored: (stored.completed, stored.number), reverse=True)
+    for stored in newest_first:
         found = stored.record.revision if stored.record is not None and not stored.failed else None
         if found is not None and found.roles.keys() == wanted.roles.keys() and not found.is_same(wanted):
             return found

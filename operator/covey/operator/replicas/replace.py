@@ -68,7 +68,7 @@ class ReplicaPlanner:
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
             relabel=tuple(_unaddressed(pod for pod, _ in gone)),
-            delete=tuple(DeletePod(pod, why) for pod, why in gone if pod.metadata.deletion_timestamp is None),
+            delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_going(pod)),
             create=tuple(
                 self._successor(place, revision, fate, broken=broken)
                 for place in places
