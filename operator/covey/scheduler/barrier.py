@@ -75,6 +75,10 @@ class Waiting:
         """The call that waits for a pod."""
         return self._calls.get(uid)
 
+    def holds(self, root: Key) -> bool:
+        """A call waits for a pod of a unit."""
+        return root in self._by_root
+
     def of(self, root: Key) -> list[Call]:
         """The calls that came for the pods of a unit."""
         return list(self._by_root.get(root, {}).values())

@@ -8,7 +8,7 @@ keep what follows from them. Everything runs on the event loop; a listener is ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,12 +49,13 @@ class Workload(core.Read, frozen=True):
 class Listener:
     """What somebody wants to be told.
 
-    ``unit``: a root's key; what is wanted, or a pod, has changed. ``status``: only what the groups' status says has.
+    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
     ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 
     unit: Callable[[Key], None] = lambda _key: None
+    tree: Callable[[Key], None] = lambda _key: None
     status: Callable[[Key], None] = lambda _key: None
     room: Callable[[str], None] = lambda _node: None
     node: Callable[[str], None] = lambda _node: None
@@ -230,7 +231,7 @@ class Cache:
                 for listener in self._listeners:
                     listener.status(root)
         else:
-            self._tell_units(changed)
+            self._tell_trees(changed)
 
     def _look_at_pins(self, group: core.Group) -> None:
         """A PodGroup has come, gone, or changed its owner: pins below it count from now on, or no more.
@@ -267,11 +268,17 @@ class Cache:
             return
         roots = self.index.set_declared(workload.metadata.key, positions(workload.spec))
         if previous is None:
-            self._tell_units(roots)
+            self._tell_trees(roots)
 
     def _on_world(self, _event: str, _thing: object, _previous: object) -> None:
         for listener in self._listeners:
             listener.world()
+
+    def _tell_trees(self, roots: Collection[Key]) -> None:
+        self._tell_units(roots)
+        for root in roots:
+            for listener in self._listeners:
+                listener.tree(root)
 
     def _tell_units(self, roots: Iterable[Key]) -> None:
         for root in roots:
