@@ -28,7 +28,7 @@ from covey.admission.entries import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.api import core
-from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN
+from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
@@ -41,6 +41,7 @@ from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.commits import Commits
 from covey.scheduler.holding import Holding
+from covey.scheduler.intake import Intake
 from covey.scheduler.lives import Lives
 from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
@@ -87,11 +88,13 @@ class Admission:
         breath: Breath | None = None,
         holding: Holding | None = None,
         idle: Callable[[], Awaitable[bool]] | None = None,
+        intake: Intake | None = None,
     ) -> None:
         self._cache = cache
         self._idle = idle
         self._holding = holding or Holding(cache)
         self._moves = Moves(cache, self._holding)
+        self._intake = intake or Intake(cache, self.mark)
         self._committer = committer
         self._queueing = queueing
         self._wake = asyncio.Event()
@@ -241,6 +244,12 @@ class Admission:
 
     async def _plan(self, root: Key, *, last: bool) -> None:
         entry = self._books.shelf.entries[root]
+        full = self._intake.refusal(entry)
+        if full is not None:
+            decision = replace(entry.decision, reason=REASON_WAITING, message=full)
+            self._books.enter(root, replace(entry, decision=decision))
+            self._books.shelf.rest(root)
+            return
         want = entry.want
         asked, closed = self._books.reservations.confine(self._queueing.beside(entry), surplus=want is Want.SURPLUS)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)

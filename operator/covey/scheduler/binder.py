@@ -113,6 +113,11 @@ class Binder:
             return _success_if_bound(pod, args.node, why)
         return await self._member(pod, args.node)
 
+    def is_member(self, args: BindArgs) -> bool:
+        """Whether the call is for a pod that says that it is a member; one that is not known may be."""
+        pod = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
+        return pod is None or podstate.claims_membership(pod)
+
     async def _find(self, args: BindArgs, known: core.Pod | None) -> core.Pod | None:
         """The pod; asked of the API server when the cache is behind kube-scheduler's.
 
