@@ -116,7 +116,14 @@ class Admission:
             *(cache, committer, writer, recorder, lives, self._books.parking), mark=self.mark, denied=self._deny
         )
         cache.subscribe(
-            Listener(unit=self.mark, status=self._written, room=self._room, node=self._node, world=self._everything)
+            Listener(
+                unit=self.mark,
+                status=self._written,
+                claim=self._claim,
+                room=self._room,
+                node=self._node,
+                world=self._everything,
+            )
         )
 
     def decision(self, root: Key) -> Decision:
@@ -162,6 +169,14 @@ class Admission:
             metrics.GANG_REFUSALS.labels(reason).inc(0)
         self._everything()
 
+    def reject(self, root: Key, said: str) -> None:
+        """kube-scheduler refused a place of a unit, in these words."""
+        self._books.reject(root, said)
+
+    def _claim(self, root: Key) -> None:
+        if self._leads:
+            self._books.hasten([root])
+
     def _room(self, node: str) -> None:
         if self._leads:
             self._rooms.add(node)
@@ -170,6 +185,8 @@ class Admission:
     def _node(self, _name: str) -> None:
         self._relabelled = True
         self._wake.set()
+        if self._leads:
+            self._books.hasten()
 
     def _written(self, root: Key) -> None:
         """The status was written: how long a refused unit has waited is known from now on."""

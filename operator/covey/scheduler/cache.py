@@ -50,13 +50,14 @@ class Listener:
     """What somebody wants to be told.
 
     ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
-    ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
+    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 
     unit: Callable[[Key], None] = lambda _key: None
     tree: Callable[[Key], None] = lambda _key: None
     status: Callable[[Key], None] = lambda _key: None
+    claim: Callable[[Key], None] = lambda _key: None
     room: Callable[[str], None] = lambda _node: None
     node: Callable[[str], None] = lambda _node: None
     pod: Callable[[core.Pod], None] = lambda _pod: None
@@ -248,6 +249,10 @@ class Cache:
     def _on_claim(self, event: str, claim: VolumeClaim, _previous: VolumeClaim | None) -> None:
         volume = "" if event == "DELETED" else claim.spec.volume_name
         self._look_at_places(self.volumes.set_claim(claim.metadata.key, volume))
+        pods = (self.index.pod(uid) for uid in self.volumes.naming(claim.metadata.key))
+        for root in {root for pod in pods if pod is not None and (root := self.index.root_of_pod(pod)) is not None}:
+            for listener in self._listeners:
+                listener.claim(root)
 
     def _on_volume(self, event: str, volume: PersistentVolume, _previous: PersistentVolume | None) -> None:
         affinity = None if event == "DELETED" else volume.spec.node_affinity

@@ -84,7 +84,7 @@ class Commits:
         self._mark(root)
 
     def _done(self, root: Key, want: Want, pods: Sequence[core.Pod]) -> None:
-        self._parking.forget(root)
+        self._parking.accept(root)
         metrics.GANG_ADMISSIONS.labels(want.value).inc()
         unit = self._cache.index.unit(root)
         if unit is None:

@@ -276,7 +276,7 @@ class _Leader:
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
-        self._admission.mark(unit.key)
+        self._admission.reject(unit.key, reason)
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:
