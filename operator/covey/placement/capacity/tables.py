@@ -30,6 +30,8 @@ _ENTRY: Final = 200
 _CURVE: Final = 2
 #: Cells that one pass over many moved curves may make.
 _CELLS: Final = 1 << 16
+#: Points that are added one after another.
+_FEW_POINTS: Final = 8
 #: Bytes of boxes that a projection remembers.
 _BOXES: Final = 1 << 17
 #: What one pass over cells costs beside the cells.
@@ -237,6 +239,8 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
     budget.spend(len(few.tops) * (PASS + prod(many.values.shape)))
     if len(caps) == _CURVE:
         return _add_curves(few.tops, many.values, extent[0] + 1, caps[-1])
+    if len(few.tops) > _FEW_POINTS and (moved := _add_at_once(few.tops, many.values, extent[:-1])) is not None:
+        return _close(moved, caps[-1])
     total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
     shape = many.values.shape
     for point in few.tops.tolist():
@@ -263,6 +267,31 @@ def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
         some = points[start : start + rows]
         np.maximum(total, (moved[width - some[:, 0]] + some[:, 1:]).max(axis=0), out=total)
     return np.minimum(total, cap, out=total)
+
+
+def _add_at_once(points: Array, values: Array, extent: Vector) -> Array | None:
+    """The highest of a small table moved by each of many points; None when it is not small.
+
+    The table lies in a larger box, so that each move is one stretch of it (as in `sharing.cover`).
+    """
+    width = points[:, :-1].max(axis=0).tolist()
+    sizes = [most + 1 + more for most, more in zip(extent, width, strict=True)]
+    strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    length = sum(most * stride for most, stride in zip(extent, strides, strict=True)) + 1
+    if length > PASS + values.size:
+        return None
+    box = np.full(sizes, NEVER, dtype=np.int32)
+    box[tuple(slice(more, more + size) for more, size in zip(width, values.shape, strict=True))] = values
+    step = box.itemsize
+    stretches = np.ndarray((box.size - length + 1, length), np.int32, box, 0, (step, step))
+    starts = (np.array(width) - points[:, :-1]) @ np.array(strides)
+    whole = np.full(box.size, NEVER, dtype=np.int32)
+    best = whole[:length]
+    rows = max(1, _CELLS // length)
+    for first in range(0, len(starts), rows):
+        moved = stretches[starts[first : first + rows]] + points[first : first + rows, -1:]
+        np.maximum(best, moved.max(axis=0), out=best)
+    return np.ascontiguousarray(whole.reshape(sizes)[tuple(slice(0, most + 1) for most in extent)])
 
 
 def _close(values: Array, cap: int) -> Array:

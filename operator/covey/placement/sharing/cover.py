@@ -20,6 +20,12 @@ from covey.placement.capacity.tables import Array, Vector
 
 #: In the first word: no way at all; prices stay below it.
 NO_WAY: Final = 1 << 61
+#: Prices that are looked at in one go.
+_CELLS: Final = 1 << 15
+#: Bits of a word that prices are put together in; sums stay below `NO_WAY`.
+_BITS: Final = 61
+#: Points that are looked at as they are.
+_FEW_ROWS: Final = 4
 _MORE_THAN_ANY: Final = np.iinfo(np.int64).max
 
 Child = TypeVar("Child")
@@ -27,17 +33,16 @@ Price = tuple[int, ...]
 
 
 class Points:
-    """Vectors of the demand's box, and for each where what it leaves of every vector lies in the flat box."""
+    """Vectors of the demand's box, as rows."""
 
-    __slots__ = ("rest", "rows")
+    __slots__ = ("rows",)
 
     def __init__(self, points: Sequence[Vector] | Array, need: Vector) -> None:
         self.rows: Array = np.array(points, dtype=np.int64).reshape(len(points), len(need))
-        total: Any = np.zeros((len(points), *(1,) * len(need)), dtype=np.int64)
-        for axis, (most, stride) in enumerate(zip(need, _strides(need), strict=True)):
-            left = np.maximum(np.arange(most + 1)[None, :] - self.rows[:, axis, None], 0) * stride
-            total = total + left.reshape(len(points), *(1 if i != axis else most + 1 for i in range(len(need))))
-        self.rest: Array = total.reshape(len(points), int(np.prod([n + 1 for n in need])))
+
+    def rest(self, vector: Vector) -> Array:
+        """What each of them leaves of a vector."""
+        return np.maximum(np.array(vector, dtype=np.int64) - self.rows, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ class Cover(Generic[Child]):
             before = self.layers[index]
             if mask in before and _words(before[mask], cell) == price:
                 continue
-            inner, point = self._chosen(index, cell, mask, price)
+            inner, point = self._chosen(index, left, mask, price)
             taken = tuple(map(min, point, left))
             found.append(Share(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
@@ -109,13 +114,14 @@ class Cover(Generic[Child]):
             price = _words(before[mask], cell)
         return found[::-1]
 
-    def _chosen(self, index: int, cell: int, mask: int, price: Price) -> tuple[int, Vector]:
-        """The first point of an offer with which a cell has its price."""
+    def _chosen(self, index: int, vector: Vector, mask: int, price: Price) -> tuple[int, Vector]:
+        """The first point of an offer with which a vector has its price."""
         before, asked = self.layers[index], np.array(price)[:, None]
         for inner, (points, prices) in sorted(self.offers[index].points.items()):
             if inner & ~mask or mask ^ inner not in before:
                 continue
-            met = (before[mask ^ inner][:, points.rest[:, cell]] + prices == asked).all(axis=0)
+            cells = points.rest(vector) @ np.array(self._strides)
+            met = (before[mask ^ inner][:, cells] + prices == asked).all(axis=0)
             first = int(met.argmax()) if len(met) else 0
             if len(met) and met[first]:
                 return inner, tuple(points.rows[first].tolist())
@@ -129,9 +135,7 @@ class Cover(Generic[Child]):
             for mask, layer in before.items():
                 if mask & inner:
                     continue
-                costs = layer.take(points.rest, axis=1)
-                costs += prices[:, :, None]
-                best = _least(costs)
+                best = _cheapest(layer, self.need, points.rows, prices)
                 present = after.get(mask | inner)
                 after[mask | inner] = best if present is None else _smaller(best, present)
         return after
@@ -142,6 +146,104 @@ class Cover(Generic[Child]):
 
 def _words(layer: Array, cell: int) -> Price:
     return tuple(layer[:, cell].tolist())
+
+
+def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
+    """For each vector the lowest price of what one of the points (rows) leaves of it, with that point's own price.
+
+    Words of a price are put together as far as what is in them here leaves room: fewer words are compared sooner.
+    """
+    squeeze = _Squeeze.of(layer, prices) if len(layer) > 1 and len(rows) > _FEW_ROWS else None
+    if squeeze is None:
+        return _moved(layer, need, rows, prices)
+    nowhere = layer[0] >= NO_WAY
+    packed = squeeze.pack(layer)
+    packed[0, nowhere] = NO_WAY
+    return squeeze.unpack(_moved(packed, need, rows, squeeze.pack(prices)))
+
+
+class _Squeeze:
+    """Which words of prices go together into one: by what is in them, without the bits that all of them lack."""
+
+    def __init__(self, groups: Sequence[Sequence[tuple[int, int, int]]]) -> None:
+        """``groups``: by new word the old ones, the more important first, each with its lowest bit and its width."""
+        self._groups = groups
+
+    @classmethod
+    def of(cls, layer: Array, prices: Array) -> _Squeeze | None:
+        """The one for sums of a layer's prices and an offer's; None when no words go together."""
+        finite = layer[:, layer[0] < NO_WAY]
+        if not finite.size:
+            return None
+        most = (finite.max(axis=1) + prices.max(axis=1)).tolist()
+        bits = (np.bitwise_or.reduce(finite, axis=1) | np.bitwise_or.reduce(prices, axis=1)).tolist()
+        groups: list[list[tuple[int, int, int]]] = []
+        left = 0
+        for word, (highest, used) in enumerate(zip(most, bits, strict=True)):
+            lowest = (used & -used).bit_length() - 1 if used else 0
+            width = max(0, highest.bit_length() - lowest)
+            if not groups or width > left:
+                groups.append([])
+                left = _BITS
+            groups[-1].append((word, lowest, width))
+            left -= width
+        return cls(groups) if len(groups) < len(layer) else None
+
+    def pack(self, words: Array) -> Array:
+        """Prices in fewer words."""
+        packed = np.zeros((len(self._groups), words.shape[1]), dtype=np.int64)
+        for number, group in enumerate(self._groups):
+            for word, lowest, width in group:
+                packed[number] <<= width
+                packed[number] += words[word] >> lowest
+        return packed
+
+    def unpack(self, packed: Array) -> Array:
+        """The same prices in all words; what is no way stays none."""
+        words = np.zeros((sum(map(len, self._groups)), packed.shape[1]), dtype=np.int64)
+        for number, group in enumerate(self._groups):
+            rest = packed[number].copy()
+            for word, lowest, width in reversed(group):
+                words[word] = (rest & ((1 << width) - 1)) << lowest
+                rest >>= width
+        words[0, packed[0] >= NO_WAY] = NO_WAY
+        return words
+
+
+def _moved(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
+    """The same, for prices as they are.
+
+    The layer lies in a larger box, so that what a point leaves of all vectors is one stretch of it that begins where the
+    point says. Few points are looked at in one go: what they come to stays in the processor's cache.
+    """
+    words, width = len(layer), rows.max(axis=0).tolist()
+    sizes = [n + 1 for n in need]
+    box = np.empty((words, *(size + more for size, more in zip(sizes, width, strict=True))), dtype=np.int64)
+    inner = tuple(slice(more, None) for more in width)
+    box[(slice(None), *inner)] = layer.reshape(words, *sizes)
+    for axis, more in enumerate(width):  # of an axis of which a point takes more nothing is left
+        after = (slice(None), *(slice(None),) * axis)
+        rest = inner[axis + 1 :]
+        box[(*after, slice(0, more), *rest)] = box[(*after, slice(more, more + 1), *rest)]
+    strides = _strides(tuple(size - 1 for size in box.shape[1:]))
+    length = sum(n * stride for n, stride in zip(need, strides, strict=True)) + 1
+    flat = box.reshape(words, -1)
+    step = flat.itemsize
+    stretches = np.ndarray(
+        (words, flat.shape[1] - length + 1, length), np.int64, flat, 0, (flat.strides[0], step, step)
+    )
+    starts = (np.array(width, dtype=np.int64) - rows) @ np.array(strides, dtype=np.int64)
+    best: Array | None = None
+    some = max(1, _CELLS // (words * length))
+    for first in range(0, len(starts), some):
+        costs = stretches[:, starts[first : first + some]]
+        costs += prices[:, first : first + some, None]
+        least = _least(costs)
+        best = least if best is None else _smaller(least, best)
+    whole = np.empty((words, prod(box.shape[1:])), dtype=np.int64)
+    whole[:, :length] = best
+    found = whole.reshape(box.shape)[(slice(None), *(slice(0, size) for size in sizes))]
+    return np.ascontiguousarray(found).reshape(words, -1)
 
 
 def _least(costs: Array) -> Array:
