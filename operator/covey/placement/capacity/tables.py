@@ -32,8 +32,6 @@ _CURVE: Final = 2
 _CELLS: Final = 1 << 16
 #: Points that are added one after another.
 _FEW_POINTS: Final = 8
-#: Bytes of boxes that a projection remembers.
-_BOXES: Final = 1 << 17
 #: What one pass over cells costs beside the cells.
 PASS: Final = 2_000
 #: What a cell costs that is kept.
@@ -185,13 +183,8 @@ class Projection:
 
     def __init__(self, consumption: Array, caps: Vector) -> None:
         """Row j of ``consumption`` is what one of the new dimension j takes of the old ones; ``caps`` are the new ones."""
-        self._consumption = consumption
         self._rows: list[list[int]] = consumption.tolist()
         self._caps = caps
-        #: What all vectors of a box take, for small boxes: they come again and again.
-        self._taken: dict[Vector, Array] = {}
-        #: How much that is, in bytes.
-        self.size = 0
 
     def of(self, table: Table, budget: Budget) -> Array:
         """The values of a table in the new units."""
@@ -200,22 +193,22 @@ class Projection:
             1 + min([cap, *(have // want for have, want in zip(extent, row, strict=True) if want)])
             for cap, row in zip(self._caps, self._rows, strict=True)
         )
-        volume = prod(sizes)
-        budget.spend(PASS * 5 + volume * (4 * len(sizes) * len(extent) + KEPT))
-        fits = table.hold(self._takes(sizes)).reshape(sizes)
-        values = np.asarray(fits.sum(axis=-1, dtype=np.int32) - 1)
+        budget.spend(PASS * 5 + prod(sizes) * (4 * len(sizes) * len(extent) + KEPT))
+        axes = np.ix_(*(np.arange(size) for size in sizes))
+        *takes, last = (
+            sum(row[old] * axis for row, axis in zip(self._rows, axes, strict=True) if row[old])
+            for old in range(len(extent))
+        )
+        inside: Any = np.asarray(last <= extent[-1])
+        cell: Any = 0
+        strides = [prod(table.values.shape[axis + 1 :]) for axis in range(table.values.ndim)]
+        for taken, most, stride in zip(takes, extent, strides, strict=False):
+            inside = inside & (taken <= most)
+            cell = cell + taken * stride
+        fits = inside & (table.values.reshape(-1)[np.where(inside, cell, 0)] >= last)
+        values = np.asarray(np.broadcast_to(fits, sizes).sum(axis=-1, dtype=np.int32) - 1)
         values[values < 0] = NEVER
         return trim(values)
-
-    def _takes(self, sizes: Vector) -> Array:
-        taken = self._taken.get(sizes)
-        if taken is None:
-            grid = np.indices(sizes, dtype=np.int32).reshape(len(sizes), -1)
-            taken = (self._consumption.T @ grid).T
-            if self.size + taken.nbytes <= _BOXES:
-                self._taken[sizes] = taken
-                self.size += taken.nbytes
-        return taken
 
 
 def trim(values: Array) -> Array:

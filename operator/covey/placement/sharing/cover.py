@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
-from typing import Any, Final, Generic, TypeVar
+from math import isqrt, prod
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from covey.placement.capacity.tables import Array, Vector
 
 #: In the first word: no way at all; prices stay below it.
 NO_WAY: Final = 1 << 61
+#: Prices of one demand that are kept.
+_KEPT: Final = 1 << 16
 #: Prices that are looked at in one go.
 _CELLS: Final = 1 << 15
 #: Bits of a word that prices are put together in; sums stay below `NO_WAY`.
@@ -63,34 +65,44 @@ class Share(Generic[Child]):
 
 
 class Cover(Generic[Child]):
-    """Prices of all vectors up to ``need``, and how each is shared out."""
+    """Prices of all vectors up to ``need``, and how each is shared out.
+
+    How a vector is shared out takes the prices without the last child, without the last two …. Where they are many, some
+    of them are kept, and those between are worked out anew when they are asked for.
+    """
 
     def __init__(self, need: Vector, offers: Sequence[Offer[Child]], words: int = 1) -> None:
         self.need = need
+        self._word_count = words
         self.offers = offers
         self._strides = _strides(need)
         self.volume = prod(n + 1 for n in need)
-        start: dict[int, Array] = {0: np.zeros((words, self.volume), dtype=np.int64)}
-        start[0][0, 1:] = NO_WAY
-        self.layers = [start]
-        for offer in offers:
-            self.layers.append(self._with(self.layers[-1], offer))
+        layer: dict[int, Array] = {0: np.zeros((words, self.volume), dtype=np.int64)}
+        layer[0][0, 1:] = NO_WAY
+        self._step = 1 if self.volume * words * len(offers) <= _KEPT else isqrt(len(offers)) + 1
+        #: By how many children they are with: the prices that are kept.
+        self._kept = {0: layer}
+        for number, offer in enumerate(offers, start=1):
+            layer = self._with(layer, offer)
+            if number % self._step == 0:
+                self._kept[number] = layer
+        self._last = layer
 
     @property
     def masks(self) -> list[int]:
         """The sets of groups that can be hosted."""
-        return sorted(self.layers[-1])
+        return sorted(self._last)
 
     def price(self, vector: Sequence[int], mask: int = 0) -> Price:
         """The lowest price of a vector; its first word is `NO_WAY` or more when there is none."""
-        layer = self.layers[-1].get(mask)
+        layer = self._last.get(mask)
         return (NO_WAY,) if layer is None else _words(layer, self._flat(vector))
 
     def prices(self, vectors: Array, mask: int) -> Array:
         """The lowest price of each row."""
-        layer = self.layers[-1].get(mask)
+        layer = self._last.get(mask)
         if layer is None:
-            nowhere = np.zeros((len(self.layers[0][0]), len(vectors)), dtype=np.int64)
+            nowhere = np.zeros((self._word_count, len(vectors)), dtype=np.int64)
             nowhere[0] = NO_WAY
             return nowhere
         found: Array = layer[:, vectors @ np.array(self._strides)]
@@ -99,13 +111,16 @@ class Cover(Generic[Child]):
     def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
         """One cheapest way to share a vector out; among equal ways the one that uses the earlier offers."""
         left, found = tuple(vector), []
+        between: dict[int, dict[int, Array]] = {}
         cell = self._flat(left)
-        price = _words(self.layers[-1][mask], cell)
+        price = _words(self._last[mask], cell)
         for index in range(len(self.offers) - 1, -1, -1):
-            before = self.layers[index]
+            if index not in self._kept and index not in between:
+                between = self._between(index)
+            before = self._kept.get(index) or between[index]
             if mask in before and _words(before[mask], cell) == price:
                 continue
-            inner, point = self._chosen(index, left, mask, price)
+            inner, point = self._chosen(before, self.offers[index], left, mask, price)
             taken = tuple(map(min, point, left))
             found.append(Share(self.offers[index].child, inner, taken))
             left = tuple(wanted - n for wanted, n in zip(left, taken, strict=True))
@@ -114,10 +129,12 @@ class Cover(Generic[Child]):
             price = _words(before[mask], cell)
         return found[::-1]
 
-    def _chosen(self, index: int, vector: Vector, mask: int, price: Price) -> tuple[int, Vector]:
-        """The first point of an offer with which a vector has its price."""
-        before, asked = self.layers[index], np.array(price)[:, None]
-        for inner, (points, prices) in sorted(self.offers[index].points.items()):
+    def _chosen(
+        self, before: dict[int, Array], offer: Offer[Child], vector: Vector, mask: int, price: Price
+    ) -> tuple[int, Vector]:
+        """The first point of an offer with which a vector has its price, by the prices without it."""
+        asked = np.array(price)[:, None]
+        for inner, (points, prices) in sorted(offer.points.items()):
             if inner & ~mask or mask ^ inner not in before:
                 continue
             cells = points.rest(vector) @ np.array(self._strides)
@@ -126,6 +143,14 @@ class Cover(Generic[Child]):
             if len(met) and met[first]:
                 return inner, tuple(points.rows[first].tolist())
         raise AssertionError("a price without an offer")
+
+    def _between(self, index: int) -> dict[int, dict[int, Array]]:
+        """The prices from those that are kept up to those with so many children."""
+        first = index - index % self._step
+        layer, found = self._kept[first], {}
+        for number in range(first, index):
+            layer = found[number + 1] = self._with(layer, self.offers[number])
+        return found
 
     def _with(self, before: dict[int, Array], offer: Offer[Child]) -> dict[int, Array]:
         after = dict(before)
@@ -153,13 +178,28 @@ def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
 
     Words of a price are put together as far as what is in them here leaves room: fewer words are compared sooner.
     """
-    squeeze = _Squeeze.of(layer, prices) if len(layer) > 1 and len(rows) > _FEW_ROWS else None
+    if len(rows) <= _FEW_ROWS:
+        return _one_by_one(layer, need, rows, prices)
+    squeeze = _Squeeze.of(layer, prices) if len(layer) > 1 else None
     if squeeze is None:
         return _moved(layer, need, rows, prices)
     nowhere = layer[0] >= NO_WAY
     packed = squeeze.pack(layer)
     packed[0, nowhere] = NO_WAY
     return squeeze.unpack(_moved(packed, need, rows, squeeze.pack(prices)))
+
+
+def _one_by_one(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
+    """The same for few points, in little memory."""
+    grid = layer.reshape(len(layer), *(n + 1 for n in need))
+    best: Array | None = None
+    for row, price in zip(rows.tolist(), prices.T, strict=True):
+        left = np.ix_(*(np.maximum(np.arange(most + 1) - taken, 0) for most, taken in zip(need, row, strict=True)))
+        costs = grid[(slice(None), *left)].reshape(len(layer), -1)
+        costs += price[:, None]
+        best = costs if best is None else _smaller(costs, best)
+    assert best is not None
+    return best
 
 
 class _Squeeze:
