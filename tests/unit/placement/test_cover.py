@@ -98,7 +98,7 @@ def closed(vectors: list[Vector]) -> Table:
 
 
 @settings(max_examples=100, deadline=None)
-@given(tables, tables, st.integers(2, 12))
+@given(tables, tables, st.integers(4, 12))
 def test_many_points_added_at_once_are_the_same_as_one_by_one(one: list[Vector], other: list[Vector], cap: int) -> None:
     frame = Tables((cap, cap, cap))
     left, right = closed(one), closed(other)

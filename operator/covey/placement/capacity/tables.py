@@ -274,7 +274,6 @@ def _add_at_once(points: Array, values: Array, extent: Vector) -> Array | None:
     if length > PASS + values.size:
         return None
     box = np.full(sizes, NEVER, dtype=np.int32)
-    values = values[tuple(slice(0, most + 1) for most in extent)]
     box[tuple(slice(more, more + size) for more, size in zip(width, values.shape, strict=True))] = values
     step = box.itemsize
     stretches = np.ndarray((box.size - length + 1, length), np.int32, box, 0, (step, step))
