@@ -47,6 +47,7 @@ from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.turns import rank_of
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
@@ -98,6 +99,8 @@ class Admission:
         self._committer = committer
         self._queueing = queueing
         self._wake = asyncio.Event()
+        self._turns = writer.turns
+        self._turns.on_relief(self.stir)
         #: Every unit has been looked at.
         self.settled = asyncio.Event()
         self._leads = False
@@ -212,6 +215,13 @@ class Admission:
                 continue
             if root is None:
                 break
+            entry = self._books.shelf.entries[root]
+            if self._turns.crowded(rank_of(_asked(entry), surplus=entry.want is Want.SURPLUS)):
+                # What is decided now would be old before it is sent, and stand before who comes later and ranks higher.
+                self._wake.clear()
+                await self._wake.wait()
+                await asyncio.sleep(GATHER)
+                continue
             attempts[root] = attempts.get(root, 0) + 1
             with self._alone(root):
                 await self._plan(root, last=attempts[root] >= ATTEMPTS)
@@ -359,7 +369,7 @@ class Admission:
             return
         decision = replace(entry.decision, reason=None, message="", reservation=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
-        self._commits.admit(root, placements, aside.want)
+        self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 
     def _still_good(self, entry: Entry, plan: Plan) -> list[Placement] | None:
         """Hold the plan's room, unless something it was made from has changed while it was made."""

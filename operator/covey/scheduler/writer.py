@@ -26,6 +26,7 @@ from covey.kube.resources import PODS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import annotate_patch, pin_patch
+from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
 
 log = get_logger(__name__)
 
@@ -70,7 +71,7 @@ class PinResult:
 
 
 class PodWriter:
-    """Sends patches, at most ``in_flight`` at once."""
+    """Sends patches, at most ``in_flight`` at once; releases before pins, and pins by the rank of their gangs."""
 
     def __init__(
         self, client: Client, *, in_flight: int = 64, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -78,7 +79,7 @@ class PodWriter:
         self._client = client
         self._may: Callable[[], bool] = _always
         self._under_way: set[asyncio.Task[core.Pod]] = set()
-        self._slots = asyncio.Semaphore(in_flight)
+        self.turns = Turns(in_flight)
         self._sleep = sleep
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
         self._released: OrderedDict[str, None] = OrderedDict()
@@ -107,6 +108,7 @@ class PodWriter:
         domains: Mapping[str, str],
         dropped: Callable[[], bool] = lambda: False,
         *,
+        rank: Rank = (),
         dry_run: bool = False,
     ) -> PinResult:
         """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so, or the lease is lost.
@@ -117,7 +119,7 @@ class PodWriter:
         said = ""
         for attempt in range(ATTEMPTS):
             try:
-                async with self._slots:
+                async with self.turns.take(rank):
                     if dropped() or not self._may():
                         return PinResult(Pinned.DROPPED)
                     await self._send(pod, pin_patch(pod, node, domains), dry_run=dry_run)
@@ -148,7 +150,7 @@ class PodWriter:
         self._released[uid] = None
         if len(self._released) > REMEMBERED:
             self._released.popitem(last=False)
-        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason})
+        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason}, RELEASE)
         if not done:
             self._released.pop(uid, None)
         else:
@@ -158,7 +160,7 @@ class PodWriter:
 
     async def wake(self, pod: core.Pod, mark: str) -> bool:
         """Touch a pod that the guard refused, so that kube-scheduler looks at it again."""
-        return await self._annotate(pod, {ANNOTATION_WAKE: mark})
+        return await self._annotate(pod, {ANNOTATION_WAKE: mark}, MARK)
 
     async def read(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when this incarnation is gone."""
@@ -168,17 +170,17 @@ class PodWriter:
             return None
         return found if found.metadata.uid == pod.metadata.uid else None
 
-    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str]) -> bool:
+    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str], rank: Rank) -> bool:
         """Set annotations; when annotations as such have come or gone meanwhile, the pod is read once more."""
         meta = pod.metadata
         try:
             try:
-                await self._patch(pod, annotate_patch(pod, annotations))
+                await self._patch(pod, annotate_patch(pod, annotations), rank)
             except Invalid:
                 latest = await self.read(pod)
                 if latest is None:
                     return False
-                await self._patch(latest, annotate_patch(latest, annotations))
+                await self._patch(latest, annotate_patch(latest, annotations), rank)
         except (NotFound, Invalid, LeaseLost):
             return False
         except KubeError as error:
@@ -186,8 +188,8 @@ class PodWriter:
             return False
         return True
 
-    async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]]) -> None:
-        async with self._slots:
+    async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]], rank: Rank) -> None:
+        async with self.turns.take(rank):
             if not self._may():
                 raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
             await self._send(pod, operations)
