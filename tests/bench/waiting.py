@@ -39,8 +39,8 @@ from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
-from covey.scheduler.wire import ENCODER, FilterArgs
 from covey.scheduler.turns import Turns
+from covey.scheduler.wire import ENCODER, FilterArgs
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
 

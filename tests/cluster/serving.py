@@ -14,6 +14,7 @@ import pytest
 
 from api_manifests import Object, role, template
 from cluster.workbench import Workbench, is_gated, is_ready, label, name_of, uid_of
+from engine_commands import SERVE
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of, pin_of
 
@@ -38,6 +39,7 @@ def workers(name: str, *, gpus: int = 8, spec: Mapping[str, Any] | None = None, 
     container = {
         "name": "engine",
         "image": "registry.test/engine:1",
+        "command": list(SERVE),
         "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
     }
     made = template(containers=[container], **{"terminationGracePeriodSeconds": 0, **(spec or {})})

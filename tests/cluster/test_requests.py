@@ -26,8 +26,6 @@ BOUNDS = {
     ("operator", "create", "services"): 2,
     ("operator", "create", "poddisruptionbudgets"): 1,
     ("operator", "create", "pods"): 8,
-    # One stands for its unit.
-    ("operator", "patch", "pods"): 1,
     # Created, Scheduled or Admitted before it, Available.
     ("operator", "create", "events"): 4,
     # Its minimum is bound; Ready. Another when either takes longer than a second, of a slow machine.
@@ -35,9 +33,8 @@ BOUNDS = {
     # Pins.
     ("scheduler", "patch", "pods"): 8,
     ("scheduler", "bind", "pods"): 8,
-    # The root when it is bound, later the two groups below it.
+    # The root when it is bound.
     ("scheduler", "apply", "compositepodgroups"): 1,
-    ("scheduler", "apply", "podgroups"): 2,
 }
 #: One dry run for each role's template, for the first resource of a namespace only.
 FIRST = {("operator", "create", "pods"): 2}

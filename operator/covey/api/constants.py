@@ -52,8 +52,9 @@ LWS_LABELS: Final = (
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"
-#: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, written with the pin.
-TOPOLOGY_LABEL_PREFIX: Final = "topology.covey.dev/"
+#: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, an annotation written with the pin; a label as well
+#: where the pod reads it as one or asks for it.
+TOPOLOGY_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
 ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 
@@ -75,6 +76,10 @@ ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
 #: Written with the pin: the UID of the pod that the scheduler process has pinned. No template and no copy of a pod can
 #: carry it, for a pod has its UID only once it exists.
 ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
+#: Beside it: when that was (RFC 3339).
+ANNOTATION_PINNED_AT: Final = f"{SCHEDULING_GROUP}/pinned-at"
+#: In a template: ``"true"`` for domains as labels of the pods too.
+ANNOTATION_DOMAIN_LABELS: Final = "covey.dev/domain-labels"
 #: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
 ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.

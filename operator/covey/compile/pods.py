@@ -26,12 +26,13 @@ class Told:
     """What one incarnation has that others of its place do not.
 
     ``past``: what it knows of those before it. ``waits``: it is born with the start gate, whatever its role says.
-    ``marks``: annotations. ``shunned``: nodes that it would rather not go to.
+    ``marks``: annotations. ``labels``: labels. ``shunned``: nodes that it would rather not go to.
     """
 
     past: Past = NO_PAST
     waits: bool = False
     marks: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     shunned: tuple[str, ...] = ()
 
 
@@ -134,6 +135,7 @@ class PodFactory:
             names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
+            **told.labels,
         }
         annotations = {
             **prepared.annotations,

@@ -31,7 +31,7 @@ from covey.operator.rolling.layout import Rolling, revision_left, roll
 from covey.operator.rolling.sets import find_unmarked
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
-from covey.operator.scaling.leading import unit_leaders
+from covey.operator.scaling.leading import labels_at_birth, unit_leaders
 from covey.operator.scaling.scaler import find_scalers, put_scalers
 from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
@@ -113,7 +113,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, tree),
+            _completed(replicas, not_yet, tree, labels_at_birth(spec, layout, observed)),
             loss.outcome,
             stranded,
             released,
@@ -189,13 +189,19 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
-def _completed(replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree) -> Outcome:
+def _completed(
+    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree, labels: Mapping[Slot, Mapping[str, str]]
+) -> Outcome:
     """What the plans of single replicas come to, but for pods that are not to be there yet."""
+    missing = (item for part in replicas for item in part.create if item.slot not in not_yet)
     return Outcome(
         Actions(
             relabel=tuple(item for part in replicas for item in part.relabel),
             delete_pods=_deletions(replicas).actions.delete_pods,
-            create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
+            create=tuple(
+                replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
+                for item in missing
+            ),
             factory=tree.pods,
             notes=tuple(replaced(replicas, not_yet)),
         )

@@ -21,8 +21,8 @@ _PIN = 2
 
 def rank_of(gang: Gang, *, surplus: bool = False) -> Rank:
     """The rank of a gang's pins: by priority, in it every minimum before all surplus, then by age."""
-    priority, *rest = gang.order
-    return (_PIN, priority, int(surplus), *rest)
+    order = gang.order
+    return (_PIN, order[0], int(surplus), *order[1:])
 
 
 class Turns:

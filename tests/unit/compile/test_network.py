@@ -9,7 +9,7 @@ import yaml
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.compile.network import Network
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import FORMER, inference, role, template
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
 OWN = {"subdomain": "UniquePerReplica"}
@@ -115,9 +115,11 @@ def test_a_service_of_one_revision() -> None:
 
 def test_existing_resources_keep_their_revision() -> None:
     """The hash of a resource that says nothing of its network is what the release before computed."""
-    plain = inference(role("prefill", size=2), role("decode"))
+    of_then = {"template": template(containers=[FORMER])}
+    plain = inference(role("prefill", size=2, **of_then), role("decode", **of_then))
     assert Revision.of(plain.spec).hash == "e6bd0af1ff"
-    shared = inference(role("prefill", size=2, network={"subdomain": "Shared", **PORTS}), role("decode"))
+    network = {"subdomain": "Shared", **PORTS}
+    shared = inference(role("prefill", size=2, network=network, **of_then), role("decode", **of_then))
     assert Revision.of(shared.spec) == Revision.of(plain.spec)
 
 

@@ -117,12 +117,12 @@ def test_covey_environment() -> None:
         "COVEY_ROLE_KV_ROUTER_SERVICE": "llama-kv-router-svc.ml",
         "COVEY_ROLE_KV_ROUTER_SIZE": "1",
     }
-    # What labels say that may change while the pod runs.
+    # What may change once the pod is there.
     assert container["env"][-2:] == yaml.safe_load("""
     - name: COVEY_REVISION
       valueFrom: {fieldRef: {fieldPath: "metadata.labels['covey.dev/revision']"}}
     - name: COVEY_DOMAIN_RACK
-      valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.covey.dev/rack']"}}
+      valueFrom: {fieldRef: {fieldPath: "metadata.annotations['topology.covey.dev/rack']"}}
     """)
 
 

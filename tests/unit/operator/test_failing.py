@@ -340,7 +340,8 @@ def on_nodes(world: World, *nodes: str, racks: dict[str, str] | None = None) -> 
         world.bind(name)
         world.change(name, spec={"node_name": node})
         world.ready(name)
-        world.label(name, {f"{names.TOPOLOGY_LABEL_PREFIX}rack": (racks or {}).get(node, "rack-0")})
+        # As labels, which pods of former releases have.
+        world.label(name, {f"{names.TOPOLOGY_PREFIX}rack": (racks or {}).get(node, "rack-0")})
     world.note()
 
 

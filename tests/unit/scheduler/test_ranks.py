@@ -118,7 +118,7 @@ async def test_a_decision_carries_its_gangs_rank() -> None:
     ranks = [loop.writer.ranks[name] for name in sorted(placed, key=lambda name: not name.startswith("urgent"))]
     assert ranks == sorted(ranks)
     assert ranks[0][:2] == (2, -9)
-    assert all(RELEASE < rank for rank in ranks)
+    assert all(rank > RELEASE for rank in ranks)
     entry = next(iter(loop.admission._books.shelf.entries.values()))
     assert entry.gang is not None
     assert rank_of(entry.gang) < rank_of(entry.gang, surplus=True)

@@ -64,6 +64,7 @@ from covey.api.core.pod import (
     gates,
     is_terminal,
     pinned_node,
+    reads_domain_labels,
 )
 
 __all__ = [
@@ -123,4 +124,5 @@ __all__ = [
     "gates",
     "is_terminal",
     "pinned_node",
+    "reads_domain_labels",
 ]
