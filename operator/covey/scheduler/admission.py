@@ -33,16 +33,17 @@ from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
-from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict
+from covey.placement.model import Gang, Path, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Committer, Placement
+from covey.scheduler.commit import Committer, Placement, domains_of
 from covey.scheduler.commits import Commits
 from covey.scheduler.holding import Holding
 from covey.scheduler.intake import Intake
 from covey.scheduler.lives import Lives
+from covey.scheduler.misses import Misses
 from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
@@ -108,6 +109,7 @@ class Admission:
         self._rooms: set[str] = set()
         self._relabelled = False
         self._aside: dict[Key, _Aside] = {}
+        self._misses = Misses()
         self._breath = breath or Breath()
         self._books = Books(
             *(cache, queueing, reservations, lives, parking or Parking(), self._breath),
@@ -363,10 +365,13 @@ class Admission:
         with self._holding.filled(root):
             placements = self._still_good(entry, aside.plan) if entry is not None and same else None
         if entry is None or placements is None:
-            if last:  # others get their turn
+            if entry is None:
+                self._misses.forget(root)
+            elif last:  # others get their turn
                 self._books.shelf.rest(root)
-                loop.call_later(GATHER, self.mark, root)
+                loop.call_later(self._misses.again(root), self.mark, root)
             return
+        self._misses.forget(root)
         decision = replace(entry.decision, reason=None, message="", reservation=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
@@ -383,7 +388,7 @@ class Admission:
                 for other in held:
                     self._cache.unassume(other.pod.metadata.uid)
                 return None
-            placement = Placement(pod, each.node, domains(topology, each))
+            placement = Placement(pod, each.node, domains_of(topology, each.path))
             self._committer.assume([placement])
             held.append(placement)
         return held
@@ -392,9 +397,3 @@ class Admission:
 def _asked(entry: Entry) -> Gang:
     assert entry.gang is not None
     return entry.gang
-
-
-def domains(topology: Topology, assignment: Assignment) -> dict[str, str]:
-    """Level → domain value, for the levels that the node has."""
-    pairs = zip(topology.levels, assignment.path, strict=False)
-    return {level.name: value for level, value in pairs if value is not None}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.api import core
+from covey.placement.model import Path, Topology
 from covey.scheduler.cache import Cache
 from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
@@ -25,6 +26,11 @@ class Placement:
     pod: core.Pod
     node: str
     domains: Mapping[str, str]
+
+
+def domains_of(topology: Topology, path: Path) -> dict[str, str]:
+    """Level → domain value, for the levels that a node has."""
+    return {level.name: value for level, value in zip(topology.levels, path, strict=False) if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.queueing import root_priority
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
@@ -164,7 +165,7 @@ class Releases:
         capacity = self._cache.capacity
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
         pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
-        pods.sort(key=lambda pod: (pod.spec.priority or 0, _newer_first(pod)))
+        pods.sort(key=lambda pod: (self._priority(pod), pod.spec.priority or 0, _newer_first(pod)))
         gone = self._cache.leaving(node)
         found: list[tuple[core.Pod, str]] = []
         for pod in pods:
@@ -172,6 +173,12 @@ class Releases:
             if cause is not None:
                 found.append((pod, cause))
         return found
+
+    def _priority(self, pod: core.Pod) -> int:
+        """That of its gang: the order in which places were given is the order in which they are kept."""
+        key = self._cache.index.root_of_pod(pod)
+        root = self._cache.index.root(key) if key is not None else None
+        return root_priority(self._cache, root) or 0 if root is not None else pod.spec.priority or 0
 
     async def _check_unit(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
