@@ -233,7 +233,8 @@ class Admission:
             self._books.slots.clear()
 
     async def _take_in(self) -> None:
-        """Everything that has happened until now."""
+        """Everything that has happened until now; half of a list is no news."""
+        await self._cache.steady()
         while self._dirty or self._rooms or self._relabelled or self._books.unkept:
             if self._relabelled:
                 self._relabelled = False

@@ -238,6 +238,7 @@ class Binder:
 
     async def _release(self, root: Key, progress: Progress) -> None:
         """Let go what may go, when its places are still good."""
+        await self._cache.steady()
         await self._assemble(root)
         losses = progress.losses
         self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE

@@ -119,6 +119,12 @@ class Cache:
         """Return when every kind was listed completely."""
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
 
+    async def steady(self) -> None:
+        """Return when no collection is being listed anew: what is told piece by piece is nothing to decide on."""
+        for reflector in self.reflectors:
+            if not reflector.steady.is_set():
+                await reflector.steady.wait()
+
     async def run(self) -> None:
         """Watch for ever."""
         expose(self.reflectors)

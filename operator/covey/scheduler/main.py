@@ -32,6 +32,7 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
+from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
@@ -71,6 +72,8 @@ SPARE: Final = 32
 #: never waits behind a thousand writes.
 UNBOUNDED: Final = 0
 ASIDE: Final = 2
+#: Seconds for which a new holder waits for its watch. Where nothing happens that would tell that it is behind nothing.
+CATCH_UP: Final = 2.0
 #: Seconds in which patches that were sent are answered before a process that was asked to end gives its lease up.
 SETTLE: Final = 5.0
 
@@ -91,6 +94,7 @@ class Process:
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
+        self._client: Client | None = None
         self._active: ActiveLabel | None = None
         self._writer: PodWriter | None = None
         self._serves = False
@@ -139,6 +143,7 @@ class Process:
 
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
+        self._client = client
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
@@ -187,9 +192,18 @@ class Process:
                 await self._elector.acquire()
                 log.info("leading", identity=self._settings.identity)
                 tasks.create_task(self._elector.hold())
+                await self._catch_up()
             if self._active is not None:
                 tasks.create_task(self._active.keep())
             tasks.create_task(leader.run())
+
+    async def _catch_up(self) -> None:
+        """See what the holder before has written last: a plan over pins that are not seen yet would be undone again."""
+        assert self._cache is not None
+        assert self._client is not None
+        with contextlib.suppress(KubeError):
+            newest = await self._client.newest(PODS)
+            await self._cache.pods.reach(newest, CATCH_UP)
 
     def _ready(self) -> tuple[bool, str]:
         """Synced and listening, leading or not."""
