@@ -40,6 +40,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.callers import Callers
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
@@ -159,13 +160,17 @@ class Process:
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
         holding = Holding(cache)
+        callers = Callers(lambda: bool(binder.waiting))
         leader = _Leader(
-            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads), holding
+            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads),
+            *(holding, callers),
         )
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        extender = Extender(Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers)
+        extender = Extender(
+            Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers, heard=callers.note
+        )
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -238,6 +243,7 @@ class _Leader:
         topologies: Topologies,
         leads: Callable[[], bool],
         holding: Holding,
+        callers: Callers,
     ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
@@ -267,7 +273,11 @@ class _Leader:
         )
         self._surveyor = Surveyor(cache.capacity.room, topologies.default)
         self._releases = Releases(
-            *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
+            *(cache, writer),
+            exclude=self._exclude,
+            arrived=lambda uid: uid in binder.waiting,
+            callers=callers,
+            breath=breath,
         )
 
     async def run(self) -> None:

@@ -49,6 +49,7 @@ class Extender:
         leads: whether this replica may answer; always so beside its own kube-scheduler.
         most: bind calls of gangs that are held at one time.
         strangers: bind calls of other pods, beside them.
+        heard: is told of each call.
     """
 
     def __init__(
@@ -60,10 +61,12 @@ class Extender:
         leads: Callable[[], bool] = lambda: True,
         most: int = MAX_HELD,
         strangers: int = MAX_STRANGERS,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         self._guard = guard
         self._binder = binder
         self._synced = synced
+        self._heard = heard
         self._leads = leads
         self._most = {True: most, False: strangers}
         #: Bind calls under way, by whether the pod says that it is a member.
@@ -91,6 +94,7 @@ class Extender:
 
         async def answer(request: web.Request) -> web.Response:
             started = time.perf_counter()
+            self._heard()
             result = "hung_up"
             try:
                 result, response = await self._call(request, work)
