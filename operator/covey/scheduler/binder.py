@@ -180,10 +180,14 @@ class Binder:
             if pod is not None and root in self._progress:
                 self._progress[root].change(pod)
             return
-        self._progress.pop(root, None)
-        self._next.pop(root, None)
+        self._forget(root)
         if (timer := self._timed.pop(root, None)) is not None:
             timer.cancel()
+
+    def _forget(self, root: Key) -> None:
+        """Nobody waits for a pod of the unit any more."""
+        self._progress.pop(root, None)
+        self._next.pop(root, None)
 
     def _regrown(self, root: Key) -> None:
         """The groups of a unit have changed."""
@@ -216,6 +220,8 @@ class Binder:
                 await self._release(root, progress)
         finally:
             self._looking.discard(root)
+            if not self.waiting.holds(root):
+                self._forget(root)
 
     async def _count(self, root: Key) -> Progress | None:
         """How far the unit is; counted anew only when its shape has changed."""

@@ -121,6 +121,23 @@ async def test_a_whole_gang_goes_with_its_uids() -> None:
     ]
 
 
+async def test_nothing_is_kept_of_a_gang_for_which_nobody_waits() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    asked = binder(made, Api())
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert asked._progress
+    made.pods.steady.clear()
+    other = asyncio.create_task(asked.bind(args(PINNED[1], "n1")))
+    await settle()
+    for each in (held, other):
+        each.cancel()
+    await settle()
+    made.pods.steady.set()
+    await settle()
+    assert not (asked._progress or asked._next or asked._timed or asked._due or asked._looking)
+
+
 async def test_nobody_goes_while_a_list_is_being_taken_in() -> None:
     made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
     api = Api()
