@@ -135,7 +135,8 @@ async def test_nothing_is_kept_of_a_gang_for_which_nobody_waits() -> None:
     await settle()
     made.pods.steady.set()
     await settle()
-    assert not (asked._progress or asked._next or asked._timed or asked._due or asked._looking)
+    kept = (asked._progress, asked._next, asked._timed, asked._due, asked._looking)
+    assert not any(kept)
 
 
 async def test_nobody_goes_while_a_list_is_being_taken_in() -> None:
