@@ -114,6 +114,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The API server does not let the scheduler process write a pod's node.",
         "Find the policy or the webhook that the message names; it is tried again by itself.",
     ),
+    names.REASON_UNSCHEDULABLE: Explanation(
+        "kube-scheduler does not bind the pods where they were placed, for something that Covey does not model.",
+        "Read its words in the message: a claim, a volume, affinity to pods; it is tried again by itself, ever later.",
+    ),
     names.REASON_FAILED: Explanation(
         "The planner has ended with an error on this gang; others are not affected.",
         "Report it, with the log of the scheduler process; it is tried again when the cluster changes.",

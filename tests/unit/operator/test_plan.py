@@ -161,6 +161,7 @@ def test_a_released_pod_is_replaced_alone(world: World) -> None:
     actions = world.plan().actions
     assert [item.pod.metadata.name for item in actions.delete_pods] == [pinned]
     assert {note.reason for note in actions.notes} == {"Released"}
+    assert not actions.relabel, "no Service has found it yet"
     world.settle()
     assert other in world.pods
     (successor,) = set(names_in(world, "prefill", 1)) - {other}
