@@ -23,6 +23,7 @@ from covey.operator.loss.giving_up import GivenUp
 from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
 from covey.operator.replicas.news import created, removed, replaced
+from covey.operator.replicas.precedence import in_order
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.evacuating import find_evacuation
@@ -37,7 +38,7 @@ from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
 from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note
 from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import find_objects
@@ -108,12 +109,13 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
+    create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, tree, labels_at_birth(spec, layout, observed)),
+            _completed(replicas, not_yet, create, tree),
             loss.outcome,
             stranded,
             released,
@@ -189,19 +191,31 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
+def _missing(
+    replicas: tuple[ReplicaPlan, ...],
+    not_yet: Collection[Slot],
+    want: Desired,
+    observed: Observed,
+    labels: Mapping[Slot, Mapping[str, str]],
+) -> tuple[CreatePod, ...]:
+    """The pods that are to be created now, first those that matter most."""
+    found = (item for part in replicas for item in part.create if item.slot not in not_yet)
+    born = (
+        replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
+        for item in found
+    )
+    return in_order(tuple(born), want.tree, want.scale, observed)
+
+
 def _completed(
-    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree, labels: Mapping[Slot, Mapping[str, str]]
+    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
     """What the plans of single replicas come to, but for pods that are not to be there yet."""
-    missing = (item for part in replicas for item in part.create if item.slot not in not_yet)
     return Outcome(
         Actions(
             relabel=tuple(item for part in replicas for item in part.relabel),
             delete_pods=_deletions(replicas).actions.delete_pods,
-            create=tuple(
-                replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
-                for item in missing
-            ),
+            create=create,
             factory=tree.pods,
             notes=tuple(replaced(replicas, not_yet)),
         )
