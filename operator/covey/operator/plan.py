@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api import times
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
@@ -22,6 +23,7 @@ from covey.operator.judge.verdict import Verdict, revision_before
 from covey.operator.loss.giving_up import GivenUp
 from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
+from covey.operator.quota.fit import Fitting, charges, find_fitting
 from covey.operator.replicas.news import created, removed, replaced
 from covey.operator.replicas.precedence import in_order
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
@@ -75,6 +77,8 @@ class Plan:
     loss: GivenUp = field(default_factory=GivenUp)
     #: What there is to tell of head-room.
     headroom: Headroom = field(default_factory=Headroom)
+    #: Which pods fit the quotas.
+    fitting: Fitting = field(default_factory=Fitting)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -85,6 +89,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         observed: the snapshot; its time is the only clock.
         before: the status so far, which alone remembers how a rollout went.
     """
+    found = _plan(verdict, observed, before)
+    if not found.fitting.unfit:
+        return found
+    # A replica that quotas have no room for waits like one that no node has: a rollout goes on without a surge.
+    since = _limited_since(before or {}, observed.now)
+    return _plan(verdict, replace(observed, unfit=dict.fromkeys(found.fitting.unfit, since)), before)
+
+
+def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
     inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
@@ -110,12 +123,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
     create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
+    fitting = find_fitting(create, charges(tree.pods, observed.ranges), observed, want.rolling.arriving)
+    not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, create, tree),
+            _completed(replicas, not_yet, fitting.create, tree),
+            fitting.outcome,
             loss.outcome,
             stranded,
             released,
@@ -149,7 +165,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         failing.seen,
         loss,
         headroom,
+        fitting,
     )
+
+
+def _limited_since(before: Mapping[str, Any], now: float) -> float:
+    """Since when quotas have had no room: all that is remembered of it stands in the status."""
+    told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
+    since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    return now if since is None else since
 
 
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
