@@ -24,6 +24,7 @@ from covey.operator.execute.put_status import StatusWriter
 from covey.operator.failures.avoiding import nodes_told
 from covey.operator.judge.verdict import Verdict, judge, read_case
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
@@ -136,7 +137,7 @@ class Reconciler:
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
                 observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
-                planned = self._settling(key, plan(verdict, observed, before))
+                planned = self._without_room(key, plan(verdict, observed, before))
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
@@ -159,11 +160,12 @@ class Reconciler:
             self._caches.look_again(key, planned.again)
         self._come_back(owner.uid, problem)
 
-    def _settling(self, key: Key, planned: Plan) -> Plan:
-        """The plan; only for what runs while it is not known what other resources of the namespace have lost."""
-        if not self._caches.settles(key[0]):
+    def _without_room(self, key: Key, planned: Plan) -> Plan:
+        """The plan; only for what runs while others of the namespace may have to have its room first."""
+        later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
+        if not later or self._caches.may_take_room(key):
             return planned
-        self._caches.look_again(key, _AGAIN)
+        self._caches.look_again(key, REST)
         create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)
         return replace(planned, actions=replace(planned.actions, create=create))
 

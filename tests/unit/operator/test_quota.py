@@ -179,7 +179,7 @@ ACROSS = {
         (scoped(scopes=("VolumeAttributesClass",)), {}, False),
     ],
 )
-def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], expected: bool) -> None:
+def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bool) -> None:
     assert counts(found, charge_of(pod(**spec) if "containers" not in spec else {"spec": spec})) is expected
 
 

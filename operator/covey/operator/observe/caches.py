@@ -112,7 +112,7 @@ class Caches:
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
-        self.quotas = Quotas(client, namespaces, enqueue_after)
+        self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
@@ -247,9 +247,10 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
-    def settles(self, namespace: str) -> bool:
-        """Whether some resource of a namespace has not been looked at yet."""
-        return self.quotas.settles(namespace, (each.metadata.key for each in self.inferences.every()))
+    def may_take_room(self, key: Key) -> bool:
+        """Whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
+        settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
+        return not settles and not self.quotas.rests(key)
 
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""

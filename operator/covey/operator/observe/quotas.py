@@ -6,14 +6,16 @@ namespace has no quota there are no turns.
 
 What *is* remembered: who waits for quota, so that a change of one wakes them, and which pods of minimums that run have found
 none, so that no other resource takes their room. After a restart both are known again once each resource of the namespace
-has been looked at; before that only running minimums are created there.
+has been looked at; before that only running minimums are created there. The same goes for a moment after room has come
+free: whose pod has ended, for which it did, is to be looked at first.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -24,10 +26,13 @@ from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
 from covey.operator.quota.balance import Demand, merged
+from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
-#: Seconds between a quota's change and the look of who waits: whose pod has ended, for which it changed, comes first.
-_AFTER: Final = 0.25
+#: Seconds that room has to be free before it goes to anybody but a minimum that runs.
+REST: Final = 0.3
+#: Seconds after which nobody is kept waiting for that: somewhere pods may end all the time.
+_PATIENCE: Final = 3.0
 
 
 class Quotas:
@@ -37,9 +42,16 @@ class Quotas:
         client: to the API server.
         namespaces: where to look; empty means everywhere.
         enqueue_after: called with the key of a resource that has to be looked at, and in how many seconds.
+        clock: monotonic, seconds.
     """
 
-    def __init__(self, client: Client, namespaces: Sequence[str], enqueue_after: Callable[[Key, float], None]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        enqueue_after: Callable[[Key, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client = client
         self._enqueue_after = enqueue_after
         self._quotas = Watched(client, RESOURCE_QUOTAS, core.ResourceQuota, namespaces)
@@ -54,6 +66,11 @@ class Quotas:
         self._settled: set[str] = set()
         self._waiting: dict[str, set[Key]] = {}
         self._first: dict[str, dict[Key, Demand]] = {}
+        self._clock = clock
+        #: What was last known to be taken, when some of it was last seen to come free, and since when who is kept waiting.
+        self._used: dict[Key, Mapping[str, Any]] = {}
+        self._freed: dict[str, float] = {}
+        self._kept: dict[Key, float] = {}
 
     @property
     def reflectors(self) -> list[Reflector[Any]]:
@@ -85,6 +102,8 @@ class Quotas:
             return
         async with self._turns.setdefault(namespace, asyncio.Lock()):
             found, _ = await self._client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota)
+            for quota in found:
+                self._compare(quota)
             yield tuple(found)
 
     def note(self, key: Key, *, waits: bool, first: Demand | None) -> None:
@@ -95,7 +114,10 @@ class Quotas:
             waits: quotas have no room for some of its pods.
             first: those of them that come before other resources' pods.
         """
+        kept = self._kept.get(key)
         self.forget(key)
+        if kept is not None:
+            self._kept[key] = kept
         if waits:
             self._waiting.setdefault(key[0], set()).add(key)
         if first:
@@ -116,6 +138,22 @@ class Quotas:
         self._seen.pop(namespace, None)
         return False
 
+    def rests(self, key: Key) -> bool:
+        """Whether room of the namespace has come free just now, and others may have to have it."""
+        now = self._clock()
+        free = now - self._freed.get(key[0], -REST) >= REST
+        if free or now - self._kept.setdefault(key, now) >= _PATIENCE:
+            self._kept.pop(key, None)
+            return False
+        return True
+
+    def _compare(self, quota: core.ResourceQuota) -> None:
+        """Note when less is taken than before."""
+        before, now = self._used.get(quota.metadata.key, {}), quota.status.used or {}
+        if any(parse_quantity(now[name]) < parse_quantity(value) for name, value in before.items() if name in now):
+            self._freed[quota.metadata.namespace] = self._clock()
+        self._used[quota.metadata.key] = now
+
     def saw(self, key: Key) -> None:
         """A resource has been looked at, whatever came of it."""
         if key[0] not in self._settled:
@@ -123,6 +161,7 @@ class Quotas:
 
     def forget(self, key: Key) -> None:
         """The resource is gone; nobody waits for it."""
+        self._kept.pop(key, None)
         waiting = self._waiting.get(key[0], set())
         waiting.discard(key)
         if not waiting:
@@ -133,6 +172,10 @@ class Quotas:
             self._first.pop(key[0], None)
 
     def _on_quota(self, kind: EventType, item: core.ResourceQuota, before: core.ResourceQuota | None) -> None:
+        if kind == DELETED:
+            self._used.pop(item.metadata.key, None)
+        else:
+            self._compare(item)
         if kind == DELETED or before is None or (item.spec, item.status) != (before.spec, before.status):
             self._wake(item.metadata.namespace)
 
@@ -141,4 +184,4 @@ class Quotas:
 
     def _wake(self, namespace: str) -> None:
         for key in self._waiting.get(namespace, ()):
-            self._enqueue_after(key, _AFTER)
+            self._enqueue_after(key, REST)
