@@ -117,7 +117,7 @@ def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
     assert not stage.quotas.rests(ONE)
     stage.show(gpus(8, 4), MODIFIED)
     assert stage.quotas.rests(ONE)
-    stage.now += REST
+    stage.now += 2 * REST
     assert not stage.quotas.rests(ONE)
     for step in range(40):
         stage.show(gpus(80, 80 - step), MODIFIED)
