@@ -29,6 +29,7 @@ from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
+from covey.operator.quota.fit import Fitting
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import differ, had_served
 from covey.operator.tell import status
@@ -106,7 +107,7 @@ class Reconciler:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
             finally:
-                self._caches.quotas.saw(key)
+                self._caches.saw(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
@@ -139,7 +140,7 @@ class Reconciler:
                 observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
                 planned = self._without_room(key, plan(verdict, observed, before))
             failure = await self._act(owner, verdict, observed, planned)
-            fitting = planned.fitting
+            fitting = planned.fitting if verdict.is_kept_up else Fitting()
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
         failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
         # 5. Tell.

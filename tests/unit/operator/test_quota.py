@@ -371,6 +371,21 @@ def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -
     assert leaves
 
 
+def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
+    roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
+    world = serve(World(inference(*roles)))
+    roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
+    world.inference = inference(*roles)
+    found = planned(world, gpus(24, 24))
+    assert not found.actions.create
+    assert not [note for note in found.actions.notes if note.reason == "RollingOut"]
+    told(world, found)
+    conditions = {each["type"]: each for each in world.status["conditions"]}
+    assert conditions[names.QUOTA_LIMITED]["status"] == "True"
+    assert conditions[names.PROGRESSING]["reason"] == "RollingOut"
+    assert conditions[names.AVAILABLE]["status"] == "True"
+
+
 def told(world: World, found: Plan) -> None:
     """Let the status be what the next plan remembers."""
     verdict, observed = world.judge(), world.observe()

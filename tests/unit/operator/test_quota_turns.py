@@ -111,6 +111,14 @@ def test_after_a_start_every_resource_is_looked_at_once_first() -> None:
     assert not quotas.settles("ml", [*keys, ("ml", "new")])
 
 
+def test_what_is_gone_is_not_remembered() -> None:
+    quotas = Stage().quotas
+    quotas.saw(ONE)
+    quotas.note(ONE, waits=True, first={CHARGE: 1})
+    quotas.forget(ONE)
+    assert not any((quotas._waiting, quotas._first, quotas._kept, *quotas._seen.values()))
+
+
 def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
     stage = Stage(gpus(8, 8))
     stage.quotas.saw(ONE)
@@ -119,6 +127,7 @@ def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
     assert stage.quotas.rests(ONE)
     stage.now += 2 * REST
     assert not stage.quotas.rests(ONE)
+    stage.show(gpus(80, 81), MODIFIED)
     for step in range(40):
         stage.show(gpus(80, 80 - step), MODIFIED)
         if not stage.quotas.rests(ONE):

@@ -114,10 +114,7 @@ class Quotas:
             waits: quotas have no room for some of its pods.
             first: those of them that come before other resources' pods.
         """
-        kept = self._kept.get(key)
-        self.forget(key)
-        if kept is not None:
-            self._kept[key] = kept
+        self._drop(key)
         if waits:
             self._waiting.setdefault(key[0], set()).add(key)
         if first:
@@ -162,6 +159,10 @@ class Quotas:
     def forget(self, key: Key) -> None:
         """The resource is gone; nobody waits for it."""
         self._kept.pop(key, None)
+        self._seen.get(key[0], set()).discard(key)
+        self._drop(key)
+
+    def _drop(self, key: Key) -> None:
         waiting = self._waiting.get(key[0], set())
         waiting.discard(key)
         if not waiting:
