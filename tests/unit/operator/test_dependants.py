@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -14,7 +15,7 @@ from covey.kube.resources import POD_GROUPS, PODS, SERVICES, Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.terms.problem import Blocked
 from unit.compile.inferences import inference, role
-from unit.operator.test_execute import DENIED, OWNER, Server
+from unit.operator.test_execute import DENIED, OWNER, Server, pod_of
 from unit.operator.world import World
 
 QUOTA = Forbidden(403, "Forbidden", 'pods "x" is forbidden: exceeded quota: gpus')
@@ -49,6 +50,14 @@ def roles(*, wide: int = 3) -> tuple[dict[str, Any], ...]:
     return role("prefill", size=2, replicas=wide, minReplicas=1), role("decode", replicas=2, minReplicas=1)
 
 
+def serve(world: World) -> World:
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    return world
+
+
 async def run(world: World, server: Server) -> None:
     executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda *_: None)
     await executor.run(world.plan().actions)
@@ -77,23 +86,39 @@ async def test_a_refused_pod_ends_its_replica_and_no_other() -> None:
     assert EVERY - {"0-prefill-1-0", "0-prefill-1-1"} <= server.hosts
 
 
-async def test_a_refused_role_keeps_no_other_from_being_created() -> None:
+async def test_a_refused_role_keeps_no_other_from_being_repaired() -> None:
     """As with a quota that is full of the larger of two: what fits of the other is there."""
-    world = World(inference(*roles()))
+    world = serve(World(inference(*roles())))
+    for host in ("0-prefill-1-0", "0-prefill-2-0", "0-decode-1-0"):
+        world.vanish(pod_of(world, host))
     server = Picky(world, PODS, has_label(role="prefill"), QUOTA)
     with pytest.raises(Blocked) as blocked:
         await run(world, server)
-    assert server.hosts == {"0-decode-0-0", "0-decode-1-0"}
+    assert server.hosts == {"0-decode-1-0"}
     assert blocked.value.problem.reason == names.REASON_QUOTA_EXCEEDED
 
 
+async def test_a_minimum_that_is_refused_ends_its_unit() -> None:
+    """What is there of a gang that cannot start serves nobody."""
+    world = World(inference(role("prefill", replicas=9, minReplicas=4), role("decode"), replicas=2))
+    server = Picky(world, PODS, has_label(unit="0", role="decode"), QUOTA)
+    with pytest.raises(Blocked):
+        await run(world, server)
+    assert {f"1-prefill-{replica}-0" for replica in range(9)} | {"1-decode-0-0"} <= server.hosts
+    assert sum(host.startswith("0-") for host in server.hosts) <= 1
+
+
 async def test_a_thousand_refusals_are_spared() -> None:
-    world = World(inference(*roles(wide=200)))
+    world = serve(World(inference(*roles())))
+    world.inference = inference(*roles(wide=200))
+    for body in itertools.chain(*world.plan().actions.apply):
+        world._apply(body)
+    world.vanish(pod_of(world, "0-decode-1-0"))
     server = Picky(world, PODS, has_label(role="prefill"))
     with pytest.raises(Blocked):
         await run(world, server)
     assert sum("prefill" in host for host in server.asked) <= 4
-    assert server.hosts == {"0-decode-0-0", "0-decode-1-0"}
+    assert server.hosts == {"0-decode-1-0"}
 
 
 async def test_a_refused_group_ends_its_replica_and_no_other() -> None:
@@ -104,13 +129,19 @@ async def test_a_refused_group_ends_its_replica_and_no_other() -> None:
     assert server.hosts == EVERY - {"0-prefill-1-0", "0-prefill-1-1"}
 
 
-async def test_a_service_whose_name_is_taken_ends_its_role_and_no_other() -> None:
+@pytest.mark.parametrize("runs", [True, False])
+async def test_a_service_whose_name_is_taken_ends_its_role_and_the_start_of_a_unit(*, runs: bool) -> None:
     world = World(inference(*roles()))
+    if runs:
+        serve(world)
+        for host in ("0-prefill-1-0", "0-decode-1-0"):
+            world.vanish(pod_of(world, host))
+        world.objects = {key: each for key, each in world.objects.items() if key[1] != "llama-prefill"}
     taken = AlreadyExists(409, "AlreadyExists", "llama-prefill")
     server = Picky(world, SERVICES, has_label(role="prefill"), taken)
     with pytest.raises((Blocked, KubeError, Retryable)):
         await run(world, server)
-    assert server.hosts == {"0-decode-0-0", "0-decode-1-0"}
+    assert server.hosts == ({"0-decode-1-0"} if runs else set())
 
 
 async def test_a_unit_whose_group_is_refused_keeps_no_other_from_being_created() -> None:
@@ -123,10 +154,10 @@ async def test_a_unit_whose_group_is_refused_keeps_no_other_from_being_created()
 
 async def test_a_pod_whose_name_is_not_free_yet_keeps_no_other_from_being_created() -> None:
     world = World(inference(*roles()))
-    server = Picky(world, PODS, is_pod("0-decode-0-0"), Conflict(409, "Conflict", "busy"))
+    server = Picky(world, PODS, is_pod("0-decode-1-0"), Conflict(409, "Conflict", "busy"))
     with pytest.raises(Conflict):
         await run(world, server)
-    assert server.hosts == EVERY - {"0-decode-0-0"}
+    assert server.hosts == EVERY - {"0-decode-1-0"}
 
 
 async def test_who_does_not_answer_is_not_asked_for_the_rest() -> None:

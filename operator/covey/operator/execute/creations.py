@@ -1,4 +1,7 @@
-"""Creates pods, those that matter most first; a refused one ends its own replica, and no other."""
+"""Creates pods, those that matter most first; a refused one ends its own replica, and no other.
+
+Of a minimum that does not run it ends the unit: a part of it would serve nobody, and hold what others could use.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from covey.compile.identity import hostname
 from covey.kube.errors import ApiError, Conflict, Retryable
 from covey.observability.logging import get_logger
 from covey.operator.replicas.precedence import Replica, replica_of
-from covey.operator.terms.actions import CreatePod
+from covey.operator.terms.actions import CreatePod, Precedence
 from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_denial
 
 _log = get_logger(__name__)
@@ -52,6 +55,8 @@ class Creations:
         self._kind_of = kind_of
         self._lacks = lacks
         self._refused: set[Replica] = set()
+        #: Units that do not run, and of which something is refused.
+        self._ended: set[int] = set()
         self._refusals = Counter[Kind]()
         #: What a person has to know of, each once.
         self.problems: list[Problem] = []
@@ -65,7 +70,20 @@ class Creations:
             KubeError: a request failed for another reason than that this pod is refused.
         """
         for _, found in groupby(items, key=lambda item: item.precedence):
-            await self._run([item for item in found if not self._lacks(item)])
+            items = list(found)
+            lacking = {replica_of(item.slot) for item in items if self._lacks(item)}
+            for item in items:
+                if replica_of(item.slot) in lacking:
+                    self._end(item)
+            await self._run([item for item in items if not self._is_ended(item)])
+
+    def _end(self, item: CreatePod) -> None:
+        self._refused.add(replica_of(item.slot))
+        if item.precedence is Precedence.MINIMUM:
+            self._ended.add(item.slot.unit)
+
+    def _is_ended(self, item: CreatePod) -> bool:
+        return replica_of(item.slot) in self._refused or item.slot.unit in self._ended
 
     async def _run(self, items: Collection[CreatePod]) -> None:
         """One pod of each kind first: where it is refused, a thousand refusals are spared."""
@@ -79,14 +97,14 @@ class Creations:
 
     async def _try(self, item: CreatePod) -> None:
         replica, kind = replica_of(item.slot), self._kind_of(item)
-        if replica in self._refused or self._refusals[kind] >= _ENOUGH:
+        if self._is_ended(item) or self._refusals[kind] >= _ENOUGH:
             return
         try:
             await self._create(item)
         except Blocked as blocked:
             problem = blocked.problem
         except (Conflict, Retryable) as error:
-            self._refused.add(replica)
+            self._end(item)
             self.delays.append(error)
             return
         except ApiError as error:
@@ -99,6 +117,6 @@ class Creations:
         _log.warning("pod refused", pod=hostname(item.slot), reason=problem.reason, error=problem.message)
         # Several pods of a replica may be asked for at once.
         self._refusals[kind] += replica not in self._refused
-        self._refused.add(replica)
+        self._end(item)
         if problem not in self.problems:
             self.problems.append(problem)
