@@ -87,7 +87,9 @@ class Creations:
 
     async def _run(self, items: Collection[CreatePod]) -> None:
         """One pod of each kind first: where it is refused, a thousand refusals are spared."""
-        first = {self._kind_of(item): item for item in reversed(list(items))}
+        first: dict[Kind, CreatePod] = {}
+        for item in items:
+            first.setdefault(self._kind_of(item), item)
         await self._each(self._try, list(first.values()))
         rest = [item for item in items if item is not first[self._kind_of(item)]]
         await self._each(self._try, [item for item in rest if not self._refusals[self._kind_of(item)]])
