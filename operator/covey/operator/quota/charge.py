@@ -40,6 +40,10 @@ class Charge:
     priority_class: str = ""
     across_namespaces: bool = False
 
+    def __hash__(self) -> int:
+        """Cheap: a resource has few kinds of pods, and thousands of each are counted."""
+        return hash((len(self.amounts), self.priority_class))
+
 
 def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
     """What a pod is charged when it is created.

@@ -15,6 +15,7 @@ surplus, surge                          replica by replica
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -84,7 +85,7 @@ def find_fitting(
         unit = batch.items[0].slot.unit
         if unit in waiting:
             continue
-        demand = merged({charge(item): 1} for item in batch.items)
+        demand = Counter(map(charge, batch.items))
         short = balance.shortages(demand)
         if short:
             missed.append((batch, short))
