@@ -132,6 +132,8 @@ EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
 MINIMUM_MET: Final = "MinimumMet"
+#: Pods are wanted for which a ResourceQuota has no room.
+QUOTA_LIMITED: Final = "QuotaLimited"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.

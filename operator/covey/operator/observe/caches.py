@@ -33,6 +33,7 @@ from covey.operator.observe.ledger import Ledger
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
+from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
 from covey.operator.snapshot.accepted import Record, read_record
@@ -112,6 +113,7 @@ class Caches:
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
+        self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
         #: Since when deadlines of rollouts run.
         self.clock = RolloutClock()
@@ -222,6 +224,9 @@ class Caches:
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
             clock_since=self.clock.since(key, now),
+            quotas=self.quotas.of(owner.namespace),
+            ranges=self.quotas.ranges(owner.namespace),
+            reserved=self.quotas.reserved(key),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -251,6 +256,16 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
+    def saw(self, key: Key) -> None:
+        """A resource has been looked at, whatever came of it."""
+        if self.inferences.get(key) is not None:
+            self.quotas.saw(key)
+
+    def may_take_room(self, key: Key) -> bool:
+        """Whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
+        settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
+        return not settles and not self.quotas.rests(key)
+
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
         self._enqueue_after(key, delay)
@@ -258,6 +273,7 @@ class Caches:
     def forget(self, key: Key) -> None:
         """The resource is gone."""
         self.room.forget(key)
+        self.quotas.forget(key)
         self.ledger.forget(key)
         self.clock.forget(key)
         for newborns in self._every_newborns():
@@ -282,7 +298,7 @@ class Caches:
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.pods, self.revisions]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
-        found.append(self.nodes.reflector)
+        found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -75,6 +76,13 @@ class Observed:
     #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
     #: on its way out.
     clock_since: float = 0.0
+    #: The ResourceQuotas and LimitRanges of its namespace.
+    quotas: tuple[core.ResourceQuota, ...] = ()
+    ranges: tuple[core.LimitRange, ...] = ()
+    #: Pods of other resources there that come before its own, by what each is charged (``quota.charge``).
+    reserved: Mapping[Any, int] = field(default_factory=dict)
+    #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
+    unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Have the deletions that this process has asked for count from now on."""
