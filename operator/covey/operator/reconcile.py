@@ -13,12 +13,13 @@ import structlog
 from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.backends import Cluster, within
-from covey.compile import Owner, Scale
+from covey.compile import Owner, Scale, disruption
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
+from covey.operator.execute.allowance import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.failures.avoiding import nodes_told
@@ -47,6 +48,9 @@ _log = get_logger(__name__)
 
 #: Seconds that the watch has to show what kept a status from being written.
 _AGAIN: Final = 0.2
+#: Pods that run and get another budget, a second; and seconds until the next of them.
+_GUARDS: Final = 50.0
+_NEXT: Final = 1.0
 
 
 class Reconciler:
@@ -85,6 +89,7 @@ class Reconciler:
         self._templates = TemplateCheck(client)
         self._pace = Pace()
         self._statuses = StatusWriter(client, caches.tell)
+        self._guards = Allowance(_GUARDS)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -178,18 +183,32 @@ class Reconciler:
         """Do what is planned; what it was stopped by."""
         if not verdict.is_kept_up:
             return None
-        self._caches.ledger.retire((owner.namespace, owner.name), observed, planned.layout.slots())
+        key = (owner.namespace, owner.name)
+        self._caches.ledger.retire(key, observed, planned.layout.slots())
         departures = Departures(verdict.inference.spec, observed, planned)
-        return await self._execute(owner, observed, planned.actions, departures)
+        needs_budget = disruption.needs_budget(verdict.inference.spec)
+        if needs_budget:
+            self._caches.budgets.note(key, needed=True)
+        failure = await self._execute(owner, observed, self._allowed(key, planned.actions), departures)
+        if not needs_budget and not planned.actions.guard:
+            self._caches.budgets.note(key, needed=False)
+        return failure
+
+    def _allowed(self, key: Key, actions: Actions) -> Actions:
+        """What may be done now: the pods of a large cluster do not get another budget all at once."""
+        allowed = self._guards.take(len(actions.guard))
+        if allowed < len(actions.guard):
+            self._caches.look_again(key, _NEXT)
+        return replace(actions, guard=actions.guard[:allowed])
 
     async def _execute(
         self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
     ) -> Problem | None:
-        if not actions and not actions.annotate:
+        if not actions and not actions.annotate and not actions.guard:
             return None
         _log.info(
             "reconciling",
-            relabel=len(actions.relabel),
+            relabel=len(actions.relabel) + len(actions.guard),
             apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),

@@ -24,7 +24,7 @@ PodGroup llama-0-prefill-0 under llama-0-prefill: minCount 2, cloud.provider.com
 PodGroup llama-0-prefill-1 under llama-0-prefill: minCount 2, cloud.provider.com/topology-rack, all
 PodGroup llama-0-decode under llama-0: minCount 2, all
 PodGroup llama-0-cache-0: minCount 2, cloud.provider.com/topology-rack, all
-PodDisruptionBudget llama-gang
+PodDisruptionBudget covey-gangs
 Service llama-prefill
 Service llama-decode
 Service llama-router

@@ -40,9 +40,14 @@ class Parts:
         class Caches:
             is_synced = True
             topologies = None
+            find = is_needed = None
 
             @property
             def ledger(self) -> Caches:
+                return self
+
+            @property
+            def budgets(self) -> Caches:
                 return self
 
             def forget_graves(self) -> None:

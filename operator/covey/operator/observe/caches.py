@@ -13,13 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend
 from covey.backends import Cluster, Owned
-from covey.compile import Owner
+from covey.compile import Owner, disruption
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.reflector import Exposed, Reflector, expose
@@ -33,12 +33,14 @@ from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
 from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
 from covey.operator.snapshot.accepted import Record, read_record
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.operator.snapshot.observed import (
     Observed,
     is_ours,
+    is_shared,
     place_pods,
     read_revisions,
 )
@@ -61,6 +63,7 @@ _GATHER = 0.03
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
 _ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS)
+_BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: The index of pods by their node.
 _NODE = "node"
 
@@ -75,6 +78,7 @@ class Caches:
         enqueue_after: likewise, so many seconds later.
         backends: those whose kinds are watched.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        look_at_namespace: called with a namespace whose budget may be needed no more.
         clock: monotonic, seconds.
     """
 
@@ -87,6 +91,7 @@ class Caches:
         *,
         backends: Collection[Backend] = tuple(Backend),
         autoscalers: Collection[str] = AUTOSCALERS,
+        look_at_namespace: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -117,6 +122,13 @@ class Caches:
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
+        self.budgets = NamespaceBudgets(
+            self.objects[_BUDGETS],
+            self._new_objects[_BUDGETS],
+            self.inferences,
+            self._enqueue_soon,
+            look_at_namespace,
+        )
         self._subscribe()
 
     async def run(self) -> None:
@@ -213,6 +225,7 @@ class Caches:
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
+            shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -235,6 +248,8 @@ class Caches:
         elif isinstance(item, RoleScaler):
             if not shows(self.scalers, item):
                 self._new_scalers.add(key, item)
+        elif is_shared(kind, item.metadata):
+            self.budgets.welcome(item)
         elif not shows(self.objects[kind], item):
             self._new_objects[kind].add(key, item)
 
@@ -248,6 +263,7 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
+        self.budgets.forget(key)
         self.room.forget(key)
         self.ledger.forget(key)
         for newborns in self._every_newborns():
@@ -290,7 +306,7 @@ class Caches:
             for reflector in watched.reflectors:
                 reflector.on_served(self.probing.stale)
                 reflector.on_served(self._look_at_all)
-            on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
+            on_owned = self._on_budget if kind == _BUDGETS else self._on_owned
             watched.subscribe(partial(on_owned, self._new_objects[kind]))
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
         self.scalers.on_served(self._look_at_all)
@@ -334,8 +350,11 @@ class Caches:
 
     def _on_budget(self, newborns: Newborns[Any], kind: EventType, item: Owned, before: Owned | None) -> None:
         # Its status is written anew with every pod that gets Ready, and nobody here reads it.
-        if kind == DELETED or before is None or not _is_same(item, before):
+        is_news = kind == DELETED or before is None or not _is_same(item, before)
+        if is_news:
             self._on_owned(newborns, kind, item, before)
+        if item.metadata.name == disruption.NAME:
+            self.budgets.take(kind, item, is_news=is_news)
 
     def _on_owned(
         self,

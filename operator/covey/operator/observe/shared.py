@@ -1,0 +1,103 @@
+"""The budget of each namespace: as it is stored, and which resources need it.
+
+A resource says in its pass whether it needs the budget; one that has not said so yet may. Where nobody needs it any more,
+or somebody has changed it, this wakes whoever makes that good: the resources put it, the namespace's own turn deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from covey.backends import Identity, Owned
+from covey.compile import disruption
+from covey.kube.watch import ADDED, EventType
+from covey.operator.observe.informer import Informer
+from covey.operator.observe.newborn import Newborns
+from covey.operator.observe.watched import Key, Watched
+from covey.operator.snapshot.observed import SHARED_BUDGET, is_shared
+from covey.operator.terms.objects import InferenceText
+
+
+class NamespaceBudgets:
+    """The budgets of all namespaces that are watched.
+
+    Args:
+        stored: all budgets of Covey's.
+        newborns: those that were just created.
+        inferences: all resources.
+        look_at: adds a resource to the work queue.
+        look_at_namespace: has the budget of a namespace looked at.
+    """
+
+    def __init__(
+        self,
+        stored: Watched[Owned],
+        newborns: Newborns[Owned],
+        inferences: Informer[InferenceText],
+        look_at: Callable[[Key], None],
+        look_at_namespace: Callable[[str], None],
+    ) -> None:
+        self._stored = stored
+        self._newborns = newborns
+        self._inferences = inferences
+        self._look_at = look_at
+        self._look_at_namespace = look_at_namespace
+        self._needed: dict[Key, bool] = {}
+
+    def find(self, namespace: str) -> Owned | None:
+        """The budget of a namespace."""
+        found = self._stored.get((namespace, disruption.NAME))
+        if found is not None and is_shared(SHARED_BUDGET[0], found.metadata):
+            return found
+        return next(iter(self._newborns.of(_key(namespace))), None)
+
+    def of(self, namespace: str) -> Mapping[Identity, Owned]:
+        """The same, as a snapshot has it."""
+        found = self.find(namespace)
+        return {} if found is None else {SHARED_BUDGET: found}
+
+    def welcome(self, item: Owned) -> None:
+        """This process has just created one."""
+        self._newborns.add(_key(item.metadata.namespace), item)
+
+    def note(self, key: Key, *, needed: bool) -> None:
+        """A resource has been looked at."""
+        self._needed[key] = needed
+        if not needed:
+            self._ask(key[0])
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone, or going."""
+        self._needed.pop(key, None)
+        self._ask(key[0])
+
+    def is_needed(self, namespace: str) -> bool:
+        """Whether a resource needs it, or may need it; nobody knows while the API server does not serve the kind."""
+        return not self._inferences.served or any(
+            self._needed.get(each.metadata.key, True)
+            for each in self._inferences.within(namespace)
+            if each.metadata.deletion_timestamp is None
+        )
+
+    def take(self, kind: EventType, item: Owned, *, is_news: bool) -> None:
+        """Something has happened to it; ``is_news``: to more than its status."""
+        namespace = item.metadata.namespace
+        self._newborns.shown(_key(namespace), item.metadata.uid)
+        self._ask(namespace)
+        for each in self._inferences.within(namespace) if is_news else ():
+            key = each.metadata.key
+            # Who needs it makes it again. Who has one of a former release gives that up for it.
+            if self._has_former(key) if kind == ADDED else self._needed.get(key):
+                self._look_at(key)
+
+    def _has_former(self, key: Key) -> bool:
+        return self._stored.get((key[0], disruption.former_name(key[1]))) is not None
+
+    def _ask(self, namespace: str) -> None:
+        if self.find(namespace) is not None and not self.is_needed(namespace):
+            self._look_at_namespace(namespace)
+
+
+def _key(namespace: str) -> Key:
+    """Where newborns of no resource are."""
+    return (namespace, "")
