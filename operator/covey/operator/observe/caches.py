@@ -354,7 +354,7 @@ class Caches:
         if is_news:
             self._on_owned(newborns, kind, item, before)
         if item.metadata.name == disruption.NAME:
-            self.budgets.take(kind, item, is_news=is_news)
+            self.budgets.take(item, is_news=is_news)
 
     def _on_owned(
         self,

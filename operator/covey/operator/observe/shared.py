@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 
 from covey.backends import Identity, Owned
 from covey.compile import disruption
-from covey.kube.watch import ADDED, EventType
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.watched import Key, Watched
@@ -79,19 +78,15 @@ class NamespaceBudgets:
             if each.metadata.deletion_timestamp is None
         )
 
-    def take(self, kind: EventType, item: Owned, *, is_news: bool) -> None:
+    def take(self, item: Owned, *, is_news: bool) -> None:
         """Something has happened to it; ``is_news``: to more than its status."""
         namespace = item.metadata.namespace
         self._newborns.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
+        # Who needs it makes it again, or goes on now that it is there.
         for each in self._inferences.within(namespace) if is_news else ():
-            key = each.metadata.key
-            # Who needs it makes it again. Who has one of a former release gives that up for it.
-            if self._has_former(key) if kind == ADDED else self._needed.get(key):
-                self._look_at(key)
-
-    def _has_former(self, key: Key) -> bool:
-        return self._stored.get((key[0], disruption.former_name(key[1]))) is not None
+            if self._needed.get(each.metadata.key):
+                self._look_at(each.metadata.key)
 
     def _ask(self, namespace: str) -> None:
         if self.find(namespace) is not None and not self.is_needed(namespace):
