@@ -29,7 +29,7 @@ NAME: Final = "covey-gangs"
 #: Its labels: no single resource is named.
 LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_INFERENCE: ""}
 #: The label of the pods that it selects.
-GUARDED: Final = {names.LABEL_GANG: "true"}
+PROTECTED: Final = {names.LABEL_GANG: "true"}
 #: More than a namespace can have; it need not follow what is scaled and what surges.
 _ALL: Final = 1_000_000
 
@@ -50,7 +50,7 @@ def namespace_budget(namespace: str) -> dict[str, Any]:
     A pod that runs and is not Ready is kept as well (``IfHealthyBudget``): it may be of a gang that loads its model.
     """
     metadata = {"name": NAME, "namespace": namespace, "labels": dict(LABELS)}
-    return _budget(metadata, {"matchLabels": dict(GUARDED)})
+    return _budget(metadata, {"matchLabels": dict(PROTECTED)})
 
 
 def former_name(inference: str) -> str:

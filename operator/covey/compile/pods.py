@@ -83,12 +83,12 @@ class PodFactory:
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
-        self._guarded = disruption.gang_roles(spec)
+        self._protected = disruption.gang_roles(spec)
 
-    def unguarded(self) -> PodFactory:
+    def unprotected(self) -> PodFactory:
         """The same, for pods that the budget of their namespace does not select yet."""
         found = copy.copy(self)
-        found._guarded = frozenset()  # noqa: SLF001 - its own copy
+        found._protected = frozenset()  # noqa: SLF001 - its own copy
         return found
 
     def revision_of(self, slot: Slot) -> RoleRevision:
@@ -114,9 +114,9 @@ class PodFactory:
             **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
 
-    def guard(self, slot: Slot) -> Mapping[str, str]:
+    def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
-        return disruption.GUARDED if slot.role in self._guarded else {}
+        return disruption.PROTECTED if slot.role in self._protected else {}
 
     def lws_labels(self, slot: Slot) -> dict[str, str]:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
@@ -144,7 +144,7 @@ class PodFactory:
         metadata["labels"] = {
             **prepared.labels,
             **self.labels(slot),
-            **self.guard(slot),
+            **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,

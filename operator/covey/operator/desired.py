@@ -19,7 +19,7 @@ from covey.operator.rolling.refusals import refused
 from covey.operator.scaling.scaler import Scalers, find_scalers
 from covey.operator.snapshot.observed import Observed
 from covey.operator.upkeep.applying import Deviation, find_deviations
-from covey.operator.upkeep.guarding import with_former_budget
+from covey.operator.upkeep.protecting import with_former_budget
 from covey.operator.upkeep.remake import Remake, find_remake
 
 

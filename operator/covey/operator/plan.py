@@ -42,9 +42,9 @@ from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
-from covey.operator.upkeep.guarding import find_unguarded, may_be_born_guarded
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
+from covey.operator.upkeep.protecting import find_unprotected, may_be_born_protected
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -214,7 +214,7 @@ def _completed(
 
 def _factory(tree: Tree, observed: Observed) -> PodFactory:
     """Builds the pods; without the label that would give them a second budget."""
-    return tree.pods if may_be_born_guarded(tree, observed) else tree.pods.unguarded()
+    return tree.pods if may_be_born_protected(tree, observed) else tree.pods.unprotected()
 
 
 def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:
@@ -222,8 +222,8 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
-    guard = tuple(find_unguarded(want.tree, observed, lost))
-    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), guard=guard))
+    protect = tuple(find_unprotected(want.tree, observed, lost))
+    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), protect=protect))
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed) -> Outcome:

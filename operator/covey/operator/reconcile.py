@@ -49,7 +49,7 @@ _log = get_logger(__name__)
 #: Seconds that the watch has to show what kept a status from being written.
 _AGAIN: Final = 0.2
 #: Pods that run and get another budget, a second; and seconds until the next of them.
-_GUARDS: Final = 50.0
+_PROTECTIONS: Final = 50.0
 _NEXT: Final = 1.0
 
 
@@ -89,7 +89,7 @@ class Reconciler:
         self._templates = TemplateCheck(client)
         self._pace = Pace()
         self._statuses = StatusWriter(client, caches.tell)
-        self._guards = Allowance(_GUARDS)
+        self._protections = Allowance(_PROTECTIONS)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -190,25 +190,25 @@ class Reconciler:
         if needs_budget:
             self._caches.budgets.note(key, needed=True)
         failure = await self._execute(owner, observed, self._allowed(key, planned.actions), departures)
-        if not needs_budget and not planned.actions.guard:
+        if not needs_budget and not planned.actions.protect:
             self._caches.budgets.note(key, needed=False)
         return failure
 
     def _allowed(self, key: Key, actions: Actions) -> Actions:
         """What may be done now: the pods of a large cluster do not get another budget all at once."""
-        allowed = self._guards.take(len(actions.guard))
-        if allowed < len(actions.guard):
+        allowed = self._protections.take(len(actions.protect))
+        if allowed < len(actions.protect):
             self._caches.look_again(key, _NEXT)
-        return replace(actions, guard=actions.guard[:allowed])
+        return replace(actions, protect=actions.protect[:allowed])
 
     async def _execute(
         self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
     ) -> Problem | None:
-        if not actions and not actions.annotate and not actions.guard:
+        if not actions and not actions.annotate and not actions.protect:
             return None
         _log.info(
             "reconciling",
-            relabel=len(actions.relabel) + len(actions.guard),
+            relabel=len(actions.relabel) + len(actions.protect),
             apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),

@@ -55,7 +55,7 @@ def evict(serving: Serving, pod: Object) -> int:
     return 201
 
 
-def guarded(serving: Serving) -> set[str]:
+def protected(serving: Serving) -> set[str]:
     """The roles of the pods that have the label."""
     return {label(pod, "role") for pod in serving.pods() if GANG in pod["metadata"]["labels"]}
 
@@ -103,14 +103,14 @@ def test_the_label_follows_the_minimum(serving: Serving, nodes: AddNodes) -> Non
     serving.create(*roles(0))
     before = serving.await_ready(2)
     await_budget(serving, 1)
-    assert guarded(serving) == {"decode"}
+    assert protected(serving) == {"decode"}
     serving.change({"roles": roles(1)})
     await_budget(serving, 2)
-    assert guarded(serving) == {"decode", "router"}
+    assert protected(serving) == {"decode", "router"}
     assert [evict(serving, pod) for pod in serving.pods(role="router")] == [429]
     serving.change({"roles": roles(0)})
     # The disruption controller does not count anew for a pod that has lost a label.
-    eventually(lambda: guarded(serving) == {"decode"}, 30, "the label is taken away")
+    eventually(lambda: protected(serving) == {"decode"}, 30, "the label is taken away")
     assert uids(serving.pods()) == uids(before)
     assert [evict(serving, pod) for pod in serving.pods(role="router")] == [201]
 

@@ -27,7 +27,7 @@ _PODS: dict[str, Callable[[World, str], None]] = {
     "vanish": World.vanish,
     "address": lambda world, name: world.label(name, {"covey.dev/address": None}),
     "relabel": lambda world, name: world.label(name, {"covey.dev/replica": "0"}),
-    "unguarded": lambda world, name: world.label(name, {names.LABEL_GANG: None}),
+    "unprotected": lambda world, name: world.label(name, {names.LABEL_GANG: None}),
 }
 _SPEC = ("units", "replicas", "minimum", "suspend")
 events = st.lists(
@@ -184,8 +184,8 @@ def assert_is_wanted(world: World) -> None:
         assert current(pods) is pods[0]
         assert podstate.is_addressed(pods[0])
         assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
-        guarded = [disruption.NAME] if tree.pods.guard(slot) else []
-        assert budgets_of(pods[0], world.objects, world.shared) == guarded
+        protected = [disruption.NAME] if tree.pods.protection(slot) else []
+        assert budgets_of(pods[0], world.objects, world.shared) == protected
     bodies = (*(body for level in tree.levels for body in level.objects), *tree.published)
     stored = {*observed.objects, *(observed.shared if disruption.needs_budget(world.inference.spec) else ())}
     assert stored == {(type_of(body), body["metadata"]["name"]) for body in bodies}

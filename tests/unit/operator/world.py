@@ -151,7 +151,7 @@ class World:
         """The single writes of a plan, in order."""
         for note in actions.annotate if self.notes else ():
             yield lambda note=note: self._annotate(note)
-        for relabel in (*actions.relabel, *actions.guard):
+        for relabel in (*actions.relabel, *actions.protect):
             yield lambda relabel=relabel: self._relabel(relabel)
         for drain in actions.drain:
             yield lambda drain=drain: self._drain(drain)
@@ -180,7 +180,7 @@ class World:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
         for _ in range(passes):
             planned = self.plan()
-            still = bool(planned.actions) or bool(planned.actions.guard)
+            still = bool(planned.actions) or bool(planned.actions.protect)
             if not still and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
                 return planned
             for step in self.steps(planned.actions):

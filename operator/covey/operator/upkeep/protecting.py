@@ -35,20 +35,20 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
         return tree
     pods = [pod for pod in observed.every_pod() if _is_of_gang(pod, roles)]
     is_shared = SHARED_BUDGET in observed.shared
-    if is_shared and all(map(_is_guarded, pods)):
+    if is_shared and all(map(_is_protected, pods)):
         return tree
-    narrow = is_shared or any(map(_is_guarded, pods))
+    narrow = is_shared or any(map(_is_protected, pods))
     former = disruption.former_budget(tree.owner, roles, narrow=narrow)
     return replace(tree, levels=(Level("former budget", (former,)), *tree.levels))
 
 
-def may_be_born_guarded(tree: Tree, observed: Observed) -> bool:
+def may_be_born_protected(tree: Tree, observed: Observed) -> bool:
     """Whether no former budget selects a pod that has the label."""
     former = _former(tree, observed)
     return former is None or disruption.is_narrow(former.spec)
 
 
-def find_unguarded(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
+def find_unprotected(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
     """Pods that stay and lack the label, or have it for nothing.
 
     Args:
@@ -57,13 +57,13 @@ def find_unguarded(tree: Tree, observed: Observed, going: Collection[str]) -> It
         going: UIDs of pods that do not stay.
     """
     is_safe = _former(tree, observed) is None or (
-        may_be_born_guarded(tree, observed) and SHARED_BUDGET in observed.shared
+        may_be_born_protected(tree, observed) and SHARED_BUDGET in observed.shared
     )
     for slot in tree.slots:
         pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
             continue
-        wanted = tree.pods.guard(slot).get(names.LABEL_GANG)
+        wanted = tree.pods.protection(slot).get(names.LABEL_GANG)
         if pod.metadata.label(names.LABEL_GANG) != wanted and (is_safe or wanted is None):
             yield Relabel(pod, {names.LABEL_GANG: wanted})
 
@@ -76,5 +76,5 @@ def _is_of_gang(pod: core.Pod, roles: Collection[str]) -> bool:
     return not podstate.is_dead(pod) and pod.metadata.label(names.LABEL_ROLE) in roles
 
 
-def _is_guarded(pod: core.Pod) -> bool:
+def _is_protected(pod: core.Pod) -> bool:
     return pod.metadata.label(names.LABEL_GANG) is not None

@@ -56,12 +56,12 @@ def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World)
     assert budgets(world) == {FORMER: 3}
     # The namespace's budget is made; nothing else changes before it is seen.
     first = act(world)
-    assert not first.guard
+    assert not first.protect
     assert stored(world) == {FORMER, disruption.NAME}
     # The former one leaves alone who has the label; nobody gets the label before that is seen.
-    assert not act(world).guard
+    assert not act(world).protect
     assert budgets(world) == {FORMER: 3}
-    assert len(act(world).guard) == 3
+    assert len(act(world).protect) == 3
     assert budgets(world) == {disruption.NAME: 3}
     # It goes once every pod is seen with the label.
     act(world)
@@ -73,12 +73,12 @@ def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
     world.come_from_former_release()
     act(world)
     act(world)
-    first, *_ = world.plan().actions.guard
+    first, *_ = world.plan().actions.protect
     world.label(first.pod.metadata.name, first.labels)
     world.check()
     assert budgets(world) == {FORMER: 2, disruption.NAME: 1}
     planned = world.plan().actions
-    assert len(planned.guard) == 2
+    assert len(planned.protect) == 2
     assert not planned.delete_objects
 
 
