@@ -9,17 +9,21 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from covey.api import constants as names
 from covey.api import core
 from covey.backends import Owned
 from covey.compile import disruption
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from covey.kube.events import EventRecorder
 from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
 from covey.operator.execute.allowance import Allowance
 from covey.operator.execute.end_budget import BudgetEnder
 from covey.operator.execute.executor import Executor
 from covey.operator.observe.caches import Caches
+from covey.operator.reconcile import Reconciler
 from covey.operator.snapshot.observed import SHARED_BUDGET
+from covey.operator.tell.gauges import WorkloadGauges
 from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked
 from unit.compile.inferences import inference, role
 from unit.operator.test_execute import OWNER, Server
@@ -237,6 +241,20 @@ async def test_one_that_another_worker_has_made_is_taken() -> None:
     server = Taken(world, disruption.LABELS)
     await run(server, world)
     assert server.applied == [disruption.NAME]
+
+
+def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
+    world = World(inference(role("decode", replicas=70)))
+    world.settle()
+    for name in list(world.pods):
+        world.label(name, {names.LABEL_GANG: None})
+    actions = world.plan().actions
+    reconciler = Reconciler(
+        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None)
+    )
+    seen.looks.clear()
+    assert [len(each.protect) for each in (actions, reconciler._allowed(("ml", "llama"), actions))] == [70, 50]
+    assert seen.looks == [("ml", "llama")]
 
 
 def test_few_at_a_time() -> None:
