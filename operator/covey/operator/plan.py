@@ -14,7 +14,7 @@ from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
-from covey.compile import Layout, PodFactory, Slot, Tree
+from covey.compile import Layout, Slot, Tree
 from covey.operator.desired import Desired, desire
 from covey.operator.failures.failing import find_failing
 from covey.operator.failures.logbook import Failure
@@ -44,7 +44,7 @@ from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
-from covey.operator.upkeep.protecting import find_unprotected, may_be_born_protected
+from covey.operator.upkeep.protecting import find_unprotected
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -114,7 +114,7 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, _factory(tree, observed), labels_at_birth(spec, layout, observed)),
+            _completed(replicas, not_yet, tree, labels_at_birth(spec, layout, observed)),
             loss.outcome,
             stranded,
             released,
@@ -191,10 +191,7 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
 
 
 def _completed(
-    replicas: tuple[ReplicaPlan, ...],
-    not_yet: Collection[Slot],
-    factory: PodFactory,
-    labels: Mapping[Slot, Mapping[str, str]],
+    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree, labels: Mapping[Slot, Mapping[str, str]]
 ) -> Outcome:
     """What the plans of single replicas come to, but for pods that are not to be there yet."""
     missing = (item for part in replicas for item in part.create if item.slot not in not_yet)
@@ -206,15 +203,10 @@ def _completed(
                 replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
                 for item in missing
             ),
-            factory=factory,
+            factory=tree.pods,
             notes=tuple(replaced(replicas, not_yet)),
         )
     )
-
-
-def _factory(tree: Tree, observed: Observed) -> PodFactory:
-    """Builds the pods; without the label that would give them a second budget."""
-    return tree.pods if may_be_born_protected(tree, observed) else tree.pods.unprotected()
 
 
 def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:

@@ -28,24 +28,24 @@ from covey.operator.terms.actions import Relabel
 def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: Observed) -> Tree:
     """The tree with the budget of a former release, as long as pods need it.
 
-    It comes before the namespace's, which may select some of its pods already: a former release has been back.
+    It comes before the namespace's, which may select some of its pods already: a former release has been back. Pods are
+    made without the label as long as they would have both.
     """
-    roles = disruption.gang_roles(spec)
-    if _former(tree, observed) is None or not disruption.needs_budget(spec):
+    former = _former(tree, observed)
+    if former is None:
         return tree
+    if not disruption.is_narrow(former.spec):
+        tree = replace(tree, pods=tree.pods.unprotected())
+    if not disruption.needs_budget(spec):
+        return tree
+    roles = disruption.gang_roles(spec)
     pods = [pod for pod in observed.every_pod() if _is_of_gang(pod, roles)]
     is_shared = SHARED_BUDGET in observed.shared
     if is_shared and all(map(_is_protected, pods)):
         return tree
     narrow = is_shared or any(map(_is_protected, pods))
-    former = disruption.former_budget(tree.owner, roles, narrow=narrow)
-    return replace(tree, levels=(Level("former budget", (former,)), *tree.levels))
-
-
-def may_be_born_protected(tree: Tree, observed: Observed) -> bool:
-    """Whether no former budget selects a pod that has the label."""
-    former = _former(tree, observed)
-    return former is None or disruption.is_narrow(former.spec)
+    level = Level("former budget", (disruption.former_budget(tree.owner, roles, narrow=narrow),))
+    return replace(tree, levels=(level, *tree.levels))
 
 
 def find_unprotected(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
@@ -56,15 +56,16 @@ def find_unprotected(tree: Tree, observed: Observed, going: Collection[str]) -> 
         observed: the snapshot.
         going: UIDs of pods that do not stay.
     """
-    is_safe = _former(tree, observed) is None or (
-        may_be_born_protected(tree, observed) and SHARED_BUDGET in observed.shared
-    )
+    former = _former(tree, observed)
+    if former is not None and not disruption.is_narrow(former.spec):
+        return
+    may_have_it = former is None or SHARED_BUDGET in observed.shared
     for slot in tree.slots:
         pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
             continue
         wanted = tree.pods.protection(slot).get(names.LABEL_GANG)
-        if pod.metadata.label(names.LABEL_GANG) != wanted and (is_safe or wanted is None):
+        if pod.metadata.label(names.LABEL_GANG) != wanted and (may_have_it or wanted is None):
             yield Relabel(pod, {names.LABEL_GANG: wanted})
 
 
