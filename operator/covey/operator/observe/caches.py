@@ -19,7 +19,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend
 from covey.backends import Cluster, Owned
-from covey.compile import Owner, disruption
+from covey.compile import Owner
 from covey.kube import resources
 from covey.kube.client import Client
 from covey.kube.reflector import Exposed, Reflector, expose
@@ -306,8 +306,8 @@ class Caches:
             for reflector in watched.reflectors:
                 reflector.on_served(self.probing.stale)
                 reflector.on_served(self._look_at_all)
-            on_owned = self._on_budget if kind == _BUDGETS else self._on_owned
-            watched.subscribe(partial(on_owned, self._new_objects[kind]))
+            on_owned = partial(self._on_owned, self._new_objects[kind])
+            watched.subscribe(partial(self.budgets.take, on_owned) if kind == _BUDGETS else on_owned)
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
         self.scalers.on_served(self._look_at_all)
         self.topologies.subscribe(self._on_topology)
@@ -348,14 +348,6 @@ class Caches:
     def _enqueue_soon(self, key: Key) -> None:
         self._enqueue_after(key, _GATHER)
 
-    def _on_budget(self, newborns: Newborns[Any], kind: EventType, item: Owned, before: Owned | None) -> None:
-        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
-        is_news = kind == DELETED or before is None or not _is_same(item, before)
-        if is_news:
-            self._on_owned(newborns, kind, item, before)
-        if item.metadata.name == disruption.NAME:
-            self.budgets.take(item, is_news=is_news)
-
     def _on_owned(
         self,
         newborns: Newborns[Any],
@@ -375,14 +367,6 @@ class Caches:
         for key in owner_key(item):
             if not any(True for watched in self.objects.values() for _ in watched.of(key)):
                 self.inferences.doubt(key)
-
-
-def _is_same(now: Owned, before: Owned) -> bool:
-    """Only the status is another, and what the API server notes beside."""
-    return now.spec == before.spec and all(
-        getattr(now.metadata, field) == getattr(before.metadata, field)
-        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
-    )
 
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:

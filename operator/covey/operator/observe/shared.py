@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 
 from covey.backends import Identity, Owned
 from covey.compile import disruption
+from covey.kube.reflector import OnEvent
+from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.watched import Key, Watched
@@ -78,8 +80,16 @@ class NamespaceBudgets:
             if each.metadata.deletion_timestamp is None
         )
 
-    def take(self, item: Owned, *, is_news: bool) -> None:
-        """Something has happened to it; ``is_news``: to more than its status."""
+    def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
+        """Tell who wants to know of an event of a budget, and who needs it if it is a namespace's."""
+        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
+        is_news = kind == DELETED or before is None or not _is_same(item, before)
+        if is_news:
+            on_news(kind, item, before)
+        if item.metadata.name == disruption.NAME:
+            self._take_shared(item, is_news=is_news)
+
+    def _take_shared(self, item: Owned, *, is_news: bool) -> None:
         namespace = item.metadata.namespace
         self._newborns.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
@@ -91,6 +101,14 @@ class NamespaceBudgets:
     def _ask(self, namespace: str) -> None:
         if self.find(namespace) is not None and not self.is_needed(namespace):
             self._look_at_namespace(namespace)
+
+
+def _is_same(now: Owned, before: Owned) -> bool:
+    """Only the status is another, and what the API server notes beside."""
+    return now.spec == before.spec and all(
+        getattr(now.metadata, field) == getattr(before.metadata, field)
+        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
+    )
 
 
 def _key(namespace: str) -> Key:
