@@ -83,18 +83,18 @@ class NamespaceBudgets:
     def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
         """Tell who wants to know of an event of a budget, and who needs it if it is a namespace's."""
         # Its status is written anew with every pod that gets Ready, and nobody here reads it.
-        is_news = kind == DELETED or before is None or not _is_same(item, before)
-        if is_news:
-            on_news(kind, item, before)
+        if kind != DELETED and before is not None and _is_same(item, before):
+            return
+        on_news(kind, item, before)
         if item.metadata.name == disruption.NAME:
-            self._take_shared(item, is_news=is_news)
+            self._take_shared(item)
 
-    def _take_shared(self, item: Owned, *, is_news: bool) -> None:
+    def _take_shared(self, item: Owned) -> None:
         namespace = item.metadata.namespace
         self._newborns.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
         # Who needs it makes it again, or goes on now that it is there.
-        for each in self._inferences.within(namespace) if is_news else ():
+        for each in self._inferences.within(namespace):
             if self._needed.get(each.metadata.key):
                 self._look_at(each.metadata.key)
 
