@@ -215,3 +215,18 @@ def test_an_upgrade_gives_no_pod_two_budgets(serving: Serving, nodes: AddNodes, 
             assert len(found) == (label(pod, "role") != "router"), f"{name_of(pod)}: {found}"
     assert uids(serving.pods()) == uids(before)
     assert [evict(serving, pod) for pod in serving.pods(role="decode")] == [429, 429]
+
+
+def test_what_ended_without_an_operator_is_found_by_the_next(
+    serving: Serving, nodes: AddNodes, covey_to_kill: Covey
+) -> None:
+    nodes(racks=1, nodes=1)
+    serving.create(workers("decode"))
+    serving.await_ready(1)
+    await_budgets(serving, NAME)
+    covey_to_kill.operator.stop()
+    serving.delete("DisaggregatedInference", "llm")
+    serving.await_pods(0)
+    assert budgets(serving) == {NAME}
+    covey_to_kill.operator.start()
+    await_budgets(serving)
