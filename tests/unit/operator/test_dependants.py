@@ -131,7 +131,8 @@ async def test_a_refused_group_ends_its_replica_and_no_other() -> None:
 
 @pytest.mark.parametrize("runs", [True, False])
 async def test_a_service_whose_name_is_taken_ends_its_role_and_the_start_of_a_unit(*, runs: bool) -> None:
-    world = World(inference(*roles()))
+    prefill, decode = roles()
+    world = World(inference({**prefill, "network": {"ports": [{"name": "http", "port": 8000}]}}, decode))
     if runs:
         serve(world)
         for host in ("0-prefill-1-0", "0-decode-1-0"):

@@ -256,11 +256,13 @@ def test_whatever_happens_ends_whole(events: list[tuple[str, int]]) -> None:
     world = Native(
         role("prefill", replicas=2, size=2), role("decode", replicas=3, minReplicas=2), role("router", minReplicas=0)
     )
+    world.notes = True
     for event, number in events:
         happen(world, event, number)
     for _ in range(8):
         world.rest()
         world.place()
+        world.now += 600  # who has failed again and again waits
     world.rest()
     assert world.members(bound=True) == ALL
     # A group that pods with nodes keep is the only one that may still be going.
