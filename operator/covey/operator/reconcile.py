@@ -107,7 +107,7 @@ class Reconciler:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
             finally:
-                self._caches.saw(key)
+                self._caches.note_look(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:

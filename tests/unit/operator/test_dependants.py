@@ -99,7 +99,7 @@ async def test_a_refused_role_keeps_no_other_from_being_repaired() -> None:
 
 
 async def test_a_minimum_that_is_refused_ends_its_unit() -> None:
-    """What is there of a gang that cannot start serves nobody."""
+    """A part of a gang that cannot start serves nobody."""
     world = World(inference(role("prefill", replicas=9, minReplicas=4), role("decode"), replicas=2))
     server = Picky(world, PODS, has_label(unit="0", role="decode"), QUOTA)
     with pytest.raises(Blocked):
