@@ -107,7 +107,8 @@ class Reconciler:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
             finally:
-                self._caches.note_look(key)
+                if self._caches.inferences.get(key) is not None:
+                    self._caches.quotas.note_look(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
@@ -139,6 +140,7 @@ class Reconciler:
             if quotas is not None:
                 observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
                 planned = self._without_room(key, plan(verdict, observed, before))
+            self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)

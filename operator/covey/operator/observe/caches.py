@@ -26,6 +26,7 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.observe.domains import Domains
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
@@ -114,6 +115,8 @@ class Caches:
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
         self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
+        #: Since when deadlines of rollouts run.
+        self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
@@ -179,6 +182,11 @@ class Caches:
         watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
+    def begin_leading(self, now: float) -> None:
+        """This process decides from now on, in seconds since the epoch; another one did so far."""
+        self.ledger.forget_graves()
+        self.clock.begin(now)
+
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
@@ -218,6 +226,7 @@ class Caches:
             quotas=self.quotas.of(owner.namespace),
             ranges=self.quotas.ranges(owner.namespace),
             reserved=self.quotas.reserved(key),
+            clock_since=self.clock.since(key, now),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -247,11 +256,6 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
-    def note_look(self, key: Key) -> None:
-        """Note that a resource has been looked at, whatever came of it."""
-        if self.inferences.get(key) is not None:
-            self.quotas.note_look(key)
-
     def may_take_room(self, key: Key) -> bool:
         """Say whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
         settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
@@ -266,6 +270,7 @@ class Caches:
         self.room.forget(key)
         self.quotas.forget(key)
         self.ledger.forget(key)
+        self.clock.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)
 
