@@ -11,7 +11,7 @@ import pytest
 from covey.api import constants as names
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, Retryable, Unreachable
-from covey.kube.resources import POD_GROUPS, PODS, SERVICES, Resource
+from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS, PODS, Resource
 from covey.operator.execute.executor import Executor
 from covey.operator.terms.problem import Blocked
 from unit.compile.inferences import inference, role
@@ -130,15 +130,15 @@ async def test_a_refused_group_ends_its_replica_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("runs", [True, False])
-async def test_a_service_whose_name_is_taken_ends_its_role_and_the_start_of_a_unit(*, runs: bool) -> None:
+async def test_a_group_whose_name_is_taken_ends_its_role_and_the_start_of_a_unit(*, runs: bool) -> None:
     world = World(inference(*roles()))
     if runs:
         serve(world)
         for host in ("0-prefill-1-0", "0-decode-1-0"):
             world.vanish(pod_of(world, host))
-        world.objects = {key: each for key, each in world.objects.items() if key[1] != "llama-prefill"}
-    taken = AlreadyExists(409, "AlreadyExists", "llama-prefill")
-    server = Picky(world, SERVICES, has_label(role="prefill"), taken)
+        world.objects = {key: each for key, each in world.objects.items() if key[1] != "llama-0-prefill"}
+    taken = AlreadyExists(409, "AlreadyExists", "llama-0-prefill")
+    server = Picky(world, COMPOSITE_POD_GROUPS, has_label(role="prefill"), taken)
     with pytest.raises((Blocked, KubeError, Retryable)):
         await run(world, server)
     assert server.hosts == ({"0-decode-1-0"} if runs else set())
