@@ -52,6 +52,7 @@ from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
+from covey.operator.upkeep.protecting import find_unprotected
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -268,7 +269,8 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
-    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
+    protect = tuple(find_unprotected(want.tree, observed, lost))
+    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), protect=protect))
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:

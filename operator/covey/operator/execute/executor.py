@@ -113,6 +113,7 @@ class Executor:
         """
         await self._each(partial(self._unless_denied, "note", self._writer.annotate), actions.annotate)
         await self._each(self._pods.relabel, actions.relabel)
+        await self._each(self._pods.relabel, actions.protect)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
         # A replica that did not serve goes only as long as it does not: first those of its pods that are not Ready. Where

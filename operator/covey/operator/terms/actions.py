@@ -159,6 +159,8 @@ class Actions:
 
     annotate: tuple[Annotate, ...] = ()
     relabel: tuple[Relabel, ...] = ()
+    #: Labels by which the namespace's budget selects pods that run already: a few at a time.
+    protect: tuple[Relabel, ...] = ()
     drain: tuple[Drain, ...] = ()
     serve: tuple[Serve, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
@@ -177,6 +179,6 @@ class Actions:
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
+        """Whether there is anything to do, but for what changes nothing that runs: ``annotate`` and ``protect``."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)
