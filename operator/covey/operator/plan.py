@@ -24,9 +24,9 @@ from covey.operator.judge.verdict import Verdict, revision_before
 from covey.operator.loss.giving_up import GivenUp
 from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
-from covey.operator.quota.fit import Fitting, charges, find_fitting
+from covey.operator.quota.fit import Fitting, charging, find_fitting
 from covey.operator.replicas.news import created, removed, replaced
-from covey.operator.replicas.precedence import in_order
+from covey.operator.replicas.precedence import order_creations
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.complete import is_complete
@@ -133,7 +133,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
     create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
-    fitting = find_fitting(create, charges(tree.pods, observed.ranges), observed, want.rolling.arriving)
+    fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
@@ -184,7 +184,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
 
 
 def _limited_since(before: Mapping[str, Any], now: float) -> float:
-    """Since when quotas have had no room: all that is remembered of it stands in the status."""
+    """Read since when quotas have had no room: all that is remembered of it stands in the status."""
     told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
     since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
     return now if since is None else since
@@ -246,7 +246,7 @@ def _missing(
         replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
         for item in found
     )
-    return in_order(tuple(born), want.tree, want.scale, observed)
+    return order_creations(tuple(born), want.tree, want.scale, observed)
 
 
 def _completed(

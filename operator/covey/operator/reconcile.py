@@ -112,7 +112,8 @@ class Reconciler:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
             finally:
-                self._caches.saw(key)
+                if self._caches.inferences.get(key) is not None:
+                    self._caches.quotas.note_look(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
@@ -170,7 +171,8 @@ class Reconciler:
     def _without_room(self, key: Key, planned: Plan) -> Plan:
         """The plan; only for what runs while others of the namespace may have to have its room first."""
         later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
-        if not later or self._caches.may_take_room(key):
+        quotas, every = self._caches.quotas, self._caches.inferences.every()
+        if not later or not (quotas.settles(key[0], (each.metadata.key for each in every)) or quotas.rests(key)):
             return planned
         self._caches.look_again(key, REST)
         create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)

@@ -1,4 +1,4 @@
-"""Which pods are created first, where not all of them can be."""
+"""The order in which pods are created, where not all of them can be."""
 
 from __future__ import annotations
 

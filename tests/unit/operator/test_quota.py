@@ -44,7 +44,7 @@ def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
     return {"spec": {"containers": list(containers) or [{"name": "engine"}], **spec}}
 
 
-def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+def container_of(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
     found = {"requests": requests, "limits": limits or {}}
     return {"name": "engine", "resources": {key: value for key, value in found.items() if value}}
 
@@ -58,11 +58,11 @@ def amounts(body: dict[str, Any], *ranges: core.LimitRange) -> dict[str, Fractio
 
 def test_a_pod_is_charged_as_kubernetes_does() -> None:
     body = pod(
-        asks({GPU: "8", "memory": "2Gi"}, cpu="500m", memory="1Gi"),
-        asks(cpu="1", **{"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}),
+        container_of({GPU: "8", "memory": "2Gi"}, cpu="500m", memory="1Gi"),
+        container_of(cpu="1", **{"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}),
         initContainers=[
-            {**asks(cpu="250m"), "restartPolicy": "Always"},
-            asks({"memory": "4Gi"}, cpu="2"),
+            {**container_of(cpu="250m"), "restartPolicy": "Always"},
+            container_of({"memory": "4Gi"}, cpu="2"),
         ],
         overhead={"cpu": "100m", "memory": "1Mi"},
     )
@@ -84,7 +84,8 @@ def test_a_pod_is_charged_as_kubernetes_does() -> None:
 
 def test_resources_of_the_pod_itself_stand_above_those_of_containers() -> None:
     body = pod(
-        asks(cpu="1", memory="1Gi"), resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}}
+        container_of(cpu="1", memory="1Gi"),
+        resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}},
     )
     assert amounts(body) == {
         "cpu": 3,
@@ -103,7 +104,7 @@ def test_defaults_of_a_limit_range_are_charged() -> None:
         "defaultRequest": {"cpu": "1", "memory": "1Gi"},
     }
     found = msgspec.convert({"metadata": {"name": "defaults"}, "spec": {"limits": [item]}}, core.LimitRange)
-    charged = amounts(pod(asks({"memory": "512Mi"})), found)
+    charged = amounts(pod(container_of({"memory": "512Mi"})), found)
     assert (charged["requests.cpu"], charged["limits.cpu"]) == (1, 2)
     assert charged["requests.memory"] == charged["limits.memory"] == 512 * 1024**2
 
@@ -135,7 +136,7 @@ def test_a_pod_is_charged_the_most_that_it_holds_at_any_time(running: list[Any],
 # Which quotas count
 
 
-def scoped(*expressions: dict[str, Any], scopes: tuple[str, ...] = ()) -> core.ResourceQuota:
+def quota_of(*expressions: dict[str, Any], scopes: tuple[str, ...] = ()) -> core.ResourceQuota:
     return quota({"pods": "1"}, scopes=scopes, scopeSelector={"matchExpressions": list(expressions)})
 
 
@@ -151,32 +152,32 @@ ACROSS = {
 @pytest.mark.parametrize(
     ("found", "spec", "expected"),
     [
-        (scoped(), {}, True),
-        (scoped(scopes=("Terminating",)), {"activeDeadlineSeconds": 0}, True),
-        (scoped(scopes=("Terminating",)), {}, False),
-        (scoped(scopes=("NotTerminating",)), {}, True),
-        (scoped(scopes=("NotTerminating",)), {"activeDeadlineSeconds": 9}, False),
-        (scoped(scopes=("BestEffort",)), {}, True),
-        (scoped(scopes=("BestEffort",)), {"containers": [asks(cpu="1")]}, False),
+        (quota_of(), {}, True),
+        (quota_of(scopes=("Terminating",)), {"activeDeadlineSeconds": 0}, True),
+        (quota_of(scopes=("Terminating",)), {}, False),
+        (quota_of(scopes=("NotTerminating",)), {}, True),
+        (quota_of(scopes=("NotTerminating",)), {"activeDeadlineSeconds": 9}, False),
+        (quota_of(scopes=("BestEffort",)), {}, True),
+        (quota_of(scopes=("BestEffort",)), {"containers": [container_of(cpu="1")]}, False),
         # Only cpu and memory make the class of service.
-        (scoped(scopes=("BestEffort",)), {"containers": [asks({GPU: "8"})]}, True),
-        (scoped(scopes=("NotBestEffort",)), {"initContainers": [asks({"memory": "1"})]}, True),
-        (scoped(scopes=("NotBestEffort", "Terminating")), {"containers": [asks(cpu="1")]}, False),
-        (scoped(scopes=("PriorityClass",)), {"priorityClassName": "low"}, True),
-        (scoped(scopes=("PriorityClass",)), {}, False),
-        (scoped(IN), {"priorityClassName": "high"}, True),
-        (scoped(IN), {"priorityClassName": "low"}, False),
-        (scoped(IN), {}, False),
-        (scoped(NOT_IN), {"priorityClassName": "low"}, True),
-        (scoped(NOT_IN), {"priorityClassName": "high"}, False),
+        (quota_of(scopes=("BestEffort",)), {"containers": [container_of({GPU: "8"})]}, True),
+        (quota_of(scopes=("NotBestEffort",)), {"initContainers": [container_of({"memory": "1"})]}, True),
+        (quota_of(scopes=("NotBestEffort", "Terminating")), {"containers": [container_of(cpu="1")]}, False),
+        (quota_of(scopes=("PriorityClass",)), {"priorityClassName": "low"}, True),
+        (quota_of(scopes=("PriorityClass",)), {}, False),
+        (quota_of(IN), {"priorityClassName": "high"}, True),
+        (quota_of(IN), {"priorityClassName": "low"}, False),
+        (quota_of(IN), {}, False),
+        (quota_of(NOT_IN), {"priorityClassName": "low"}, True),
+        (quota_of(NOT_IN), {"priorityClassName": "high"}, False),
         # As a label selector has it: what is not there is in no list.
-        (scoped(NOT_IN), {}, True),
-        (scoped({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {}, True),
-        (scoped({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {"priorityClassName": "low"}, False),
-        (scoped(IN, NOT_IN), {"priorityClassName": "higher"}, True),
-        (scoped({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {}, False),
-        (scoped({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {"affinity": ACROSS}, True),
-        (scoped(scopes=("VolumeAttributesClass",)), {}, False),
+        (quota_of(NOT_IN), {}, True),
+        (quota_of({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {}, True),
+        (quota_of({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {"priorityClassName": "low"}, False),
+        (quota_of(IN, NOT_IN), {"priorityClassName": "higher"}, True),
+        (quota_of({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {}, False),
+        (quota_of({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {"affinity": ACROSS}, True),
+        (quota_of(scopes=("VolumeAttributesClass",)), {}, False),
     ],
 )
 def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bool) -> None:
@@ -184,7 +185,7 @@ def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bo
 
 
 def test_what_is_short_is_told() -> None:
-    demand = {charge_of(pod(asks({GPU: "8"}, memory="1Gi"))): 2}
+    demand = {charge_of(pod(container_of({GPU: "8"}, memory="1Gi"))): 2}
     balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
     assert list(map(str, balance.shortages(demand))) == [
         "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
@@ -227,12 +228,12 @@ def engine(gpus: int, **fields: Any) -> dict[str, Any]:
     }
 
 
-def planned(world: World, *quotas: core.ResourceQuota, **more: Any) -> Plan:
+def plan_with(world: World, *quotas: core.ResourceQuota, **more: Any) -> Plan:
     observed: Observed = dataclasses.replace(world.observe(), quotas=quotas, **more)
     return plan(world.judge(), observed, world.status)
 
 
-def created(found: Plan) -> list[str]:
+def list_created(found: Plan) -> list[str]:
     return sorted(f"{i.slot.unit}-{i.slot.role}-{i.slot.replica}" for i in found.actions.create)
 
 
@@ -256,7 +257,7 @@ PAIR = (role("prefill", **engine(8)), role("decode", **engine(8)))
 
 
 def test_a_minimum_that_does_not_fit_holds_nothing() -> None:
-    found = planned(World(inference(*PAIR)), gpus(24, 16))
+    found = plan_with(World(inference(*PAIR)), gpus(24, 16))
     assert not found.actions.create
     problem = found.fitting.problem
     assert problem is not None
@@ -266,19 +267,19 @@ def test_a_minimum_that_does_not_fit_holds_nothing() -> None:
 
 
 def test_units_are_created_one_after_another() -> None:
-    found = planned(World(inference(*PAIR, replicas=3)), gpus(40))
-    assert created(found) == ["0-decode-0", "0-prefill-0", "1-decode-0", "1-prefill-0"]
+    found = plan_with(World(inference(*PAIR, replicas=3)), gpus(40))
+    assert list_created(found) == ["0-decode-0", "0-prefill-0", "1-decode-0", "1-prefill-0"]
 
 
 def test_no_pod_of_a_unit_is_there_before_its_minimum() -> None:
     roles = (role("prefill", **engine(8)), role("decode", replicas=2, minReplicas=0, **engine(1)))
-    assert not created(planned(World(inference(*roles)), gpus(4)))
+    assert not list_created(plan_with(World(inference(*roles)), gpus(4)))
 
 
 def test_surplus_is_created_as_far_as_it_fits() -> None:
     roles = (role("prefill", replicas=3, minReplicas=1, **engine(8)), role("decode", **engine(8)))
-    found = planned(World(inference(*roles)), gpus(24))
-    assert created(found) == ["0-decode-0", "0-prefill-0", "0-prefill-1"]
+    found = plan_with(World(inference(*roles)), gpus(24))
+    assert list_created(found) == ["0-decode-0", "0-prefill-0", "0-prefill-1"]
     assert found.fitting.problem is None
     assert [each.reason for each in found.remarks if each.type == names.QUOTA_LIMITED] == ["QuotaExceeded"]
 
@@ -288,7 +289,7 @@ def test_half_a_minimum_is_given_back() -> None:
     world = World(inference(*PAIR))
     world.settle()
     lose(world, "0-decode-0-0")
-    found = planned(world, gpus(12, 8))
+    found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
     assert [item.pod.spec.hostname for item in found.actions.delete_pods] == ["0-prefill-0-0"]
 
@@ -296,7 +297,7 @@ def test_half_a_minimum_is_given_back() -> None:
 def test_what_has_a_node_is_not_given_back() -> None:
     world = serve(World(inference(*PAIR)))
     lose(world, "0-decode-0-0")
-    found = planned(world, gpus(12, 8))
+    found = plan_with(world, gpus(12, 8))
     assert not found.actions.create
     assert not found.actions.delete_pods
 
@@ -304,13 +305,13 @@ def test_what_has_a_node_is_not_given_back() -> None:
 def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
     world = serve(World(inference(*PAIR)))
     lose(world, "0-decode-0-0")
-    short = planned(world, gpus(12, 8))
+    short = plan_with(world, gpus(12, 8))
     assert short.fitting.reserve
     # Another resource fits what is left, but not beside what was lost.
     other = World(inference(role("prefill", **engine(4)), name="other"))
-    assert created(planned(other, gpus(12, 8))) == ["0-prefill-0"]
-    assert not created(planned(other, gpus(12, 8), reserved=short.fitting.reserve))
-    assert created(planned(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]
+    assert list_created(plan_with(other, gpus(12, 8))) == ["0-prefill-0"]
+    assert not list_created(plan_with(other, gpus(12, 8), reserved=short.fitting.reserve))
+    assert list_created(plan_with(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]
 
 
 def test_a_lost_replica_comes_before_a_surge() -> None:
@@ -323,8 +324,8 @@ def test_a_lost_replica_comes_before_a_surge() -> None:
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
     lose(world, "0-decode-1-0")
-    found = planned(world, gpus(16, 12))
-    assert not created(found)
+    found = plan_with(world, gpus(16, 12))
+    assert not list_created(found)
 
 
 def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
@@ -338,14 +339,14 @@ def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
     world.inference = inference(*roles)
     full = 32
     for _ in range(60):
-        found = planned(world, gpus(full, 8 * len(world.pods)))
+        found = plan_with(world, gpus(full, 8 * len(world.pods)))
         for step in world.steps(found.actions):
             step()
         assert len(world.pods) * 8 <= full
         for name in [name for name, each in world.pods.items() if each.spec.node_name is None]:
             world.bind(name)
             world.ready(name)
-        told(world, found)
+        tell(world, found)
         world.finish()
         serving = sum(each.metadata.deletion_timestamp is None for each in world.pods.values())
         assert serving >= 2
@@ -364,8 +365,8 @@ def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -
     world.notices = {"node-old": Notice("cordoned")}
     leaves = False
     for _ in range(6):
-        found = planned(world, gpus(24, 24))
-        told(world, found)
+        found = plan_with(world, gpus(24, 24))
+        tell(world, found)
         leaves = leaves or [item.pod.spec.node_name for item in found.actions.delete_pods] == ["node-old"]
         world.now += 20
     assert leaves
@@ -376,17 +377,17 @@ def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
     world = serve(World(inference(*roles)))
     roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
     world.inference = inference(*roles)
-    found = planned(world, gpus(24, 24))
+    found = plan_with(world, gpus(24, 24))
     assert not found.actions.create
     assert not [note for note in found.actions.notes if note.reason == "RollingOut"]
-    told(world, found)
+    tell(world, found)
     conditions = {each["type"]: each for each in world.status["conditions"]}
     assert conditions[names.QUOTA_LIMITED]["status"] == "True"
     assert conditions[names.PROGRESSING]["reason"] == "RollingOut"
     assert conditions[names.AVAILABLE]["status"] == "True"
 
 
-def told(world: World, found: Plan) -> None:
+def tell(world: World, found: Plan) -> None:
     """Let the status be what the next plan remembers."""
     verdict, observed = world.judge(), world.observe()
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, found))
@@ -399,7 +400,7 @@ def test_a_unit_has_its_whole_minimum_or_nothing(units: int, prefill: int, decod
         role("prefill", replicas=3, minReplicas=prefill, **engine(4)),
         role("decode", replicas=3, minReplicas=decode, **engine(1)),
     )
-    found = planned(World(inference(*roles, replicas=units)), gpus(hard))
+    found = plan_with(World(inference(*roles, replicas=units)), gpus(hard))
     each = [[i.slot.role for i in found.actions.create if i.slot.unit == unit] for unit in range(units)]
     for pods in each:
         assert not pods or (pods.count("prefill") >= prefill and pods.count("decode") >= decode)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from covey.operator.plan import plan
-from covey.operator.quota.balance import Demand, merged
+from covey.operator.quota.balance import Demand, merge_demands
 from covey.operator.terms.actions import Actions
 from unit.compile.inferences import inference, role
 from unit.operator.test_quota import engine, gpus
@@ -49,7 +49,7 @@ class Namespace:
     def look(self, number: int, cut: int | None = None) -> bool:
         """One pass, cut off after so many writes; whether there was anything to do."""
         world = self.worlds[number]
-        reserved = merged(demand for other, demand in self.first.items() if other != number)
+        reserved = merge_demands(demand for other, demand in self.first.items() if other != number)
         observed = dataclasses.replace(world.observe(), quotas=(gpus(self.hard, self.used),), reserved=reserved)
         found = plan(world.judge(), observed, world.status)
         before = self.used

@@ -103,9 +103,9 @@ def test_pods_of_a_minimum_that_runs_are_reserved_until_they_are_there() -> None
 def test_after_a_start_every_resource_is_looked_at_once_first() -> None:
     quotas = Stage(gpus(8)).quotas
     keys = [ONE, OTHER, ELSEWHERE]
-    quotas.saw(ONE)
+    quotas.note_look(ONE)
     assert quotas.settles("ml", keys)
-    quotas.saw(OTHER)
+    quotas.note_look(OTHER)
     assert not quotas.settles("ml", keys)
     # A resource that comes later does not run yet.
     assert not quotas.settles("ml", [*keys, ("ml", "new")])
@@ -113,7 +113,7 @@ def test_after_a_start_every_resource_is_looked_at_once_first() -> None:
 
 def test_what_is_gone_is_not_remembered() -> None:
     quotas = Stage().quotas
-    quotas.saw(ONE)
+    quotas.note_look(ONE)
     quotas.note(ONE, waits=True, first={CHARGE: 1})
     quotas.forget(ONE)
     assert not any((quotas._waiting, quotas._first, quotas._kept, *quotas._seen.values()))
@@ -121,7 +121,7 @@ def test_what_is_gone_is_not_remembered() -> None:
 
 def test_room_rests_after_it_has_come_free_but_not_for_ever() -> None:
     stage = Stage(gpus(8, 8))
-    stage.quotas.saw(ONE)
+    stage.quotas.note_look(ONE)
     assert not stage.quotas.rests(ONE)
     stage.show(gpus(8, 4), MODIFIED)
     assert stage.quotas.rests(ONE)

@@ -271,16 +271,6 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
-    def saw(self, key: Key) -> None:
-        """A resource has been looked at, whatever came of it."""
-        if self.inferences.get(key) is not None:
-            self.quotas.saw(key)
-
-    def may_take_room(self, key: Key) -> bool:
-        """Whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
-        settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
-        return not settles and not self.quotas.rests(key)
-
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
         self._enqueue_after(key, delay)

@@ -25,7 +25,7 @@ from covey.kube.reflector import Reflector
 from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
 from covey.kube.watch import DELETED, EventType
 from covey.operator.observe.watched import Key, Watched
-from covey.operator.quota.balance import Demand, merged
+from covey.operator.quota.balance import Demand, merge_demands
 from covey.placement.cluster.resources import parse_quantity
 
 _NAMESPACE: Final = "namespace"
@@ -87,7 +87,7 @@ class Quotas:
 
     def reserved(self, key: Key) -> Demand:
         """The pods of other resources of the namespace that come first."""
-        return merged(demand for other, demand in self._first.get(key[0], {}).items() if other != key)
+        return merge_demands(demand for other, demand in self._first.get(key[0], {}).items() if other != key)
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, *, wanted: bool) -> AsyncIterator[tuple[core.ResourceQuota, ...] | None]:
@@ -107,7 +107,7 @@ class Quotas:
             yield tuple(found)
 
     def note(self, key: Key, *, waits: bool, first: Demand | None) -> None:
-        """A resource has been looked at.
+        """Note how a resource was found.
 
         Args:
             key: its namespace and name.
@@ -121,7 +121,7 @@ class Quotas:
             self._first.setdefault(key[0], {})[key] = first
 
     def settles(self, namespace: str, keys: Iterable[Key]) -> bool:
-        """Whether one of these resources has not been looked at yet since this process began to lead.
+        """Say whether one of these resources has not been looked at yet since this process began to lead.
 
         It may have lost a pod of a minimum that runs, which comes first.
         """
@@ -136,7 +136,7 @@ class Quotas:
         return False
 
     def rests(self, key: Key) -> bool:
-        """Whether room of the namespace has come free just now, and others may have to have it."""
+        """Say whether room of the namespace has come free just now, and others may have to have it."""
         now = self._clock()
         free = now - self._freed.get(key[0], -REST) >= REST
         if free or now - self._kept.setdefault(key, now) >= _PATIENCE:
@@ -151,13 +151,13 @@ class Quotas:
             self._freed[quota.metadata.namespace] = self._clock()
         self._used[quota.metadata.key] = now
 
-    def saw(self, key: Key) -> None:
-        """A resource has been looked at, whatever came of it."""
+    def note_look(self, key: Key) -> None:
+        """Note that a resource has been looked at, whatever came of it."""
         if key[0] not in self._settled:
             self._seen.setdefault(key[0], set()).add(key)
 
     def forget(self, key: Key) -> None:
-        """The resource is gone; nobody waits for it."""
+        """Forget a resource that is gone."""
         self._kept.pop(key, None)
         self._seen.get(key[0], set()).discard(key)
         self._drop(key)

@@ -1,1 +1,1 @@
-"""ResourceQuotas: what pods are charged, and which of them fit before the first is created."""
+"""ResourceQuotas: charges of pods, and the pods that fit, before the first is created."""

@@ -1,4 +1,4 @@
-"""What the ResourceQuotas of a namespace leave, while pods are taken from it one after another."""
+"""The balance of a namespace's ResourceQuotas, while pods are taken from it one after another."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNITS: Final = (("Ti", 4), ("Gi", 3), ("Mi", 2), ("Ki", 1))
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """What one quota lacks of one resource. ``left`` is None while the quota's status does not say."""
+    """The lack of one resource in one quota. ``left`` is None while the quota's status does not say."""
 
     quota: str
     resource: str
@@ -51,7 +51,7 @@ class Balance:
             self.take(reserved)
 
     def shortages(self, demand: Demand) -> tuple[Shortage, ...]:
-        """What quotas lack for these pods; empty where they fit."""
+        """List what quotas lack for these pods; empty where they fit."""
         found = []
         for quota, left in zip(self._quotas, self._left, strict=True):
             name = "/".join(quota.metadata.key)
@@ -90,7 +90,7 @@ def _needed(quota: core.ResourceQuota, demand: Demand) -> Mapping[str, Fraction]
     return total
 
 
-def merged(demands: Iterable[Demand]) -> Demand:
+def merge_demands(demands: Iterable[Demand]) -> Demand:
     """All pods of several demands."""
     total = Counter[Charge]()
     for each in demands:

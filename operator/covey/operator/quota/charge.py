@@ -1,4 +1,4 @@
-"""What a ResourceQuota charges a pod, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
+"""The charge of a pod in ResourceQuotas, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
 
 A pod that is gated is charged like any other, from its creation on. Its requests and limits are the larger of what runs
 together (containers and sidecars) and of the init containers one after another, each beside the sidecars started before
@@ -29,7 +29,7 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """What a pod is charged by quotas that name these resources, and what tells of their scopes whether they do.
+    """The amounts that quotas charge for a pod, and the facts that their scopes ask for.
 
     ``amounts``: without zeros, sorted by resource; counts, cores and bytes.
     """
@@ -46,7 +46,7 @@ class Charge:
 
 
 def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
-    """What a pod is charged when it is created.
+    """Compute what a pod is charged when it is created.
 
     Args:
         pod: as it is sent to the API server.
@@ -76,12 +76,12 @@ def _with_defaults(spec: Object, ranges: Sequence[core.LimitRange]) -> Object:
     found = dict(spec)
     for key in ("containers", "initContainers"):
         found[key] = [
-            {**each, "resources": _defaulted(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
+            {**each, "resources": _add_defaults(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
         ]
     return found
 
 
-def _defaulted(resources: Object, ranges: Sequence[core.LimitRange]) -> Object:
+def _add_defaults(resources: Object, ranges: Sequence[core.LimitRange]) -> Object:
     # The API's own defaults come first: a limit that the template has is its request, whatever a LimitRange says.
     limits = dict(resources.get("limits") or {})
     requests = {**limits, **(resources.get("requests") or {})}

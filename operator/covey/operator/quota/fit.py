@@ -1,4 +1,4 @@
-"""Which pods fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
+"""Pods that fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
 
 Quotas charge pods from their creation on, gated ones as well: two gangs that are created side by side may take a quota by
 halves, and neither ever starts. So pods are counted before the first of them is created.
@@ -24,7 +24,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.compile import PodFactory
 from covey.compile.identity import hostname
-from covey.operator.quota.balance import Balance, Demand, Shortage, merged
+from covey.operator.quota.balance import Balance, Demand, Shortage, merge_demands
 from covey.operator.quota.charge import Charge, charge_of
 from covey.operator.replicas.precedence import Replica, replica_of
 from covey.operator.snapshot import podstate
@@ -101,10 +101,10 @@ def find_fitting(
         return Fitting(tuple(taken))
     return Fitting(
         tuple(taken),
-        Outcome(_given_back(missed, observed), (_remark(missed),)),
+        Outcome(_give_back(missed, observed), (_remark(missed),)),
         frozenset(replica_of(item.slot) for batch, _ in missed for item in batch.items),
         _problem(each for each in missed if each[0].items[0].slot.unit != arriving),
-        merged(kept) if kept else None,
+        merge_demands(kept) if kept else None,
     )
 
 
@@ -117,7 +117,7 @@ def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
         yield _Batch(precedence, tuple(found))
 
 
-def _given_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> Actions:
+def _give_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> Actions:
     """Pods of minimums that do not fit: they would only keep others from starting."""
     units = {batch.items[0].slot.unit for batch, _ in missed if batch.precedence is Precedence.MINIMUM}
     found = [pod for slot, pod in observed.current.items() if slot.unit in units]
@@ -132,14 +132,14 @@ def _given_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> 
 def _remark(missed: Sequence[tuple[_Batch, tuple[Shortage, ...]]]) -> Remark:
     batch, short = missed[0]
     more = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
-    return Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, f"{_what(batch)}{more}: {_told(short)}")
+    return Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, f"{_what(batch)}{more}: {_list_shortages(short)}")
 
 
 def _problem(missed: Iterable[tuple[_Batch, tuple[Shortage, ...]]]) -> Problem | None:
     """A unit is below its minimum for want of quota."""
     for batch, short in missed:
         if batch.precedence in _OF_MINIMUM:
-            message = f"{_what(batch)}: {_told(short)}; raise the quota, or ask for less"
+            message = f"{_what(batch)}: {_list_shortages(short)}; raise the quota, or ask for less"
             return Problem(names.REASON_QUOTA_EXCEEDED, message, retry=True)
     return None
 
@@ -157,13 +157,13 @@ def _what(batch: _Batch) -> str:
             return f"unit {slot.unit} cannot have replica {slot.replica} of {slot.role}"
 
 
-def _told(short: Sequence[Shortage]) -> str:
+def _list_shortages(short: Sequence[Shortage]) -> str:
     first = "; ".join(map(str, short[:3]))
     return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
 
 
-def charges(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable[[CreatePod], Charge]:
-    """What pods are charged, computed once for those of one role, revision and template."""
+def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable[[CreatePod], Charge]:
+    """Make what computes the charge of a pod, once for those of one role, revision and template."""
     found: dict[tuple[str, str, bool], Charge] = {}
 
     def charge(item: CreatePod) -> Charge:

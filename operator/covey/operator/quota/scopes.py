@@ -1,4 +1,4 @@
-"""Which pods a ResourceQuota counts: its scopes and its scope selector, all of which have to hold.
+"""The scopes of ResourceQuotas: a pod is counted where all of them, and of the scope selector, hold.
 
 The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/evaluator/core/pods.go``).
 """
@@ -12,7 +12,7 @@ from covey.operator.quota.charge import Charge
 
 
 def counts(quota: core.ResourceQuota, pod: Charge) -> bool:
-    """Whether a quota counts a pod."""
+    """Say whether a quota counts a pod."""
     return all(_matches(requirement, pod) for requirement in _requirements(quota))
 
 

@@ -1,4 +1,4 @@
-"""Which pods are created first, for the case that not all of them can be.
+"""The order in which pods are created, for the case that not all of them can be.
 
 =================  ==================================================================================================
 precedence         pods of
@@ -33,8 +33,8 @@ def replica_of(slot: Slot) -> Replica:
     return slot.unit, slot.role, slot.replica
 
 
-def in_order(items: Sequence[CreatePod], tree: Tree, scale: Scale, observed: Observed) -> tuple[CreatePod, ...]:
-    """Pods in the order in which they are to be created, each with its precedence.
+def order_creations(items: Sequence[CreatePod], tree: Tree, scale: Scale, observed: Observed) -> tuple[CreatePod, ...]:
+    """Put pods in the order in which they are to be created, each with its precedence.
 
     Args:
         items: the pods of whole replicas.

@@ -105,7 +105,7 @@ class PutScaler:
 
 
 class Precedence(IntEnum):
-    """Which pods are created first (``replicas.precedence``): those of a lower one are there before others are tried."""
+    """The order of creations (``replicas.precedence``): pods of a lower one are there before others are tried."""
 
     RUNNING_MINIMUM = 0
     MINIMUM = 1
