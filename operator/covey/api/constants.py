@@ -137,6 +137,8 @@ EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
 MINIMUM_MET: Final = "MinimumMet"
+#: Pods are wanted for which a ResourceQuota has no room.
+QUOTA_LIMITED: Final = "QuotaLimited"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
@@ -157,6 +159,8 @@ REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"
+#: kube-scheduler refused the places of a plan, for something that the planner does not model.
+REASON_UNSCHEDULABLE: Final = "Unschedulable"
 #: Those of a gang that has no place, and will not have one by itself.
 REFUSALS: Final = (
     REASON_INFEASIBLE,
@@ -166,6 +170,7 @@ REFUSALS: Final = (
     REASON_UNSUPPORTED,
     REASON_FAILED,
     REASON_DENIED,
+    REASON_UNSCHEDULABLE,
 )
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)

@@ -25,10 +25,12 @@ from covey.operator.execute.put_status import StatusWriter
 from covey.operator.failures.avoiding import nodes_told
 from covey.operator.judge.verdict import Verdict, judge, read_case
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
+from covey.operator.quota.fit import Fitting
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import differ, had_served
 from covey.operator.tell import status
@@ -39,10 +41,10 @@ from covey.operator.tell.milestones import Milestones
 from covey.operator.tell.pace import Pace, is_news, is_passing
 from covey.operator.tell.transitions import find_transitions
 from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions, Note
+from covey.operator.terms.actions import Actions, Note, Precedence
 from covey.operator.terms.limits import DEFAULT, Limits
 from covey.operator.terms.objects import Inference
-from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, retry_delay
+from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
 
 _log = get_logger(__name__)
 
@@ -109,6 +111,8 @@ class Reconciler:
             except Exception:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
+            finally:
+                self._caches.saw(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
@@ -135,7 +139,16 @@ class Reconciler:
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
         planned = plan(verdict, observed, before)
-        failure = await self._act(owner, verdict, observed, planned)
+        self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
+        wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
+        async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
+            if quotas is not None:
+                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
+                planned = self._without_room(key, plan(verdict, observed, before))
+            failure = await self._act(owner, verdict, observed, planned)
+            fitting = planned.fitting if verdict.is_kept_up else Fitting()
+            self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
+        failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
         # 5. Tell.
         now = rfc3339(self._clock())
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
@@ -153,6 +166,15 @@ class Reconciler:
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
         self._come_back(owner.uid, problem)
+
+    def _without_room(self, key: Key, planned: Plan) -> Plan:
+        """The plan; only for what runs while others of the namespace may have to have its room first."""
+        later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
+        if not later or self._caches.may_take_room(key):
+            return planned
+        self._caches.look_again(key, REST)
+        create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)
+        return replace(planned, actions=replace(planned.actions, create=create))
 
     async def _observe(self, owner: Owner) -> Observed:
         """The snapshot; pods that have lost their label are asked for by name."""

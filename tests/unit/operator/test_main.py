@@ -43,14 +43,10 @@ class Parts:
             find = is_needed = None
 
             @property
-            def ledger(self) -> Caches:
-                return self
-
-            @property
             def budgets(self) -> Caches:
                 return self
 
-            def forget_graves(self) -> None:
+            def begin_leading(self, _now: float) -> None:
                 parts.happened.append("graves forgotten")
 
             async def run(self) -> None:

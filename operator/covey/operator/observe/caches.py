@@ -26,12 +26,14 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.observe.domains import Domains
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
+from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
@@ -116,19 +118,17 @@ class Caches:
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
+        self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
+        #: Since when deadlines of rollouts run.
+        self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
-        self.budgets = NamespaceBudgets(
-            self.objects[_BUDGETS],
-            self._new_objects[_BUDGETS],
-            self.inferences,
-            self._enqueue_soon,
-            look_at_namespace,
-        )
+        stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
+        self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, look_at_namespace)
         self._subscribe()
 
     async def run(self) -> None:
@@ -189,6 +189,11 @@ class Caches:
         watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
+    def begin_leading(self, now: float) -> None:
+        """This process decides from now on, in seconds since the epoch; another one did so far."""
+        self.ledger.forget_graves()
+        self.clock.begin(now)
+
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
@@ -226,6 +231,10 @@ class Caches:
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
             shared=self.budgets.of(owner.namespace),
+            clock_since=self.clock.since(key, now),
+            quotas=self.quotas.of(owner.namespace),
+            ranges=self.quotas.ranges(owner.namespace),
+            reserved=self.quotas.reserved(key),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -257,6 +266,16 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
+    def saw(self, key: Key) -> None:
+        """A resource has been looked at, whatever came of it."""
+        if self.inferences.get(key) is not None:
+            self.quotas.saw(key)
+
+    def may_take_room(self, key: Key) -> bool:
+        """Whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
+        settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
+        return not settles and not self.quotas.rests(key)
+
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
         self._enqueue_after(key, delay)
@@ -265,7 +284,9 @@ class Caches:
         """The resource is gone."""
         self.budgets.forget(key)
         self.room.forget(key)
+        self.quotas.forget(key)
         self.ledger.forget(key)
+        self.clock.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)
 
@@ -288,7 +309,7 @@ class Caches:
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.pods, self.revisions]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
-        found.append(self.nodes.reflector)
+        found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:

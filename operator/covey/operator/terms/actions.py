@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from covey.api import core
@@ -84,11 +85,12 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a ControllerRevision as one whose rollout has failed, or take the mark away."""
+    """Mark a ControllerRevision as one whose rollout has failed, or was completed once, or take the marks away."""
 
     name: str
     uid: str
     failed: bool
+    completed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class PutScaler:
     stored: RoleScaler | None
     patch: Object
     status: Object
+
+
+class Precedence(IntEnum):
+    """Which pods are created first (``replicas.precedence``): those of a lower one are there before others are tried."""
+
+    RUNNING_MINIMUM = 0
+    MINIMUM = 1
+    REPLACEMENT = 2
+    SURPLUS = 3
+    SURGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,7 @@ class CreatePod:
     predecessor: str | None = None
     told: Told = UNTOLD
     replaces: bool = False
+    precedence: Precedence = Precedence.SURPLUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +153,7 @@ class Actions:
     """All that has to be done, in the order of the fields.
 
     Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
-    before the next begins. What gives something up comes first: an object that cannot be applied must not keep a
+    before the next begins, and of ``create`` every precedence. What gives something up comes first: an object that cannot be applied must not keep a
     resource from being suspended or made smaller.
     """
 
