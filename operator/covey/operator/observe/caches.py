@@ -282,13 +282,9 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
-        self.budgets.forget(key)
-        self.room.forget(key)
-        self.quotas.forget(key)
-        self.ledger.forget(key)
-        self.clock.forget(key)
-        for newborns in self._every_newborns():
-            newborns.forget(key)
+        known: Iterable[Any] = (self.budgets, self.room, self.quotas, self.ledger, self.clock, *self._every_newborns())
+        for each in known:
+            each.forget(key)
 
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
