@@ -230,11 +230,11 @@ class Caches:
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
-            shared=self.budgets.of(owner.namespace),
             clock_since=self.clock.since(key, now),
             quotas=self.quotas.of(owner.namespace),
             ranges=self.quotas.ranges(owner.namespace),
             reserved=self.quotas.reserved(key),
+            shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
