@@ -127,13 +127,8 @@ class Caches:
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
-        self.budgets = NamespaceBudgets(
-            self.objects[_BUDGETS],
-            self._new_objects[_BUDGETS],
-            self.inferences,
-            self._enqueue_soon,
-            look_at_namespace,
-        )
+        stored, newborns = self.objects[_BUDGETS], self._new_objects[_BUDGETS]
+        self.budgets = NamespaceBudgets(stored, newborns, self.inferences, self._enqueue_soon, look_at_namespace)
         self._subscribe()
 
     async def run(self) -> None:
@@ -277,13 +272,9 @@ class Caches:
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
-        self.budgets.forget(key)
-        self.room.forget(key)
-        self.quotas.forget(key)
-        self.ledger.forget(key)
-        self.clock.forget(key)
-        for newborns in self._every_newborns():
-            newborns.forget(key)
+        known: Iterable[Any] = (self.budgets, self.room, self.quotas, self.ledger, self.clock, *self._every_newborns())
+        for each in known:
+            each.forget(key)
 
     def on_node(self, name: str) -> set[Key]:
         """The resources that have pods on a node."""
