@@ -260,6 +260,9 @@ RELEASES: Final[Mapping[str, Explanation]] = {
     ),
     names.RELEASE_NODE_LOST: Explanation("Its node has gone, or does not answer."),
     names.RELEASE_CONFLICT: Explanation("Somebody else has changed the pod while it was let go."),
+    names.RELEASE_UNMARKED: Explanation(
+        "It was made by an older release, without the mark by which your kube-scheduler asks Covey for its binding."
+    ),
     names.RELEASE_CAPACITY_TAKEN: Explanation("Somebody else has taken the room on its node; it is planned again."),
 }
 

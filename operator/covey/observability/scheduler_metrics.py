@@ -82,9 +82,10 @@ DOMAINS_RESERVED: Final = FAMILIES.gauge(
 )
 PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
-    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`.",
+    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`,"
+    " and `Unmarked`, which waiting pods of an older release are given up for as well.",
     "reason",
-    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken"),
+    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken", "Unmarked"),
 )
 NODE_EXCLUSIONS: Final = FAMILIES.counter(
     "covey_node_exclusions_total",

@@ -1,10 +1,11 @@
 """The scheduler process: starts everything, and ends it.
 
 Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
-the holder of the lease. Behind a Service the holder alone answers, and labels its own pod for the Service to find it;
-the others are ready all the same, or no rolling update would end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its
-successor; the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls
-are cut off and come back too.
+the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds members:
+it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling update would
+end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor; the calls that
+were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut off and come back
+too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, TypeVar
 
 import uvloop
 
+from covey.admission import podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
@@ -52,9 +55,10 @@ from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.server import Extender
-from covey.scheduler.settings import EndpointMode, Settings
+from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.unmarked import Unmarked
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
@@ -150,6 +154,7 @@ class Process:
             served=settings.scheduler_names,
             in_flight=settings.connections,
             topology=topologies.choose,
+            leads=self._holds,
         )
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
@@ -160,7 +165,8 @@ class Process:
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        extender = Extender(Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers)
+        guard = Guard(cache, waker.refused, marked=settings.attached)
+        extender = Extender(guard, binder, lambda: cache.synced)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -197,10 +203,9 @@ class Process:
             return False, "not synced"
         return True, "ok"
 
-    def _answers(self) -> bool:
-        """May kube-scheduler be answered? Behind a Service by the holder of the lease only: one barrier serves."""
-        service = self._settings.endpoint_mode is EndpointMode.SERVICE
-        return not service or self._elector is None or self._elector.is_leader
+    def _holds(self) -> bool:
+        """Whether the bind calls of gangs are held here; behind a Service by the holder of the lease only."""
+        return not self._settings.attached or self._elector is None or self._elector.is_leader
 
     def _healthy(self) -> tuple[bool, str]:
         """The event loop answers, and the API server was heard of not too long ago."""
@@ -225,7 +230,12 @@ class _Leader:
         leads: Callable[[], bool],
         holding: Holding,
     ) -> None:
-        self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
+        self._queueing = Queueing(
+            cache,
+            topologies,
+            reserve_after=settings.reserve_after,
+            obstacle=partial(podstate.obstacle, served=settings.scheduler_names, marked=settings.attached),
+        )
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
         reservations = Reservations(cache, reserve_after=settings.reserve_after)
@@ -255,6 +265,7 @@ class _Leader:
         self._releases = Releases(
             *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
         )
+        self._unmarked = Unmarked(cache, writer, breath=breath) if settings.attached else None
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -265,6 +276,7 @@ class _Leader:
             self._headroom.run(self._admission.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
+            *([self._unmarked.run(self._admission.settled.wait)] if self._unmarked else []),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
@@ -280,7 +292,7 @@ class _Leader:
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:
-    if settings.endpoint_mode is not EndpointMode.SERVICE:
+    if not settings.attached:
         return None
     if not settings.pod_name:
         log.warning("no --pod-name: a Service that selects the active replica by its label will not find this one")

@@ -63,3 +63,8 @@ class Settings:
     pod_name: str = ""
     pod_namespace: str = ""
     connections: int = 64
+
+    @property
+    def attached(self) -> bool:
+        """Whether a kube-scheduler of the user's calls, through Services: pods of every kind depend on the answers."""
+        return self.endpoint_mode is EndpointMode.SERVICE
