@@ -37,7 +37,7 @@ MATRIX: dict[str, dict[str, Any]] = {
                 "port": 9443,
                 "tls": {"source": "CertManager", "issuerRef": {"kind": "ClusterIssuer", "name": "company"}},
             },
-        }
+        },
     },
     "watched": {
         "metrics": {

@@ -42,6 +42,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.callers import add_check
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
@@ -179,7 +180,9 @@ class Process:
             settle_memory()
             if self._active is not None:
                 await self._active.clear()
-            endpoint = await Endpoint.open(extender.application(), settings)
+            application = extender.application()
+            add_check(application, settings)
+            endpoint = await Endpoint.open(application, settings)
             stack.push_async_callback(endpoint.close)
             tasks.create_task(endpoint.run())
             self._serves = True

@@ -92,6 +92,12 @@ def operator(config: str | None, **flags: Any) -> None:
 @click.option("--tls-cert-file", metavar="FILE", help="Serve the extender with TLS.")
 @click.option("--tls-private-key-file", metavar="FILE", help="The certificate's key.")
 @click.option("--client-ca-file", metavar="FILE", help="Ask callers for a certificate of this authority.")
+@click.option(
+    "--client-name",
+    metavar="NAME",
+    multiple=True,
+    help="Common or DNS names of certificates that may call; repeatable, or with commas. Default: covey-kube-scheduler.",
+)
 @click.option("--kube-scheduler-ca-file", metavar="FILE", help="To print: where kube-scheduler has our authority.")
 @click.option("--kube-scheduler-cert-file", metavar="FILE", help="To print: where kube-scheduler has its certificate.")
 @click.option("--kube-scheduler-key-file", metavar="FILE", help="To print: where kube-scheduler has its key.")
