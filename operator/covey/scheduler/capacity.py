@@ -163,7 +163,7 @@ class Capacity:
         return self.room.fits(self.shape(pod), node, pod.metadata)
 
     def reserved_away(
-        self, pod: core.Pod, node: str, shape: Shape | None = None, without: Iterable[str] = ()
+        self, pod: core.Pod, node: str, shape: Shape | None = None, without: Collection[str] = ()
     ) -> str | None:
         """Why a stranger must not take a node: what it asks for is kept for admitted pods. None when there is room.
 
@@ -179,14 +179,18 @@ class Capacity:
                 return keep.why
         if not kept:
             return None
-        aside = {pod.metadata.uid, *without}
-        free = _plus(self.room.free(node), [held for uid in aside for held in self._held_at(uid, node)])
+        free = self.room.free(node)
+        own = pod.metadata.uid
+        if without or own in self._held:
+            free = _plus(free, [held for uid in {own, *without} for held in self._held_at(uid, node)])
         for name, amount in shape.requests:
             if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
                 return f"{name} is reserved for admitted gangs"
         if shape.host_ports and any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
             return "a host port is reserved for admitted gangs"
         for uid, each in kept.items():
+            if not each.anti_affinity and not shape.anti_affinity:
+                continue
             # kube-scheduler would refuse the pin: to it a pod that is not bound yet has no neighbours.
             theirs = any(term.matches(pod.metadata) for term in each.anti_affinity)
             if theirs or any(term.matches(self._held[uid][2]) for term in shape.anti_affinity):

@@ -71,16 +71,15 @@ class Guard:
         capacity = self._cache.capacity
         if not capacity.reserved and not capacity.kept:
             return FilterResult(names)
-        shape = capacity.shape(pod)
-        nodes = (*capacity.reserved, *(node for node in capacity.kept if node not in capacity.reserved))
-        away = {node: why for node in nodes if (why := capacity.reserved_away(pod, node, shape))}
+        shape, asked = capacity.shape(pod), decode(names)
+        taken = (node for node in asked if node in capacity.reserved or node in capacity.kept)
+        away = {node: why for node in taken if (why := capacity.reserved_away(pod, node, shape))}
         if not away:
             return FilterResult(names)
-        asked = decode(names)
         left = [name for name in asked if name not in away]
-        if not left and asked:
+        if not left:
             self._refused(pod)
-        return FilterResult(left, {name: away[name] for name in asked if name in away})
+        return FilterResult(left, away)
 
 
 def decode(names: msgspec.Raw) -> list[str]:
