@@ -23,6 +23,7 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Path, Shape, Topology
+from covey.scheduler.settings import SYSTEM_PRIORITY
 
 _Change = Callable[[Inventory], None]
 
@@ -39,9 +40,13 @@ class Capacity:
     """Holds by pod UID. Used on the event loop only.
 
     ``counted``: a pod's spec with all that counts for its place; the spec itself, and at once, for nearly all.
+    ``yields_to``: ordinary pods of this priority and more take room whatever is reserved there, and members give way.
     """
 
-    def __init__(self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec) -> None:
+    def __init__(
+        self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec, *, yields_to: int = SYSTEM_PRIORITY
+    ) -> None:
+        self.yields_to = yields_to
         self.room = Inventory()
         self._counted = counted
         self.assumed: dict[str, str] = {}
@@ -171,7 +176,7 @@ class Capacity:
         counts as free.
         """
         kept, waited = self.reserved.get(node), self.kept.get(node)
-        if not kept and not waited:
+        if (not kept and not waited) or self.outranks(pod):
             return None
         shape = shape or self.shape(pod)
         for keep in waited or ():
@@ -196,6 +201,10 @@ class Capacity:
             if theirs or any(term.matches(self._held[uid][2]) for term in shape.anti_affinity):
                 return "anti-affinity keeps it apart from a pod of an admitted gang"
         return None
+
+    def outranks(self, pod: core.Pod) -> bool:
+        """Whether gangs give way to an ordinary pod."""
+        return (pod.spec.priority or 0) >= self.yields_to
 
     @contextmanager
     def planning(self) -> Iterator[Inventory]:

@@ -145,6 +145,7 @@ class Process:
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
         cache = self._cache = Cache(watching, settings.namespaces)
+        cache.capacity.yields_to = settings.yields_to
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)

@@ -112,6 +112,11 @@ def operator(config: str | None, **flags: Any) -> None:
 )
 @click.option("--pod-namespace", metavar="NS", help="That pod's namespace.")
 @click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
+@click.option(
+    "--yield-to-priority",
+    metavar="N",
+    help="Ordinary pods of this priority or more may preempt members, and take reserved room. Default: 2000000000.",
+)
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
     """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""
