@@ -178,6 +178,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "A unit that serves nobody is about to be placed anew as a whole, for what it lost has no room where it is.",
         "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
     ),
+    "Preempted": Explanation(
+        "kube-scheduler has evicted a pod of a unit for one of the system, and what is left serves nobody: it goes, too.",
+        "Nothing; give the system's pods and gangs nodes of their own where that is frequent.",
+    ),
     "TerminationDelay": Explanation(
         "A unit has been below its minimum for long and goes down after spec.gang.terminationDelaySeconds.",
         "Free or repair nodes before that time, or raise terminationDelaySeconds.",
