@@ -80,3 +80,27 @@ def _failed(pod: dict[str, Any]) -> bool:
     """kube-scheduler could not bind the pod."""
     conditions = pod["status"].get("conditions", [])
     return any(each["type"] == "PodScheduled" and each.get("reason") == "SchedulerError" for each in conditions)
+
+
+def test_the_mark_counts_for_nothing(cluster: Cluster, namespace: str) -> None:
+    """A quota of none of it admits a marked pod, its class of service is that without it, and it can be resized."""
+    hard = {"requests.scheduling.covey.dev/member": "0", "pods": "2"}
+    path = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    cluster.api("POST", path, {"metadata": {"name": "none"}, "spec": {"hard": hard}})
+    eventually(lambda: cluster.api("GET", f"{path}/none")["status"]["hard"] == hard, describe="the quota is in force")
+    bench = Bench(cluster, namespace)
+    mark = {"scheduling.covey.dev/member": "0"}
+    plain = bench.pod(
+        "plain", containers=[{"name": "main", "image": "registry.invalid/none", "resources": {"limits": mark}}]
+    )
+    assert plain["status"]["qosClass"] == "BestEffort"
+    assert plain["spec"]["containers"][0]["resources"] == {"limits": mark, "requests": mark}
+    amounts = {"requests": {"cpu": "1"}, "limits": {"cpu": "2", **mark}}
+    bench.pod("sized", containers=[{"name": "main", "image": "registry.invalid/none", "resources": amounts}])
+    container = {"name": "main", "resources": {"requests": {"cpu": "1500m"}}}
+    resized = cluster.api(
+        "PATCH", f"{bench.pods_path}/sized/resize", {"spec": {"containers": [container]}}, patch="strategic"
+    )
+    assert resized["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1500m", **mark}
+    used = cluster.api("GET", f"{path}/none")["status"]["used"]
+    assert used == {"requests.scheduling.covey.dev/member": "0", "pods": "2"}
