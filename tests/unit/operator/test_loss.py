@@ -242,19 +242,21 @@ def preempt(world: World, role_name: str) -> str:
     return name
 
 
-def gang_of_two(**prefill: Any) -> World:
-    world = World(inference(role("prefill", **{"replicas": 1, "size": 2, **prefill}), role("decode", replicas=1)))
+def gang_of_two(*, ready: bool) -> World:
+    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1)))
     world.settle()
     for name in list(world.pods):
         world.bind(name)
-        world.ready(name)
+        if ready:
+            world.ready(name)
     world.tell()
     world.now += 60
     return world
 
 
-def test_a_unit_that_was_preempted_goes_whole_and_says_so() -> None:
-    world = gang_of_two()
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None:  # noqa: FBT001 - a table
+    world = gang_of_two(ready=ready)
     before = bound(world)
     victim = preempt(world, "decode")
     first = world.plan()
@@ -270,7 +272,7 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so() -> None:
 
 def test_what_came_after_a_preemption_stays() -> None:
     """The victim may take its time to end, and the unit may have its places again by then."""
-    world = gang_of_two()
+    world = gang_of_two(ready=True)
     victim = preempt(world, "decode")
     for name in bound(world) - {victim}:
         world.vanish(name)
