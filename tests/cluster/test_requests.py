@@ -23,7 +23,7 @@ BOUNDS = {
     ("operator", "create", "workloads"): 1,
     ("operator", "create", "compositepodgroups"): 1,
     ("operator", "create", "podgroups"): 2,
-    ("operator", "create", "services"): 2,
+    ("operator", "create", "services"): 1,
     ("operator", "create", "poddisruptionbudgets"): 1,
     ("operator", "create", "pods"): 8,
     # Created, Scheduled or Admitted before it, Available.
@@ -117,7 +117,7 @@ def test_what_was_created_is_given_up_like_what_was_applied(serving: Serving, co
 def test_fields_of_others_stay(serving: Serving, covey: Covey) -> None:
     """Whoever adds a field keeps it when the operator applies its own."""
     assert covey
-    serving.create(workers("decode", replicas=2))
+    serving.create(workers("decode", replicas=2, network={"ports": [{"name": "http", "port": 8000}]}))
     serving.await_pods(2)
     service = serving.path("Service", "llm-decode")
     serving.cluster.api("PATCH", service, {"metadata": {"labels": {"theirs": "yes", "covey.dev/role": "wrong"}}})

@@ -157,6 +157,8 @@ REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"
+#: kube-scheduler refused the places of a plan, for something that the planner does not model.
+REASON_UNSCHEDULABLE: Final = "Unschedulable"
 #: Those of a gang that has no place, and will not have one by itself.
 REFUSALS: Final = (
     REASON_INFEASIBLE,
@@ -166,6 +168,7 @@ REFUSALS: Final = (
     REASON_UNSUPPORTED,
     REASON_FAILED,
     REASON_DENIED,
+    REASON_UNSCHEDULABLE,
 )
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)

@@ -114,6 +114,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "The API server does not let the scheduler process write a pod's node.",
         "Find the policy or the webhook that the message names; it is tried again by itself.",
     ),
+    names.REASON_UNSCHEDULABLE: Explanation(
+        "kube-scheduler does not bind the pods where they were placed, for something that Covey does not model.",
+        "Read its words in the message: a claim, a volume, affinity to pods; it is tried again by itself, ever later.",
+    ),
     names.REASON_FAILED: Explanation(
         "The planner has ended with an error on this gang; others are not affected.",
         "Report it, with the log of the scheduler process; it is tried again when the cluster changes.",
@@ -224,8 +228,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "See the pods of the new revision; correct the spec, or go back: covey rollout undo.",
         needs_person=True,
     ),
+    "RevisionUnknown": Explanation(
+        "Replicas are of revisions whose ControllerRevisions are gone: what they run is not known, and they are not rolled.",
+        "Delete their pods, one replica after another: they are made anew of the revision in force.",
+    ),
     "RolledBack": Explanation(
-        "The newest revision did not get ready in time; the one before it is in force again.",
+        "The newest revision did not get ready in time; the newest that was once complete is in force again.",
         "Correct the spec; covey rollout history shows what there was.",
         needs_person=True,
     ),

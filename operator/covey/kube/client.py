@@ -166,6 +166,11 @@ class Client:
         """
         await self._transport.send(requests.list_(resource, namespace, limit=1), seconds=_SECONDS)
 
+    async def newest(self, resource: Resource) -> str:
+        """The newest resourceVersion of a collection, read from where it is stored."""
+        body = await self._transport.send(requests.list_(resource, None, limit=1), seconds=_SECONDS)
+        return shallow_list(body).metadata.resource_version
+
     async def watch(
         self,
         resource: Resource,

@@ -6,8 +6,9 @@ what was begun. Both are tested as properties.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -25,14 +26,18 @@ from covey.operator.loss.units import find_loss
 from covey.operator.replicas.news import created, removed, replaced
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
+from covey.operator.rolling.complete import is_complete
 from covey.operator.rolling.evacuating import find_evacuation
 from covey.operator.rolling.inplace import find_exchanges
 from covey.operator.rolling.layout import Rolling, revision_left, roll
+from covey.operator.rolling.memory import read_complete
 from covey.operator.rolling.sets import find_unmarked
+from covey.operator.rolling.unexplained import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
 from covey.operator.scaling.leading import labels_at_birth, unit_leaders
 from covey.operator.scaling.scaler import find_scalers, put_scalers
+from covey.operator.snapshot import podstate
 from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
@@ -74,6 +79,10 @@ class Plan:
     loss: GivenUp = field(default_factory=GivenUp)
     #: What there is to tell of head-room.
     headroom: Headroom = field(default_factory=Headroom)
+    #: The hash of the revision that every unit was last complete with.
+    complete: str = ""
+    #: What there is to say of replicas of revisions that no record explains.
+    unexplained: str = ""
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -92,13 +101,13 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
-    surplus = drain(spec, tuple(_surplus(tree, observed, _why(verdict, want))), observed)
+    surplus = drain(spec, tuple(_surplus(tree, observed, partial(_why, verdict, want))), observed)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made anew.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.applied(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, layout, states, observed, before)
+    loss = find_loss(inference, backend, want.scale, want.rolling, states, observed, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
@@ -128,12 +137,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
-            _history(verdict, accepted, want, observed),
+            _history(verdict, accepted, want, observed, read_complete(before)),
             _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
     former = revision_left(accepted.revision, observed, want.running)
+    unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
+    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale) and not unexplained
     return Plan(
         total.actions,
         layout,
@@ -147,6 +158,8 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         failing.seen,
         loss,
         headroom,
+        accepted.revision.hash if complete else read_complete(before),
+        unexplained,
     )
 
 
@@ -159,22 +172,26 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
+    headroom = find_headroom(inference, verdict.backend, layout, observed, before)
+    return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
-def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
+def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -> Iterator[DeletePod]:
     """Pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why) for pod in pods if pod.metadata.deletion_timestamp is None)
-    yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
+            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if not podstate.is_going(pod))
+    yield from (DeletePod(pod, why(None)) for pod in observed.strays if not podstate.is_going(pod))
 
 
-def _why(verdict: Verdict, want: Desired) -> str:
-    """Why pods outside the layout go."""
+def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
+    """Why pods of a unit go that are outside the layout."""
     if verdict.inference.spec.suspend:
         return "suspended"
+    move = want.rolling.move
+    if unit not in want.layout.units and not (move is not None and move.unit == unit):
+        return "scaled down"
     if want.rolling.progress is not None:
         return "rolled out"
     return "evacuated" if want.leaving.places else "scaled down"
@@ -216,11 +233,11 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
 
 
-def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed) -> Outcome:
+def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
     """ControllerRevisions: written, marked, deleted."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
-    marks = to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, want.rolling))
+    marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.rolling))
     return Outcome(
         Actions(
             # What is stored has been accepted by the API server, which is not asked about what is suspended.
@@ -249,8 +266,10 @@ def _told(
     not_yet: Collection[Slot],
 ) -> Outcome:
     """What people are told of replicas that come and go."""
-    reason = _REMOVED.get(surplus[0].why, "ScaledDown") if surplus else ""
-    notes = list(removed(surplus, reason, but=want.remake.unit))
+    notes: list[Note] = []
+    for why in dict.fromkeys(each.why for each in surplus):
+        gone = [each for each in surplus if each.why == why]
+        notes += removed(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
     growth = created(replicas, not_yet)
     if growth:
         notes.append(_grown(growth, want, observed))

@@ -130,6 +130,7 @@ class Reconciler:
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
         planned = plan(verdict, observed, before)
+        self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
         failure = await self._act(owner, verdict, observed, planned)
         # 5. Tell.
         now = rfc3339(self._clock())

@@ -35,6 +35,7 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
+from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
@@ -42,7 +43,8 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.callers import add_check
+from covey.scheduler.callers import Callers
+from covey.scheduler.client_names import add_check
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
@@ -76,6 +78,8 @@ SPARE: Final = 32
 #: never waits behind a thousand writes.
 UNBOUNDED: Final = 0
 ASIDE: Final = 2
+#: Seconds for which a new holder waits for its watch. Where nothing happens that would tell that it is behind nothing.
+CATCH_UP: Final = 2.0
 #: Seconds in which patches that were sent are answered before a process that was asked to end gives its lease up.
 SETTLE: Final = 5.0
 
@@ -96,6 +100,7 @@ class Process:
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
+        self._client: Client | None = None
         self._active: ActiveLabel | None = None
         self._writer: PodWriter | None = None
         self._serves = False
@@ -144,6 +149,7 @@ class Process:
 
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
+        self._client = client
         cache = self._cache = Cache(watching, settings.namespaces)
         cache.capacity.yields_to = settings.yields_to
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
@@ -161,14 +167,16 @@ class Process:
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
         holding = Holding(cache)
+        callers = Callers(lambda: bool(binder.waiting))
         leader = _Leader(
-            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads), holding
+            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads),
+            *(holding, callers),
         )
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
         guard = Guard(cache, waker.refused, marked=settings.attached)
-        extender = Extender(guard, binder, lambda: cache.synced)
+        extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -197,9 +205,18 @@ class Process:
                 await self._elector.acquire()
                 log.info("leading", identity=self._settings.identity)
                 tasks.create_task(self._elector.hold())
+                await self._catch_up()
             if self._active is not None:
                 tasks.create_task(self._active.keep())
             tasks.create_task(leader.run())
+
+    async def _catch_up(self) -> None:
+        """See what the holder before has written last: a plan over pins that are not seen yet would be undone again."""
+        assert self._cache is not None
+        assert self._client is not None
+        with contextlib.suppress(KubeError):
+            newest = await self._client.newest(PODS)
+            await self._cache.pods.reach(newest, CATCH_UP)
 
     def _ready(self) -> tuple[bool, str]:
         """Synced and listening, leading or not."""
@@ -233,6 +250,7 @@ class _Leader:
         topologies: Topologies,
         leads: Callable[[], bool],
         holding: Holding,
+        callers: Callers,
     ) -> None:
         self._queueing = Queueing(
             cache,
@@ -267,7 +285,11 @@ class _Leader:
         )
         self._surveyor = Surveyor(cache.capacity.room, topologies.default)
         self._releases = Releases(
-            *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
+            *(cache, writer),
+            exclude=self._exclude,
+            arrived=lambda uid: uid in binder.waiting,
+            callers=callers,
+            breath=breath,
         )
         self._unmarked = Unmarked(cache, writer, breath=breath) if settings.attached else None
 
@@ -292,7 +314,7 @@ class _Leader:
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
-        self._admission.mark(unit.key)
+        self._admission.reject(unit.key, reason)
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:

@@ -37,6 +37,7 @@ from covey.kube.resources import PODS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.scheduler.pin import Patch, annotate_patch, pin_patch
+from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
 
 log = get_logger(__name__)
 
@@ -81,7 +82,7 @@ class PinResult:
 
 
 class PodWriter:
-    """Sends patches, at most ``in_flight`` at once."""
+    """Sends patches, at most ``in_flight`` at once; releases before pins, and pins by the rank of their gangs."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class PodWriter:
         self._client = client
         self._may: Callable[[], bool] = _always
         self._under_way: set[asyncio.Task[core.Pod]] = set()
-        self._slots = asyncio.Semaphore(in_flight)
+        self.turns = Turns(in_flight)
         self._sleep = sleep
         self._clock = clock
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
@@ -124,6 +125,7 @@ class PodWriter:
         domains: Mapping[str, str],
         dropped: Callable[[], bool] = lambda: False,
         *,
+        rank: Rank = (),
         dry_run: bool = False,
     ) -> PinResult:
         """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so, or the lease is lost.
@@ -134,7 +136,7 @@ class PodWriter:
         said = ""
         for attempt in range(ATTEMPTS):
             try:
-                async with self._slots:
+                async with self.turns.take(rank):
                     if dropped() or not self._may():
                         return PinResult(Pinned.DROPPED)
                     await self._send(pod, pin_patch(pod, node, domains, self._clock()), dry_run=dry_run)
@@ -166,7 +168,7 @@ class PodWriter:
         self._released[uid] = None
         if len(self._released) > REMEMBERED:
             self._released.popitem(last=False)
-        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason})
+        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason}, RELEASE)
         if not done:
             self._released.pop(uid, None)
         else:
@@ -176,7 +178,7 @@ class PodWriter:
 
     async def wake(self, pod: core.Pod, mark: str) -> bool:
         """Touch a pod that the guard refused, so that kube-scheduler looks at it again."""
-        return await self._annotate(pod, {ANNOTATION_WAKE: mark})
+        return await self._annotate(pod, {ANNOTATION_WAKE: mark}, MARK)
 
     async def read(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when this incarnation is gone."""
@@ -186,11 +188,11 @@ class PodWriter:
             return None
         return found if found.metadata.uid == pod.metadata.uid else None
 
-    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str]) -> bool:
+    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str], rank: Rank) -> bool:
         """Set annotations; False when this incarnation is gone, or may not be written."""
         meta = pod.metadata
         try:
-            await self._patch(pod, annotate_patch(pod, annotations))
+            await self._patch(pod, annotate_patch(pod, annotations), rank)
         except (NotFound, Conflict, Invalid, LeaseLost):
             return False
         except KubeError as error:
@@ -198,8 +200,8 @@ class PodWriter:
             return False
         return True
 
-    async def _patch(self, pod: core.Pod, body: Patch) -> None:
-        async with self._slots:
+    async def _patch(self, pod: core.Pod, body: Patch, rank: Rank) -> None:
+        async with self.turns.take(rank):
             if not self._may():
                 raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
             await self._send(pod, body)

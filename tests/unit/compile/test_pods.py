@@ -38,8 +38,8 @@ def test_the_address_of_a_role_is_one_of_a_replica_that_there_is() -> None:
     resource = inference(prefill(), role("decode", replicas=0, minReplicas=0))
     tree = compile_inference(resource, layout=numbered(resource, {2: {"prefill": (3, 5), "decode": ()}}))
     (container,) = tree.pods.build(Slot(2, "prefill", 5, 0), "uid")["spec"]["containers"]
-    assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-prefill.ml"
-    assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-decode.ml"
+    assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-pods.ml"
+    assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-pods.ml"
 
 
 def test_the_first_container_marks_a_member_by_a_limit_that_asks_for_nothing() -> None:
@@ -71,7 +71,7 @@ def test_identity() -> None:
     }
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
     assert pod["spec"]["hostname"] == "0-prefill-0-1"
-    assert pod["spec"]["subdomain"] == "llama-prefill"
+    assert pod["spec"]["subdomain"] == "llama-pods"
     assert pod["spec"]["schedulingGates"] == [{"name": names.GATE_GANG}]
     assert pod["spec"]["schedulerName"] == "covey-scheduler"
 
@@ -98,7 +98,7 @@ def test_lws_contract_comes_first_in_every_container() -> None:
     pod = compile_inference(inference(prefill(template=pod_template))).pods.build(WORKER, "uid")
     for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
         assert env_of(container)[:3] == ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"]
-        assert values_of(container)["LWS_LEADER_ADDRESS"] == "0-prefill-0-0.llama-prefill.ml"
+        assert values_of(container)["LWS_LEADER_ADDRESS"] == "0-prefill-0-0.llama-pods.ml"
         assert values_of(container)["LWS_GROUP_SIZE"] == "2"
         assert values_of(container)["LWS_WORKER_INDEX"] == "1"
         assert values_of(container)["COVEY_ROLE"] == "prefill"
@@ -122,11 +122,11 @@ def test_covey_environment() -> None:
         "COVEY_REPLICA": "1",
         "COVEY_INDEX": "1",
         "COVEY_SIZE": "2",
-        "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-prefill.ml",
-        "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-prefill.ml",
+        "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-pods.ml",
+        "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-pods.ml",
         "COVEY_ROLE_PREFILL_SERVICE": "llama-prefill-svc.ml",
         "COVEY_ROLE_PREFILL_SIZE": "2",
-        "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-kv-router.ml",
+        "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-pods.ml",
         "COVEY_ROLE_KV_ROUTER_SERVICE": "llama-kv-router-svc.ml",
         "COVEY_ROLE_KV_ROUTER_SIZE": "1",
     }

@@ -28,9 +28,7 @@ PodGroup llama-0-prefill-1 under llama-0-prefill: gang 2 of 2 pods, rack Require
 PodGroup llama-0-decode under llama-0: gang 2 of 3 pods, host Required Pod
 PodGroup llama-0-router under llama-0: basic of 1 pods, free
 PodDisruptionBudget llama-gang
-Service llama-prefill
-Service llama-decode
-Service llama-router
+Service llama-pods
 Pod llama-0-prefill-0-0 in llama-0-prefill-0
 Pod llama-0-prefill-0-1 in llama-0-prefill-0
 Pod llama-0-prefill-1-0 in llama-0-prefill-1

@@ -283,7 +283,8 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
     golden = json.loads((GOLDEN / f"format-{FORMAT}.json").read_text())["data"]
     accepted = world.judge().accepted
     assert accepted is not None
-    assert accepted.as_data().keys() == golden.keys()
+    # Records of former releases lack it, and say by that what it says.
+    assert accepted.as_data().keys() - {"gathered"} == golden.keys()
     record = read_record(golden)
     assert isinstance(record, Record)
     assert record.accepted is not None

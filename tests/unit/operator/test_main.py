@@ -41,11 +41,7 @@ class Parts:
             is_synced = True
             topologies = None
 
-            @property
-            def ledger(self) -> Caches:
-                return self
-
-            def forget_graves(self) -> None:
+            def begin_leading(self, _now: float) -> None:
                 parts.happened.append("graves forgotten")
 
             async def run(self) -> None:

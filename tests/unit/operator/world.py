@@ -23,6 +23,7 @@ from covey.compile import Slot, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.accepted import read_record
@@ -48,6 +49,8 @@ from covey.operator.terms.objects import CONTROLLER_REVISIONS, Inference, RoleSc
 from covey.operator.terms.problem import Problem
 
 Step = Callable[[], None]
+#: Of the one resource.
+_KEY = ("default", "world")
 
 
 class World:
@@ -70,6 +73,7 @@ class World:
         #: What the kubelet says of the containers of each pod (by UID), also where nobody reads it.
         self.statuses: dict[str, tuple[core.ContainerStatus, ...]] = {}
         self.now = 1_800_000_000.0
+        self.clock = RolloutClock()
         self.notices: dict[str, Notice] = {}
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
@@ -90,6 +94,7 @@ class World:
             now=self.now,
             scalers=dict(self.scalers),
             notices=dict(self.notices),
+            clock_since=self.clock.since(_KEY, self.now),
         )
 
     def stored(self) -> Inference:
@@ -113,6 +118,7 @@ class World:
     def plan(self, bad_template: Problem | None = None) -> Plan:
         observed = self.observe()
         planned = plan(self.judge(bad_template), observed, self.status)
+        self.clock.note(_KEY, self.now, stands=planned.rolling is not None and planned.rolling.stands)
         self._retire(observed, planned)
         return planned
 
@@ -137,6 +143,7 @@ class World:
 
     def forget(self) -> None:
         """The operator was restarted."""
+        self.clock.begin(self.now)
         self.graves.clear()
         self.retired.clear()
 
@@ -213,7 +220,7 @@ class World:
         if pod is None:
             return
         if podstate.is_bound(pod):
-            self.change(name, metadata={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+            self.change(name, metadata={"deletion_timestamp": rfc3339(self.now)})
         else:
             self._bury(name)
 
@@ -278,14 +285,19 @@ class World:
             self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
-        kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
+        name = body["metadata"]["name"]
         record = read_record(json.loads(json.dumps(body["data"])))
         assert record is not None
-        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], record)]
+        # One that is there keeps its marks.
+        found = next((each for each in self.revisions if each.name == name), StoredRevision(name, 0, record))
+        kept = [stored for stored in self.revisions if stored.name != name]
+        self.revisions = [*kept, dataclasses.replace(found, number=body["revision"], record=record)]
 
     def _mark(self, action: Mark) -> None:
         self.revisions = [
-            dataclasses.replace(stored, failed=action.failed) if stored.name == action.name else stored
+            dataclasses.replace(stored, failed=action.failed, completed=action.completed)
+            if stored.name == action.name
+            else stored
             for stored in self.revisions
         ]
 

@@ -17,6 +17,7 @@ from covey.observability.logging import get_logger
 from covey.operator.snapshot.observed import Observed, is_ours
 from covey.operator.terms.actions import Annotate, DeleteObject, Mark, Object
 from covey.operator.terms.objects import (
+    ANNOTATION_COMPLETED,
     ANNOTATION_FAILED,
     BY_TYPE,
     CONTROLLER_REVISIONS,
@@ -77,7 +78,8 @@ class ObjectWriter:
 
     async def mark(self, action: Mark) -> None:
         """Mark a ControllerRevision, or take its mark away."""
-        annotations = {ANNOTATION_FAILED: "true" if action.failed else None}
+        marks = {ANNOTATION_FAILED: action.failed, ANNOTATION_COMPLETED: action.completed}
+        annotations = {key: "true" if holds else None for key, holds in marks.items()}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
         try:
             await self._patch_record(action.name, action.uid, patch)

@@ -26,6 +26,7 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.observe.domains import Domains
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
@@ -112,6 +113,8 @@ class Caches:
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
+        #: Since when deadlines of rollouts run.
+        self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
@@ -177,6 +180,11 @@ class Caches:
         watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
+    def begin_leading(self, now: float) -> None:
+        """This process decides from now on, in seconds since the epoch; another one did so far."""
+        self.ledger.forget_graves()
+        self.clock.begin(now)
+
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
@@ -213,6 +221,7 @@ class Caches:
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
+            clock_since=self.clock.since(key, now),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -250,6 +259,7 @@ class Caches:
         """The resource is gone."""
         self.room.forget(key)
         self.ledger.forget(key)
+        self.clock.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)
 

@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -113,7 +114,7 @@ class OperatorProcess:
                 beside = (companion() for companion in self._companions)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *beside):
                     if await self._lead(elector):
-                        self._caches.ledger.forget_graves()
+                        self._caches.begin_leading(time.time())
                         await self._work(working, queue, recorder)
             finally:
                 # Nobody who acts on the lease is at work any more.

@@ -171,16 +171,13 @@ class Seen:
     def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""
         slots = (Slot(*place, index) for index in range(size))
-        found = {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
-        return {slot: pod for slot, pod in found.items() if pod.metadata.uid not in self.observed.condemned}
+        return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
         if any(podstate.is_draining(each) or self._retires(each) for each in every):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
-        if any(self._goes(each) for each in live):
-            return Stage.STARTING
         if state.is_ready:
             return Stage.SERVING
         since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
@@ -191,10 +188,7 @@ class Seen:
         return Stage.DOUBTFUL
 
     def _retires(self, pod: core.Pod) -> bool:
-        return pod.metadata.uid in self.observed.retired and self._goes(pod)
-
-    def _goes(self, pod: core.Pod) -> bool:
-        return pod.metadata.deletion_timestamp is not None
+        return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
 
 
 def _blocked(roles: Mapping[str, RoleState]) -> str:

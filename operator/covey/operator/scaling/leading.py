@@ -54,8 +54,8 @@ def _role(spec: DisaggregatedInferenceSpec) -> str:
 def _chosen(
     unit: int, role: str, layout: Layout, observed: Observed, carriers: tuple[core.Pod, ...]
 ) -> core.Pod | None:
-    leaders = [observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role])]
-    live = [pod for pod in leaders if pod is not None and pod.metadata.uid not in observed.condemned]
+    leaders = (observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role]))
+    live = [pod for pod in leaders if pod is not None]
     present = next((pod for pod in live for each in carriers if pod.metadata.uid == each.metadata.uid), None)
     if present is not None and not podstate.is_ready(live[0]):
         return present
@@ -67,7 +67,7 @@ def _carriers(observed: Observed) -> dict[int | None, tuple[core.Pod, ...]]:
     found: dict[int | None, tuple[core.Pod, ...]] = {}
     placed = ((slot.unit, pod) for slot, pods in observed.pods.items() for pod in pods)
     for unit, pod in (*placed, *((None, pod) for pod in observed.strays)):
-        if _carries(pod) and pod.metadata.deletion_timestamp is None:
+        if _carries(pod) and not podstate.is_going(pod):
             found[unit] = (*found.get(unit, ()), pod)
     return found
 

@@ -12,6 +12,7 @@ from functools import cached_property
 
 import msgspec
 
+from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Room
@@ -20,14 +21,14 @@ from covey.operator.snapshot.accepted import Record
 from covey.operator.snapshot.notice import Notice
 from covey.operator.snapshot.places import Grave, Place, current
 from covey.operator.terms.limits import DEFAULT, Limits
-from covey.operator.terms.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
+from covey.operator.terms.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``failed``: its rollout was given up for the revision before it.
+    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready with it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class StoredRevision:
     record: Record | None
     uid: str = ""
     failed: bool = False
+    completed: bool = False
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,9 @@ class Observed:
     room: Room | None = None
     #: When nodes are avoided.
     limits: Limits = DEFAULT
+    #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
+    #: on its way out.
+    clock_since: float = 0.0
 
     def __post_init__(self) -> None:
         """Have the deletions that this process has asked for count from now on."""
@@ -107,6 +112,17 @@ class Observed:
     @cached_property
     def _places(self) -> dict[Slot, Place]:
         return {}
+
+    def of_unit(self, unit: int) -> Mapping[Identity, Owned]:
+        """The objects of one unit, and those that all units share: found once for all units."""
+        return {**self._by_unit.get(None, {}), **self._by_unit.get(unit, {})}
+
+    @cached_property
+    def _by_unit(self) -> Mapping[int | None, Mapping[Identity, Owned]]:
+        found: dict[int | None, dict[Identity, Owned]] = {}
+        for identity, owned in self.objects.items():
+            found.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
+        return found
 
     def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
         """The same with pods that were found otherwise, in places where none was seen."""
@@ -154,6 +170,7 @@ def read_revisions(
             read(item),
             item.metadata.uid,
             item.metadata.annotation(ANNOTATION_FAILED) is not None,
+            item.metadata.annotation(ANNOTATION_COMPLETED) is not None,
         )
         for item in stored
     )

@@ -84,11 +84,12 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a ControllerRevision as one whose rollout has failed, or take the mark away."""
+    """Mark a ControllerRevision as one whose rollout has failed, or was completed once, or take the marks away."""
 
     name: str
     uid: str
     failed: bool
+    completed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
