@@ -31,6 +31,7 @@ from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
+from covey.scheduler.active import NotLeadingError
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.barrier import Call, Waiting, releasable, release_reason
 from covey.scheduler.bindings import Bindings
@@ -51,10 +52,6 @@ GROUP_GONE: Final = "its group, or one above it, is gone"
 #: that groups that change, or surplus that comes pod by pod, do not stop the loop either.
 PAUSE: Final = 0.00025
 SMALL: Final = 64
-
-
-class NotLeadingError(Exception):
-    """The call is for a member, and another replica holds the calls of its gang."""
 
 
 class Binder:

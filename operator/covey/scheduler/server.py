@@ -20,8 +20,9 @@ from aiohttp import web
 
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
+from covey.scheduler.active import NotLeadingError
 from covey.scheduler.barrier import MAX_HELD
-from covey.scheduler.binder import Binder, NotLeadingError
+from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
 from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult
 
