@@ -67,6 +67,12 @@ class Serving(Workbench):
         eventually(reached, timeout, f"{count} pods are bound")
         return self.bound(**labels)
 
+    def await_ready(self, count: int, **labels: Any) -> list[Object]:
+        """Wait until exactly so many live pods exist and all of them are Ready."""
+        self.await_bound(count, **labels)
+        eventually(lambda: all(map(serves, self.pods(**labels))), 60, "all pods are Ready")
+        return self.pods(**labels)
+
     def states(self) -> dict[str, str]:
         """What the REASON column says of each resource."""
         return {

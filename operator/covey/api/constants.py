@@ -34,6 +34,11 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
+#: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
+LABEL_GANG: Final = "covey.dev/gang"
+#: Kubernetes' own, on what Covey makes for no single resource.
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "covey"
 #: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
@@ -137,6 +142,8 @@ EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
 MINIMUM_MET: Final = "MinimumMet"
+#: Pods are wanted for which a ResourceQuota has no room.
+QUOTA_LIMITED: Final = "QuotaLimited"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.

@@ -47,6 +47,7 @@ BAD: Final[Mapping[str, str]] = {
     "Evacuating": "Replicas are moved whole from nodes that are to be empty.",
     "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
+    names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
 
 #: By reason, in the order of a resource's life.
@@ -79,8 +80,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     names.REASON_QUOTA_EXCEEDED: Explanation(
-        "A ResourceQuota of the namespace does not leave room for the pods.",
-        "Raise the quota, or ask for less; it is tried again by itself.",
+        "A ResourceQuota of the namespace does not leave room for the pods: for the whole minimum of a unit, before which "
+        "no pod of it is created, or for more replicas.",
+        "Raise the quota that the message names, or ask for less; it is looked at again when a quota changes.",
     ),
     "RequestRefused": Explanation(
         "The API server, or a webhook that it asks, has refused something that Covey wrote.",

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api import times
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
@@ -23,7 +24,9 @@ from covey.operator.judge.verdict import Verdict, revision_before
 from covey.operator.loss.giving_up import GivenUp
 from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
+from covey.operator.quota.fit import Fitting, charges, find_fitting
 from covey.operator.replicas.news import created, removed, replaced
+from covey.operator.replicas.precedence import in_order
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
 from covey.operator.rolling.complete import is_complete
@@ -42,13 +45,14 @@ from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
 from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note
 from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
+from covey.operator.upkeep.protecting import find_unprotected
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -83,6 +87,8 @@ class Plan:
     complete: str = ""
     #: What there is to say of replicas of revisions that no record explains.
     unexplained: str = ""
+    #: Which pods fit the quotas.
+    fitting: Fitting = field(default_factory=Fitting)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -93,6 +99,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         observed: the snapshot; its time is the only clock.
         before: the status so far, which alone remembers how a rollout went.
     """
+    found = _plan(verdict, observed, before)
+    if not found.fitting.unfit:
+        return found
+    # A replica that quotas have no room for waits like one that no node has: a rollout goes on without a surge.
+    since = _limited_since(before or {}, observed.now)
+    return _plan(verdict, replace(observed, unfit=dict.fromkeys(found.fitting.unfit, since)), before)
+
+
+def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
     inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
@@ -117,12 +132,16 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
+    create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
+    fitting = find_fitting(create, charges(tree.pods, observed.ranges), observed, want.rolling.arriving)
+    not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, tree, labels_at_birth(spec, layout, observed)),
+            _completed(replicas, not_yet, fitting.create, tree),
+            fitting.outcome,
             loss.outcome,
             stranded,
             released,
@@ -160,7 +179,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         headroom,
         accepted.revision.hash if complete else read_complete(before),
         unexplained,
+        fitting,
     )
+
+
+def _limited_since(before: Mapping[str, Any], now: float) -> float:
+    """Since when quotas have had no room: all that is remembered of it stands in the status."""
+    told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
+    since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    return now if since is None else since
 
 
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
@@ -206,19 +233,31 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
+def _missing(
+    replicas: tuple[ReplicaPlan, ...],
+    not_yet: Collection[Slot],
+    want: Desired,
+    observed: Observed,
+    labels: Mapping[Slot, Mapping[str, str]],
+) -> tuple[CreatePod, ...]:
+    """The pods that are to be created now, first those that matter most."""
+    found = (item for part in replicas for item in part.create if item.slot not in not_yet)
+    born = (
+        replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
+        for item in found
+    )
+    return in_order(tuple(born), want.tree, want.scale, observed)
+
+
 def _completed(
-    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree, labels: Mapping[Slot, Mapping[str, str]]
+    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
     """What the plans of single replicas come to, but for pods that are not to be there yet."""
-    missing = (item for part in replicas for item in part.create if item.slot not in not_yet)
     return Outcome(
         Actions(
             relabel=tuple(item for part in replicas for item in part.relabel),
             delete_pods=_deletions(replicas).actions.delete_pods,
-            create=tuple(
-                replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
-                for item in missing
-            ),
+            create=create,
             factory=tree.pods,
             notes=tuple(replaced(replicas, not_yet)),
         )
@@ -230,7 +269,8 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
-    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
+    protect = tuple(find_unprotected(want.tree, observed, lost))
+    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), protect=protect))
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:

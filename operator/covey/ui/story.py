@@ -67,6 +67,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str]]] = {
     names.EVACUATING: ("evacuation", "evacuation"),
     names.EVACUATION_BLOCKED: ("evacuation", "evacuation"),
     names.SCALING_LIMITED: ("scaled", "scaled"),
+    names.QUOTA_LIMITED: ("waiting", "other"),
     names.ESCALATING: ("failed", "other"),
     names.NODES_AVOIDED: ("failed", "other"),
 }
@@ -198,6 +199,7 @@ _BAD: Final = frozenset(
         names.STALLED,
         names.EVACUATION_BLOCKED,
         names.SCALING_LIMITED,
+        names.QUOTA_LIMITED,
         names.ESCALATING,
         names.NODES_AVOIDED,
     }

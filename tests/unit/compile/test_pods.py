@@ -67,6 +67,7 @@ def test_identity() -> None:
         "covey.dev/revision": tree.revision.roles["prefill"].hash,
         "covey.dev/address": "true",
         "covey.dev/endpoint": "true",
+        "covey.dev/gang": "true",
         "scheduling.covey.dev/pod-group": "llama-0-prefill-0",
     }
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"

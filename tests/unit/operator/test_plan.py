@@ -47,9 +47,12 @@ def test_creates_everything_once() -> None:
     actions = world.plan().actions
     assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 1, 1]
     assert actions.store is not None
+    # The minimum of one replica of each role comes first.
     assert [item.slot for item in actions.create] == [
-        *(Slot(0, "prefill", replica, index) for replica in range(2) for index in range(2)),
-        *(Slot(0, "decode", replica, 0) for replica in range(3)),
+        *(Slot(0, "prefill", 0, index) for index in range(2)),
+        Slot(0, "decode", 0, 0),
+        *(Slot(0, "prefill", 1, index) for index in range(2)),
+        *(Slot(0, "decode", replica, 0) for replica in (1, 2)),
     ]
     assert all(item.predecessor is None for item in actions.create)
     assert {note.reason for note in actions.notes} == {"Created"}

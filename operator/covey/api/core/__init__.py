@@ -66,6 +66,16 @@ from covey.api.core.pod import (
     pinned_node,
     reads_domain_labels,
 )
+from covey.api.core.quota import (
+    LimitRange,
+    LimitRangeItem,
+    LimitRangeSpec,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    ResourceQuotaStatus,
+    ScopeRequirement,
+    ScopeSelector,
+)
 
 __all__ = [
     "Affinity",
@@ -86,6 +96,9 @@ __all__ = [
     "HyperNodeMember",
     "HyperNodeSpec",
     "LabelSelector",
+    "LimitRange",
+    "LimitRangeItem",
+    "LimitRangeSpec",
     "Meta",
     "Node",
     "NodeAffinity",
@@ -105,11 +118,16 @@ __all__ = [
     "ReadinessGate",
     "Requirement",
     "Reservation",
+    "ResourceQuota",
+    "ResourceQuotaSpec",
+    "ResourceQuotaStatus",
     "Resources",
     "RoleHeadroom",
     "SchedulingConstraints",
     "SchedulingGate",
     "SchedulingPolicy",
+    "ScopeRequirement",
+    "ScopeSelector",
     "SpreadConstraint",
     "Taint",
     "Toleration",

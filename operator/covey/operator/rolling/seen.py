@@ -72,6 +72,13 @@ class Seen:
             for name, role in stored.record.revision.roles.items() if stored.record is not None else ():
                 self._ages[name, role.hash] = max(stored.number, self._ages.get((name, role.hash), 0))
 
+    @cached_property
+    def _unfit(self) -> Mapping[tuple[int, str], set[int]]:
+        found: dict[tuple[int, str], set[int]] = {}
+        for unit, role, replica in self.observed.unfit:
+            found.setdefault((unit, role), set()).add(replica)
+        return found
+
     def _group(self, owned: Owned) -> None:
         unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
         role = owned.metadata.label(names.LABEL_ROLE)
@@ -84,7 +91,9 @@ class Seen:
         for role in self.spec.roles:
             pods = self._pods.get(unit, {}).get(role.name, {})
             lost = self._lost.get(unit, {}).get(role.name, set())
-            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost})}
+            # A replica without pods for want of quota waits like one without nodes.
+            unfit = self._unfit.get((unit, role.name), set())
+            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost, *unfit})}
             spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
@@ -131,7 +140,7 @@ class Seen:
             if pod is not None
         )
         now = self.observed.now
-        return now - min((each for each in made if each is not None), default=now)
+        return now - min((each for each in made if each is not None), default=self.observed.unfit.get(place, now))
 
     @cached_property
     def _rooms(self) -> Rooms:
