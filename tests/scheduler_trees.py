@@ -243,6 +243,11 @@ class Tree:
             "containers": [resources(role.gpus)],
             "terminationGracePeriodSeconds": 0,
         }
+        # By this, and not by its quantity, a kube-scheduler tells whose binding it must ask for.
+        spec["containers"][0]["resources"]["limits"] = {
+            **spec["containers"][0]["resources"]["limits"],
+            "scheduling.covey.dev/member": "0",
+        }
         if self._priority_class:
             spec["priorityClassName"] = self._priority_class
         return {

@@ -119,6 +119,14 @@ def test_an_ordinary_pod_evicts_another_rather_than_a_member(made: Stage) -> Non
     assert after["metadata"]["uid"] == member["metadata"]["uid"]
 
 
+def test_a_pod_of_the_system_evicts_a_member(made: Stage) -> None:
+    made.nodes("a")
+    [member] = gang_on(made, "a").wait_bound()
+    made.pod("daemon", gpus=8, priorityClassName="system-node-critical")
+    assert made.await_gone(member["metadata"]["name"]) == "gone"
+    assert made.await_bound("daemon") == "a"
+
+
 def test_nobody_is_evicted_for_room_that_is_reserved(made: Stage) -> None:
     """kube-scheduler does not know of the six GPUs that a pinned pod has reserved; the eviction would be in vain."""
     made.nodes("a", "b")

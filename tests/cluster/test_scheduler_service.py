@@ -25,6 +25,7 @@ from scheduler_trees import Bench, Role, node_of
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
 HOST = "covey-scheduler-extender.covey-system.svc"
+GUARD = "covey-scheduler-guard.covey-system.svc"
 LABEL = "scheduling.covey.dev/extender"
 
 #: A preemption call as kube-scheduler sends it, without candidates.
@@ -72,6 +73,7 @@ def flags(server: Mounted) -> list[str]:
         f"--tls-cert-file={server.certificate}",
         f"--tls-private-key-file={server.key}",
         f"--client-ca-file={server.authority}",
+        "--client-name=covey-kube-scheduler,kube-scheduler",
     ]
 
 
@@ -91,7 +93,9 @@ def service(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
             f"--kube-scheduler-key-file={caller.key}",
         )
         assert f"https://{HOST}:" in printed
-        cluster.start_scheduler(printed.replace(HOST, "127.0.0.1"))  # there is no DNS here
+        assert f"https://{GUARD}:" in printed
+        local = printed.replace(HOST, "127.0.0.1").replace(GUARD, "127.0.0.1")  # there is no DNS here
+        cluster.start_scheduler(local)
         yield Service(process, authority, server, caller)
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
@@ -167,10 +171,10 @@ def test_renewed_certificates_and_a_new_authority_hold_at_once(bench: Bench, nod
     bench.unit("after", Role("decode", size=2)).wait_bound(2)
 
 
-def test_one_of_two_ready_replicas_answers_and_wears_the_label(
+def test_one_of_two_ready_replicas_wears_the_label_and_both_guard(
     cluster: Cluster, service: Service, tmp_path: Path
 ) -> None:
-    """A rolling update of two replicas can end: both are ready, and the label follows the lease."""
+    """A rolling update of two replicas can end: both are ready, and the label, for the barrier, follows the lease."""
     server = Mounted(tmp_path / "server", service.authority, "extender")
     own = Mounted(tmp_path / "caller", service.authority, "kube-scheduler").client_context()
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
@@ -193,7 +197,7 @@ def test_one_of_two_ready_replicas_answers_and_wears_the_label(
             arguments = (*flags(server), *identity, "--leader-elect=true")
             cluster.start_covey("scheduler", *arguments, name=f"covey-{name}")  # returns when it is ready
         eventually(lambda: labelled() == names[:1], 60, lambda: str(labelled()))
-        assert [status(name) for name in names] == [200, 503]
+        assert [status(name) for name in names] == [200, 200], "both guard"
         cluster.processes["covey-replica-a"].stop()
         eventually(lambda: labelled() == names[1:], 60, lambda: str(labelled()))
         eventually(lambda: status("replica-b") == 200)

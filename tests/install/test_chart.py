@@ -23,19 +23,21 @@ MATRIX: dict[str, dict[str, Any]] = {
     "default": {},
     "ha": {"replicas": 2},
     "namespaced": {"watchNamespaces": ["team-a", "team-b"]},
-    "existing": {"scheduler": {"mode": "Existing"}},
+    "existing": {"replicas": 2, "scheduler": {"mode": "Existing"}},
+    "existing-single": {"scheduler": {"mode": "Existing", "extender": {"allowSingleReplica": True}}},
     "existing-cert-manager": {
         "replicas": 2,
         "scheduler": {"mode": "Existing", "extender": {"tls": {"source": "CertManager"}}},
     },
     "existing-issuer": {
+        "replicas": 2,
         "scheduler": {
             "mode": "Existing",
             "extender": {
                 "port": 9443,
                 "tls": {"source": "CertManager", "issuerRef": {"kind": "ClusterIssuer", "name": "company"}},
             },
-        }
+        },
     },
     "watched": {
         "metrics": {
@@ -61,7 +63,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
         "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
     },
-    "existing-closed": {"scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
+    "existing-closed": {"replicas": 2, "scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
     "placed": {
         "imagePullSecrets": [{"name": "registry"}],
         "image": {"repository": "registry.test/covey", "digest": f"sha256:{'0' * 64}"},
@@ -136,6 +138,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"replicas": 0}, "at '/replicas'"),
         ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
+        ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
         ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
@@ -186,7 +189,7 @@ def test_a_preset_becomes_the_default_topology(offline: Helm, preset: str) -> No
     assert later["spec"] == first["spec"]
 
 
-@pytest.mark.parametrize("values", [{}, {"scheduler": {"mode": "Existing"}}, {"scheduler": {"name": "gangs"}}])
+@pytest.mark.parametrize("values", [{}, MATRIX["existing"], {"scheduler": {"name": "gangs"}}])
 def test_kube_schedulers_configuration_is_what_covey_prints(offline: Helm, values: Object) -> None:
     objects = offline.render(values)
     spec = dict(pod_specs(objects))["covey-scheduler"]
@@ -201,6 +204,23 @@ def test_kube_schedulers_configuration_is_what_covey_prints(offline: Helm, value
         assert yaml.safe_load(data["scheduler.yaml"]) == printed
     else:
         assert yaml.safe_load(data["extenders.yaml"])["extenders"] == printed["extenders"]
+
+
+def test_replicas_that_a_whole_cluster_asks_share_no_host(offline: Helm) -> None:
+    def apart(values: Object, component: str) -> list[str]:
+        spread = dict(pod_specs(offline.render(values)))[component]["topologySpreadConstraints"]
+        return [each["topologyKey"] for each in spread if each["whenUnsatisfiable"] == "DoNotSchedule"]
+
+    assert apart(MATRIX["existing"], "covey-scheduler") == ["kubernetes.io/hostname"]
+    assert apart(MATRIX["existing"], "covey-operator") == []
+    assert apart(MATRIX["ha"], "covey-scheduler") == []
+
+
+def test_every_replica_guards_and_one_binds_gangs(offline: Helm) -> None:
+    objects = offline.render(MATRIX["existing"])
+    active = "scheduling.covey.dev/extender"
+    assert active not in find(objects, "Service", "covey-scheduler-guard")["spec"]["selector"]
+    assert find(objects, "Service", "covey-scheduler-extender")["spec"]["selector"][active] == "active"
 
 
 def test_a_quota_never_holds_for_the_systems_own_pods(offline: Helm) -> None:
@@ -273,7 +293,7 @@ def test_crds_are_kept(offline: Helm) -> None:
 
 @pytest.mark.parametrize(
     ("overlay", "values"),
-    [("default", {}), ("ha", {"replicas": 2}), ("existing-scheduler", {"scheduler": {"mode": "Existing"}})],
+    [("default", {}), ("ha", {"replicas": 2}), ("existing-scheduler", MATRIX["existing"])],
 )
 def test_the_overlays_make_what_the_chart_makes(offline: Helm, overlay: str, values: Object) -> None:
     chart = comparable(offline.render(values))

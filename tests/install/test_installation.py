@@ -209,11 +209,13 @@ def test_for_an_existing_scheduler_callers_are_sent_to_the_leader(
     assert "your kube-scheduler must call Covey" in said
     await_covey(cluster, replicas=2)
 
-    def endpoints() -> list[str]:
-        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices"
+    def endpoints(service: str = "covey-scheduler-extender") -> list[str]:
+        query = f"labelSelector=kubernetes.io/service-name%3D{service}"
+        path = f"/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?{query}"
         slices = cluster.api("GET", path)["items"]
         return [each["targetRef"]["name"] for one in slices for each in one["endpoints"] or ()]
 
+    eventually(lambda: len(endpoints("covey-scheduler-guard")) == 2, 120, "both guard")
     [first] = eventually(lambda: len(found := endpoints()) == 1 and found, 120, "one replica serves")
     cluster.api("DELETE", f"{PODS.format(NAMESPACE)}/{first}?gracePeriodSeconds=0")
     [second] = eventually(lambda: len(found := endpoints()) == 1 and found[0] != first and found, 120, "another serves")

@@ -32,7 +32,10 @@ app.kubernetes.io/component: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* The fields that the pods of both processes share. Takes (dict "root" $ "component" "operator"). */}}
+{{/*
+The fields that the pods of both processes share. Takes (dict "root" $ "component" "operator"), and "apart": whether no
+two pods may share a host while there are others.
+*/}}
 {{- define "covey.pod" -}}
 serviceAccountName: covey-{{ .component }}
 enableServiceLinks: false
@@ -65,7 +68,14 @@ topologySpreadConstraints:
 {{- range $key := list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
 - topologyKey: {{ $key }}
   maxSkew: 1
+  {{- if and $.apart (eq $key "kubernetes.io/hostname") }}
+  whenUnsatisfiable: DoNotSchedule
+  # Hosts that are lost count no more, and of a rollout each revision is spread by itself.
+  nodeTaintsPolicy: Honor
+  matchLabelKeys: [pod-template-hash]
+  {{- else }}
   whenUnsatisfiable: ScheduleAnyway
+  {{- end }}
   labelSelector:
     matchLabels:
 {{ include "covey.selector" $ | indent 6 }}

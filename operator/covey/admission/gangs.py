@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from covey.admission import podstate
 from covey.admission.requests import Reader, UnplannableError, known, levels, place_of, requests
 from covey.admission.tree import Unit
 from covey.api import core
@@ -22,7 +23,7 @@ class Surroundings:
     """What a gang takes from outside its own groups and pods.
 
     ``created`` is the Workload's creation, so that recreating a unit does not lose its place. ``occupied`` counts the
-    sibling units in each domain of the spread level.
+    sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be planned.
     """
 
     priority: int = 0
@@ -30,6 +31,7 @@ class Surroundings:
     assumed: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[Path, int] = field(default_factory=dict)
+    obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
 
 
 def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], around: Surroundings) -> Gang:
@@ -44,7 +46,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
     required, preferred = levels(unit.root, topology)
     meta = unit.root.metadata
     reference = unit.root.spec.workload_ref
-    roles, rules = requests(unit, Reader(topology, shape, around.assumed))
+    roles, rules = requests(unit, Reader(topology, shape, around.assumed, around.obstacle))
     return Gang(
         namespace=meta.namespace,
         # Units of one age are taken by number; by their roots' names llm-10 would come before llm-2.

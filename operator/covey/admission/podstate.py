@@ -7,10 +7,18 @@ thing only, ``unschedulable``, which starts a check and is no state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import chain
 
 from covey.api import core
-from covey.api.constants import ANNOTATION_PINNED, ANNOTATION_RELEASE, GATE_GANG, GATE_START, LABEL_POD_GROUP
+from covey.api.constants import (
+    ANNOTATION_PINNED,
+    ANNOTATION_RELEASE,
+    GATE_GANG,
+    GATE_START,
+    LABEL_POD_GROUP,
+    RESOURCE_MEMBER,
+)
 
 _OUR_GATES = frozenset({GATE_GANG, GATE_START})
 
@@ -95,6 +103,17 @@ def claims_membership(pod: core.Pod) -> bool:
     return pod.metadata.label(LABEL_POD_GROUP) is not None
 
 
+def is_marked(pod: core.Pod) -> bool:
+    """Whether a kube-scheduler that asks for bindings of marked pods only (``managedResources``) asks for this one."""
+    return any(
+        RESOURCE_MEMBER in amounts
+        for container in chain(pod.spec.containers, pod.spec.init_containers or ())
+        if container.resources is not None
+        for amounts in (container.resources.limits, container.resources.requests)
+        if amounts
+    )
+
+
 def is_member(pod: core.Pod, group: core.Group) -> bool:
     """A pod belongs to the group its label names, in the same namespace and with the same controlling owner."""
     mine, theirs = pod.metadata.controller, group.metadata.controller
@@ -105,13 +124,24 @@ def is_member(pod: core.Pod, group: core.Group) -> bool:
     )
 
 
-def obstacle(pod: core.Pod) -> str | None:
+def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = False) -> str | None:
     """Why an unbound pod must not be planned; None when it may be.
 
     A pin cannot be taken back, not even while another gate is left, so a pod that somebody else still holds, or that
     names a node itself, is left alone.
+
+    Args:
+        pod: an unbound pod.
+        served: the profiles whose kube-scheduler asks Covey; nothing is said of the pod's where there are none.
+        marked: whether that kube-scheduler asks for the bindings of marked pods only (``is_marked``): it would bind
+            any other one by one.
     """
     name = pod.metadata.name
+    if served and pod.spec.scheduler_name not in served:
+        names = ", ".join(sorted(served))
+        return f"pod {name} is for scheduler {pod.spec.scheduler_name}; served are {names} (spec.schedulerName)"
+    if marked and not is_marked(pod):
+        return f"pod {name} has no limit {RESOURCE_MEMBER}, by which its binding is held; it has to be created again"
     foreign = sorted(core.gates(pod) - _OUR_GATES)
     if foreign:
         return f"pod {name} is held by the scheduling gate {foreign[0]}"

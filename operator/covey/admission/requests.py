@@ -39,6 +39,8 @@ class Reader:
     topology: Topology
     shape: Callable[[core.Pod], Shape]
     assumed: Mapping[str, str]
+    #: Why an unbound pod must not be planned.
+    obstacle: Callable[[core.Pod], str | None] = podstate.obstacle
     #: By kind and name of a group: the depth of the narrowest level that a group above it requires, the root aside.
     above: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
@@ -145,7 +147,7 @@ def _lacking(unit: Unit) -> frozenset[str]:
 
 
 def _role(unit: Unit, role: Role, reader: Reader, lacking: frozenset[str]) -> RoleRequest:
-    obstacles = {id(replica): _obstacle(replica, reader.assumed, lacking) for replica in role.replicas}
+    obstacles = {id(replica): _obstacle(replica, reader, lacking) for replica in role.replicas}
     plannable = [replica for replica in role.replicas if obstacles[id(replica)] is None]
     first = next((text for text in obstacles.values() if text is not None), None)
     alike: Levels = (None, None)
@@ -190,17 +192,14 @@ def _parts(part: Part, reader: Reader) -> Iterator[model.Part]:
         yield model.Part(required, tuple(pod.metadata.uid for pod in part.pods), inside)
 
 
-def _obstacle(replica: Replica, assumed: Mapping[str, str], lacking: frozenset[str]) -> str | None:
+def _obstacle(replica: Replica, reader: Reader, lacking: frozenset[str]) -> str | None:
+    assumed = reader.assumed
     if not replica.whole:
         return f"{len(replica.pods)} of {replica.size} pods of replica {replica.number} exist"
     if replica.together in lacking and not any(place_of(pod, assumed) for pod in replica.pods):
         return f"what replica {replica.number} comes together with is not there yet"
     return next(
-        (
-            text
-            for pod in replica.pods
-            if place_of(pod, assumed) is None and (text := podstate.obstacle(pod)) is not None
-        ),
+        (text for pod in replica.pods if place_of(pod, assumed) is None and (text := reader.obstacle(pod)) is not None),
         None,
     )
 

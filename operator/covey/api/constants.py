@@ -67,6 +67,11 @@ ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 GATE_GANG: Final = f"{SCHEDULING_GROUP}/gang"
 GATE_START: Final = f"{SCHEDULING_GROUP}/start"
 
+# Extended resources
+#: A limit of 0 in one container of every member, by which kube-scheduler tells whose bindings it must ask Covey for
+#: (``managedResources``, which goes by the name alone). Nothing counts it: no node has it, and 0 is less than nothing.
+RESOURCE_MEMBER: Final = f"{SCHEDULING_GROUP}/member"
+
 # Readiness gates
 #: Where a template declares it, Covey says whether the replica is to be given requests.
 GATE_SERVING: Final = "covey.dev/serving"
@@ -179,5 +184,6 @@ RELEASE_UNSCHEDULABLE: Final = "Unschedulable"
 RELEASE_NODE_LOST: Final = "NodeLost"
 RELEASE_CONFLICT: Final = "Conflict"
 RELEASE_CAPACITY_TAKEN: Final = "CapacityTaken"
+RELEASE_UNMARKED: Final = "Unmarked"
 
 HOSTNAME_LABEL: Final = "kubernetes.io/hostname"

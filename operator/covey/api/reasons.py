@@ -184,6 +184,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "A unit that serves nobody is about to be placed anew as a whole, for what it lost has no room where it is.",
         "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
     ),
+    "Preempted": Explanation(
+        "kube-scheduler has evicted a pod of a unit for one of the system, and what is left serves nobody: it goes, too.",
+        "Nothing; give the system's pods and gangs nodes of their own where that is frequent.",
+    ),
     "TerminationDelay": Explanation(
         "A unit has been below its minimum for long and goes down after spec.gang.terminationDelaySeconds.",
         "Free or repair nodes before that time, or raise terminationDelaySeconds.",
@@ -270,6 +274,9 @@ RELEASES: Final[Mapping[str, Explanation]] = {
     ),
     names.RELEASE_NODE_LOST: Explanation("Its node has gone, or does not answer."),
     names.RELEASE_CONFLICT: Explanation("Somebody else has changed the pod while it was let go."),
+    names.RELEASE_UNMARKED: Explanation(
+        "It was made by an older release, without the mark by which your kube-scheduler asks Covey for its binding."
+    ),
     names.RELEASE_CAPACITY_TAKEN: Explanation("Somebody else has taken the room on its node; it is planned again."),
 }
 

@@ -42,7 +42,7 @@ class UnitEscalation(Model):
 
     step: Word = ""
     """Role: what is left of the roles that have too few replicas. Unit: all of it. Termination: all of it, because
-    spec.gang.terminationDelaySeconds are over."""
+    spec.gang.terminationDelaySeconds are over. Preemption: all of it, because a pod of it was evicted for another."""
     at: Timestamp | None = None
     """When."""
 

@@ -24,7 +24,7 @@ from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.scheduler.settings import CallerFiles, EndpointMode, Tls
+from covey.scheduler.settings import CLIENT_NAME, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
@@ -73,6 +73,7 @@ Address = Annotated[str, AfterValidator(_address)]
 Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Profiles = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
+ClientNames = Profiles
 Backends = Annotated[
     tuple[Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO], ...],
     BeforeValidator(_listed),
@@ -151,6 +152,8 @@ class SchedulerConfig(Common):
     kube_scheduler_cert_file: str = CallerFiles().cert_file
     kube_scheduler_key_file: str = CallerFiles().key_file
     scheduler_name: Profiles = (DEFAULT_SCHEDULER_NAME,)
+    client_name: ClientNames = (CLIENT_NAME,)
+    yield_to_priority: int = SYSTEM_PRIORITY
     pod_name: str = ""
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
@@ -176,6 +179,8 @@ class SchedulerConfig(Common):
                 self.kube_scheduler_ca_file, self.kube_scheduler_cert_file, self.kube_scheduler_key_file
             ),
             scheduler_names=self.scheduler_name,
+            client_names=self.client_name,
+            yields_to=self.yield_to_priority,
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,

@@ -62,9 +62,12 @@ class GroupCompiler:
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
-        """A label names the PodGroup, and the gate keeps the pod until it has a node."""
+        """A label names the PodGroup, the gate keeps the pod until it has a node, and a limit marks it at the barrier."""
         _, group = self.anchor(slot, revision)
-        return Membership({names.LABEL_POD_GROUP: group}, {"schedulingGates": [{"name": names.GATE_GANG}]})
+        gates = [{"name": names.GATE_GANG}]
+        return Membership(
+            {names.LABEL_POD_GROUP: group}, {"schedulingGates": gates}, limits={names.RESOURCE_MEMBER: "0"}
+        )
 
     def anchor(self, slot: Slot, revision: RoleRevision) -> Anchor:
         """The PodGroup: the replica's, or the role's where replicas are single pods."""

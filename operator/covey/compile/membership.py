@@ -33,11 +33,15 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a pod carries to be of its group: labels, annotations, and fields of its spec, among them its gates."""
+    """What a pod carries to be of its group: labels, annotations, and fields of its spec, among them its gates.
+
+    ``limits`` are resources that its first container has beside its own.
+    """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, str] = field(default_factory=dict)
 
 
 class Groups(Protocol):

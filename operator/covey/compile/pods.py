@@ -169,12 +169,15 @@ class PodFactory:
     def _pod_spec(self, slot: Slot, prepared: _Prepared, *, held: bool) -> dict[str, Any]:
         ours = self._environment(slot)
         taken = self._names_taken(ours, lws=self.revision_of(slot).lws)
+        membership = self.membership(slot)
+        first, *others = prepared.containers
+        containers = (_with_limits(first, membership.limits), *others)
         spec: dict[str, Any] = {
             **prepared.spec,
-            **self.membership(slot).spec,
+            **membership.spec,
             "hostname": identity.hostname(slot),
             "subdomain": self._network.subdomain(slot, self.revision_of(slot)),
-            "containers": [environment.with_environment(item, ours, taken) for item in prepared.containers],
+            "containers": [environment.with_environment(item, ours, taken) for item in containers],
         }
         if held or (slot.role in self._roles and is_held(self._roles[slot.role], slot.index)):
             spec["schedulingGates"] = [*spec.get("schedulingGates", ()), {"name": names.GATE_START}]
@@ -231,6 +234,14 @@ class PodFactory:
             template["spec"]["containers"],
             template["spec"].get("initContainers") or (),
         )
+
+
+def _with_limits(container: Mapping[str, Any], limits: Mapping[str, str]) -> Mapping[str, Any]:
+    """A container with more limits beside its own."""
+    if not limits:
+        return container
+    resources = container.get("resources") or {}
+    return {**container, "resources": {**resources, "limits": {**(resources.get("limits") or {}), **limits}}}
 
 
 def shunning(affinity: Mapping[str, Any] | None, nodes: Collection[str]) -> dict[str, Any]:

@@ -82,9 +82,10 @@ DOMAINS_RESERVED: Final = FAMILIES.gauge(
 )
 PODS_RELEASED: Final = FAMILIES.counter(
     "covey_pods_released_total",
-    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`.",
+    "Pins given up before the pod was bound: `Timeout`, `Unschedulable`, `NodeLost`, `Conflict`, `CapacityTaken`,"
+    " and `Unmarked`, which waiting pods of an older release are given up for as well.",
     "reason",
-    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken"),
+    values=("Timeout", "Unschedulable", "NodeLost", "Conflict", "CapacityTaken", "Unmarked"),
 )
 NODE_EXCLUSIONS: Final = FAMILIES.counter(
     "covey_node_exclusions_total",
@@ -152,7 +153,8 @@ BARRIER_HELD: Final = FAMILIES.gauge("covey_barrier_held", "Bind calls held now.
 EXTENDER_REQUESTS: Final = FAMILIES.counter(
     "covey_extender_requests_total",
     "kube-scheduler's calls: `filter`, `preempt`, `bind`; `ok`, `refused`, `unavailable` (not synced), `bad`, `too_large`,"
-    " `busy`, `timeout`, `hung_up`. Connections that came to no call: `connect`; `denied`, `too_many`.",
+    " `busy`, `timeout`, `hung_up`. Connections that came to no call: `connect`; `denied`, `too_many`,"
+    " `wrong_name` (a certificate of the authority with a name that may not call).",
     "verb",
     "result",
     values=(
@@ -162,6 +164,7 @@ EXTENDER_REQUESTS: Final = FAMILIES.counter(
         ),
         ("connect", "denied"),
         ("connect", "too_many"),
+        ("connect", "wrong_name"),
     ),
 )
 EXTENDER_DURATION: Final = FAMILIES.histogram(
@@ -179,4 +182,9 @@ CERTIFICATE_RELOADS: Final = FAMILIES.counter(
 CERTIFICATE_EXPIRATION: Final = FAMILIES.gauge(
     "covey_extender_certificate_expiration_timestamp_seconds",
     "When the extender's certificate expires, since the epoch; 0 without TLS.",
+)
+CALLER_EXPIRATION: Final = FAMILIES.gauge(
+    "covey_extender_caller_certificate_expiration_timestamp_seconds",
+    "When the certificate expires with which a name has last called, since the epoch.",
+    "name",
 )

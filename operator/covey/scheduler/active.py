@@ -24,6 +24,10 @@ log = get_logger(__name__)
 INTERVAL: Final = 5.0
 
 
+class NotLeadingError(Exception):
+    """The call is for a member, and another replica holds the calls of its gang."""
+
+
 class ActiveLabel:
     """The label on our own pod."""
 

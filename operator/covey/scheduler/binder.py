@@ -31,6 +31,7 @@ from covey.kube.errors import KubeError
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.model import Topology
+from covey.scheduler.active import NotLeadingError
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.barrier import Call, Waiting, releasable, release_reason
 from covey.scheduler.bindings import Bindings
@@ -57,6 +58,7 @@ class Binder:
     """Answers bind calls; an empty answer is success.
 
     ``served``: the profiles whose pods of no group may be bound. ``topology``: the one that a root is planned in.
+    ``leads``: whether the bind calls of members meet here; an ordinary pod is bound by any replica.
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class Binder:
         served: Collection[str] = (DEFAULT_SCHEDULER_NAME,),
         in_flight: int = 64,
         topology: Callable[[core.Group], Topology] | None = None,
+        leads: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._cache = cache
         self._writer = writer
+        self._leads = leads
         self._clock = clock
         self._turns = itertools.count(1)
         self.waiting = Waiting()
@@ -93,7 +97,11 @@ class Binder:
         cache.subscribe(Listener(tree=self._regrown, pod=self._seen, gone=self._gone))
 
     async def bind(self, args: BindArgs) -> str:
-        """Bind a pod when its time has come. Returns an error text, or nothing."""
+        """Bind a pod when its time has come. Returns an error text, or nothing.
+
+        Raises:
+            NotLeadingError: the pod is a member's, and its gang's calls are held by another replica.
+        """
         known = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         if known is not None and podstate.gated(known) and self._cache.capacity.assumed.get(args.pod_uid) == args.node:
             # Our own pin, which kube-scheduler has seen before us; it goes no sooner than the watch shows it.
@@ -135,6 +143,8 @@ class Binder:
             return known
 
     async def _member(self, pod: core.Pod, node: str) -> str:
+        if not self._leads():
+            raise NotLeadingError
         meta = pod.metadata
         root = self._cache.index.root_of_pod(pod)
         if root is None:

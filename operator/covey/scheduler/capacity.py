@@ -23,6 +23,7 @@ from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
 from covey.placement.model import Path, Shape, Topology
+from covey.scheduler.settings import SYSTEM_PRIORITY
 
 _Change = Callable[[Inventory], None]
 
@@ -39,9 +40,13 @@ class Capacity:
     """Holds by pod UID. Used on the event loop only.
 
     ``counted``: a pod's spec with all that counts for its place; the spec itself, and at once, for nearly all.
+    ``yields_to``: ordinary pods of this priority and more take room whatever is reserved there, and members give way.
     """
 
-    def __init__(self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec) -> None:
+    def __init__(
+        self, counted: Callable[[core.Pod], core.PodSpec] = counted_spec, *, yields_to: int = SYSTEM_PRIORITY
+    ) -> None:
+        self.yields_to = yields_to
         self.room = Inventory()
         self._counted = counted
         self.assumed: dict[str, str] = {}
@@ -168,7 +173,7 @@ class Capacity:
         return self.room.fits(self.shape(pod), node, pod.metadata)
 
     def reserved_away(
-        self, pod: core.Pod, node: str, shape: Shape | None = None, without: Iterable[str] = ()
+        self, pod: core.Pod, node: str, shape: Shape | None = None, without: Collection[str] = ()
     ) -> str | None:
         """Why a stranger must not take a node: what it asks for is kept for admitted pods. None when there is room.
 
@@ -176,7 +181,7 @@ class Capacity:
         counts as free.
         """
         kept, waited = self.reserved.get(node), self.kept.get(node)
-        if not kept and not waited:
+        if (not kept and not waited) or self.outranks(pod):
             return None
         shape = shape or self.shape(pod)
         for keep in waited or ():
@@ -184,19 +189,27 @@ class Capacity:
                 return keep.why
         if not kept:
             return None
-        aside = {pod.metadata.uid, *without}
-        free = _plus(self.room.free(node), [held for uid in aside for held in self._held_at(uid, node)])
+        free = self.room.free(node)
+        own = pod.metadata.uid
+        if without or own in self._held:
+            free = _plus(free, [held for uid in {own, *without} for held in self._held_at(uid, node)])
         for name, amount in shape.requests:
             if amount > free.get(name, 0) and any(name in dict(each.requests) for each in kept.values()):
                 return f"{name} is reserved for admitted gangs"
         if shape.host_ports and any(ports_clash(shape.host_ports, each.host_ports) for each in kept.values()):
             return "a host port is reserved for admitted gangs"
         for uid, each in kept.items():
+            if not each.anti_affinity and not shape.anti_affinity:
+                continue
             # kube-scheduler would refuse the pin: to it a pod that is not bound yet has no neighbours.
             theirs = any(term.matches(pod.metadata) for term in each.anti_affinity)
             if theirs or any(term.matches(self._held[uid][2]) for term in shape.anti_affinity):
                 return "anti-affinity keeps it apart from a pod of an admitted gang"
         return None
+
+    def outranks(self, pod: core.Pod) -> bool:
+        """Whether gangs give way to an ordinary pod."""
+        return (pod.spec.priority or 0) >= self.yields_to
 
     @contextmanager
     def planning(self) -> Iterator[Inventory]:

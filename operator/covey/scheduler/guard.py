@@ -22,15 +22,25 @@ from covey.scheduler import preemption
 from covey.scheduler.cache import Cache
 from covey.scheduler.wire import NAMES, FilterArgs, FilterResult, PreemptArgs, PreemptResult
 
+_UNMARKED: Final = "it was made by an older release, and nothing would hold its binding; it waits to be replaced"
 _ELSEWHERE: Final = "the gang's plan has another node for this pod"
 
 
 class Guard:
-    """Answers filter calls from the cache. ``refused`` is told of strangers that are left without any node."""
+    """Answers filter calls from the cache.
 
-    def __init__(self, cache: Cache, refused: Callable[[core.Pod], None] = lambda _pod: None) -> None:
+    Args:
+        cache: what is known.
+        refused: told of ordinary pods that are left without any node.
+        marked: whether kube-scheduler asks for the bindings of marked members only; no other may get that far.
+    """
+
+    def __init__(
+        self, cache: Cache, refused: Callable[[core.Pod], None] = lambda _pod: None, *, marked: bool = False
+    ) -> None:
         self._cache = cache
         self._refused = refused
+        self._marked = marked
 
     def filter(self, args: FilterArgs) -> FilterResult:
         """The nodes of a call that the pod may use."""
@@ -48,6 +58,8 @@ class Guard:
         known = self._cache.index.pod(pod.metadata.uid)
         if why is None and known is not None and not podstate.counts(known):
             why = refusal(known, leaf)  # our cache may know more than the scheduler's copy
+        if why is None and self._marked and not podstate.is_marked(pod):
+            why = _UNMARKED
         if why is not None:
             return _refuse(decode(names), (), why)
         node = podstate.pinned(pod) or ""
@@ -59,16 +71,15 @@ class Guard:
         capacity = self._cache.capacity
         if not capacity.reserved and not capacity.kept:
             return FilterResult(names)
-        shape = capacity.shape(pod)
-        nodes = (*capacity.reserved, *(node for node in capacity.kept if node not in capacity.reserved))
-        away = {node: why for node in nodes if (why := capacity.reserved_away(pod, node, shape))}
+        shape, asked = capacity.shape(pod), decode(names)
+        taken = (node for node in asked if node in capacity.reserved or node in capacity.kept)
+        away = {node: why for node in taken if (why := capacity.reserved_away(pod, node, shape))}
         if not away:
             return FilterResult(names)
-        asked = decode(names)
         left = [name for name in asked if name not in away]
-        if not left and asked:
+        if not left:
             self._refused(pod)
-        return FilterResult(left, {name: away[name] for name in asked if name in away})
+        return FilterResult(left, away)
 
 
 def decode(names: msgspec.Raw) -> list[str]:

@@ -1,10 +1,11 @@
 """The scheduler process: starts everything, and ends it.
 
 Every replica watches, and answers its kube-scheduler as soon as it is synced; admission, releases and status belong to
-the holder of the lease. Behind a Service the holder alone answers, and labels its own pod for the Service to find it;
-the others are ready all the same, or no rolling update would end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its
-successor; the calls that were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls
-are cut off and come back too.
+the holder of the lease. Behind Services every replica guards and binds ordinary pods, and the holder alone binds members:
+it labels its own pod for the barrier's Service to find it. The others are ready all the same, or no rolling update would
+end. A lost lease ends the process with a failure, so that nothing goes on deciding beside its successor; the calls that
+were held are made again by kube-scheduler. SIGTERM ends it cleanly within seconds: held calls are cut off and come back
+too.
 """
 
 from __future__ import annotations
@@ -20,10 +21,12 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Final, TypeVar
 
 import uvloop
 
+from covey.admission import podstate
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api.constants import MANAGER_SCHEDULER
@@ -41,6 +44,7 @@ from covey.scheduler.binder import Binder
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.callers import Callers
+from covey.scheduler.client_names import add_check
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
@@ -54,9 +58,10 @@ from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.server import Extender
-from covey.scheduler.settings import EndpointMode, Settings
+from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.unmarked import Unmarked
 from covey.scheduler.wake import Waker
 from covey.scheduler.writer import PodWriter
 
@@ -146,6 +151,7 @@ class Process:
         settings = self._settings
         self._client = client
         cache = self._cache = Cache(watching, settings.namespaces)
+        cache.capacity.yields_to = settings.yields_to
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
         topologies = Topologies(cache)
@@ -156,6 +162,7 @@ class Process:
             served=settings.scheduler_names,
             in_flight=settings.connections,
             topology=topologies.choose,
+            leads=self._holds,
         )
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
@@ -168,9 +175,8 @@ class Process:
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        extender = Extender(
-            Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers, heard=callers.note
-        )
+        guard = Guard(cache, waker.refused, marked=settings.attached)
+        extender = Extender(guard, binder, lambda: cache.synced, heard=callers.note)
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -183,7 +189,9 @@ class Process:
             settle_memory()
             if self._active is not None:
                 await self._active.clear()
-            endpoint = await Endpoint.open(extender.application(), settings)
+            application = extender.application()
+            add_check(application, settings)
+            endpoint = await Endpoint.open(application, settings)
             stack.push_async_callback(endpoint.close)
             tasks.create_task(endpoint.run())
             self._serves = True
@@ -216,10 +224,9 @@ class Process:
             return False, "not synced"
         return True, "ok"
 
-    def _answers(self) -> bool:
-        """May kube-scheduler be answered? Behind a Service by the holder of the lease only: one barrier serves."""
-        service = self._settings.endpoint_mode is EndpointMode.SERVICE
-        return not service or self._elector is None or self._elector.is_leader
+    def _holds(self) -> bool:
+        """Whether the bind calls of gangs are held here; behind a Service by the holder of the lease only."""
+        return not self._settings.attached or self._elector is None or self._elector.is_leader
 
     def _healthy(self) -> tuple[bool, str]:
         """The event loop answers, and the API server was heard of not too long ago."""
@@ -245,7 +252,12 @@ class _Leader:
         holding: Holding,
         callers: Callers,
     ) -> None:
-        self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
+        self._queueing = Queueing(
+            cache,
+            topologies,
+            reserve_after=settings.reserve_after,
+            obstacle=partial(podstate.obstacle, served=settings.scheduler_names, marked=settings.attached),
+        )
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
         reservations = Reservations(cache, reserve_after=settings.reserve_after)
@@ -279,6 +291,7 @@ class _Leader:
             callers=callers,
             breath=breath,
         )
+        self._unmarked = Unmarked(cache, writer, breath=breath) if settings.attached else None
 
     async def run(self) -> None:
         """Decide for ever."""
@@ -289,6 +302,7 @@ class _Leader:
             self._headroom.run(self._admission.settled.wait),
             self._recorder.run(),
             self._surveyor.run(),
+            *([self._unmarked.run(self._admission.settled.wait)] if self._unmarked else []),
         )
         async with asyncio.TaskGroup() as tasks:
             for part in parts:
@@ -304,7 +318,7 @@ class _Leader:
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:
-    if settings.endpoint_mode is not EndpointMode.SERVICE:
+    if not settings.attached:
         return None
     if not settings.pod_name:
         log.warning("no --pod-name: a Service that selects the active replica by its label will not find this one")

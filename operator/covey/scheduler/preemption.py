@@ -1,9 +1,12 @@
 """Where may kube-scheduler evict pods for another? Pure.
 
 An existing scheduler that Covey is attached to keeps its preemption: ordinary pods evict ordinary pods as before. Only
-what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is never evicted: one
+what touches a gang is taken out. A member never evicts: its place comes from a plan. A member is not evicted either: one
 pod less breaks its whole gang. And nobody evicts for room that he would not get: kube-scheduler chooses victims before
 it asks the guard, so a pod that the guard refuses afterwards would go on and empty one node after another.
+
+Pods of the system outrank that (``Capacity.outranks``), or one pod of a tenant would keep a node's own daemons away. The
+operator gives up what they leave of a gang.
 
 The profile that Covey prints for a scheduler of its own has preemption off and never asks.
 """
@@ -33,7 +36,7 @@ def allowed(cache: Cache, pod: core.Pod, nodes: Mapping[str, MetaVictims]) -> di
 
 def _may_evict(cache: Cache, pod: core.Pod, node: str, victims: MetaVictims) -> bool:
     uids = [each.uid for each in victims.pods or ()]
-    if any(_protected(cache, uid) for uid in uids):
+    if not cache.capacity.outranks(pod) and any(_protected(cache, uid) for uid in uids):
         return False
     return cache.capacity.reserved_away(pod, node, without=uids) is None
 

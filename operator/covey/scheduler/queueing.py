@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from covey.admission import podstate
 from covey.admission.avoided import avoided_nodes, avoided_now
 from covey.admission.entries import Entry, Want, excluded_now, waiting_since
 from covey.admission.gangs import Surroundings, UnplannableError
@@ -60,12 +61,14 @@ class Queueing:
         topologies: Topologies,
         *,
         reserve_after: float,
+        obstacle: Callable[[core.Pod], str | None] = podstate.obstacle,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache = cache
         self._topologies = topologies
         self._reserve_after = reserve_after
+        self._obstacle = obstacle
         self._clock = clock
         self._monotonic = monotonic
         self._failures: dict[Key, dict[str, _Failures]] = {}
@@ -89,6 +92,7 @@ class Queueing:
             created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={**self._avoided(unit, topology), **{each.node: each.reason for each in excluded}},
+            obstacle=self._obstacle,
         )
         return kept, topology, around
 

@@ -1,8 +1,9 @@
 """The extender's HTTP calls, as two entries of kube-scheduler's configuration make them.
 
 ``POST /guard/filter``, ``POST /guard/preempt``, ``POST /barrier/bind``, ``GET /healthz``, ``GET /readyz``. A caller
-that hangs up cancels its request (``handler_cancellation``), else the calls of a dead kube-scheduler would be held for ever. Nothing is answered from a cache that is not synced, nor, behind
-a Service, by a replica without the lease, for one barrier must hold all calls of a gang.
+that hangs up cancels its request (``handler_cancellation``), else the calls of a dead kube-scheduler would be held for
+ever. Nothing is answered from a cache that is not synced. Behind a Service every replica guards, and binds ordinary
+pods; members are bound by the holder of the lease alone, for one barrier must hold all calls of a gang.
 
 What is read at once is bounded: one body, all bodies together, the time for one, and the calls that are held.
 """
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
+from covey.scheduler.active import NotLeadingError
 from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
@@ -46,7 +48,6 @@ class Extender:
         guard: answers filter calls.
         binder: answers bind calls.
         synced: whether the cache is complete.
-        leads: whether this replica may answer; always so beside its own kube-scheduler.
         most: bind calls of gangs that are held at one time.
         strangers: bind calls of other pods, beside them.
         heard: is told of each call.
@@ -58,7 +59,6 @@ class Extender:
         binder: Binder,
         synced: Callable[[], bool],
         *,
-        leads: Callable[[], bool] = lambda: True,
         most: int = MAX_HELD,
         strangers: int = MAX_STRANGERS,
         heard: Callable[[], None] = lambda: None,
@@ -67,7 +67,6 @@ class Extender:
         self._binder = binder
         self._synced = synced
         self._heard = heard
-        self._leads = leads
         self._most = {True: most, False: strangers}
         #: Bind calls under way, by whether the pod says that it is a member.
         self._binding = {True: 0, False: 0}
@@ -108,8 +107,6 @@ class Extender:
     async def _call(self, request: web.Request, work: Callable[[bytes], Awaitable[_Outcome]]) -> _Outcome:
         if not self._synced():
             return "unavailable", _failure(503, "the cache is not synced yet")
-        if not self._leads():
-            return "unavailable", _failure(503, "another replica leads")
         size = MAX_BODY if request.content_length is None else request.content_length
         if size > MAX_BODY:
             return _too_large()
@@ -147,6 +144,10 @@ class Extender:
         self._binding[member] += 1
         try:
             why = await self._binder.bind(args)
+        except NotLeadingError:
+            response = _failure(503, "another replica leads")
+            response.force_close()  # the next call is to find that one
+            return "unavailable", response
         finally:
             self._binding[member] -= 1
         if why:

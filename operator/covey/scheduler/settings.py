@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
+
+#: ``system-cluster-critical``, the lower of the two classes that Kubernetes keeps for the system.
+SYSTEM_PRIORITY: Final = 2_000_000_000
+#: The common name of the certificate that the chart has made for kube-scheduler.
+CLIENT_NAME: Final = "covey-kube-scheduler"
 
 
 class EndpointMode(StrEnum):
@@ -43,7 +49,8 @@ class Settings:
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
     whole cluster, because capacity is held by pods of every owner. ``reserve_after`` is in seconds. ``identity``
     names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
-    of the kube-scheduler that calls. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
+    of the kube-scheduler that calls. ``client_names``: names of certificates that may call. ``yields_to``: the
+    priority of ordinary pods from which on gangs give way to them. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
     """
 
     kubeconfig: str | None = None
@@ -53,6 +60,8 @@ class Settings:
     tls: Tls | None = None
     caller_files: CallerFiles = CallerFiles()
     scheduler_names: tuple[str, ...] = (DEFAULT_SCHEDULER_NAME,)
+    client_names: tuple[str, ...] = (CLIENT_NAME,)
+    yields_to: int = SYSTEM_PRIORITY
     reserve_after: float = 300.0
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
@@ -63,3 +72,8 @@ class Settings:
     pod_name: str = ""
     pod_namespace: str = ""
     connections: int = 64
+
+    @property
+    def attached(self) -> bool:
+        """Whether a kube-scheduler of the user's calls, through Services: pods of every kind depend on the answers."""
+        return self.endpoint_mode is EndpointMode.SERVICE

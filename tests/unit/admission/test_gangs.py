@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from covey.admission import gangs
+from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError, build_gang
 from covey.admission.tree import Unit
 from covey.api import core
@@ -74,6 +74,12 @@ def test_what_is_missing_is_said() -> None:
     assert gangs.missing(none, build(none)) == "decode: 0 of 2 pods of replica 0 exist"
     whole = tree([gated(0, 0), gated(0, 1), gated(1, 0), gated(1, 1)])
     assert gangs.missing(whole, build(whole)) is None
+
+
+def test_whose_scheduler_is_not_served_is_said() -> None:
+    found = tree([gated(0, 0), gated(0, 1)])
+    gang = build(found, obstacle=lambda pod: podstate.obstacle(pod, ("gangs",)))
+    assert "is for scheduler covey-scheduler; served are gangs" in (gangs.missing(found, gang) or "")
 
 
 def test_groups_that_do_not_exist_yet_are_missing() -> None:

@@ -6,6 +6,8 @@ from covey.admission import membership, podstate
 from covey.api import core
 from scheduler_builders import GATE, PINNED, RELEASE, START, group, pin_terms, pod
 
+MARK = "scheduling.covey.dev/member"
+
 
 @pytest.mark.parametrize(
     ("found", "node"),
@@ -53,6 +55,16 @@ def test_unschedulable_is_a_trigger() -> None:
 def test_which_pods_must_not_be_planned(found: core.Pod, word: str | None) -> None:
     obstacle = podstate.obstacle(found)
     assert obstacle is None if word is None else word in (obstacle or "")
+
+
+def test_a_pod_that_kube_scheduler_would_bind_unasked_is_not_planned() -> None:
+    found = pod("p", gates=(GATE,))
+    served = podstate.obstacle(found, ("gangs", "default-scheduler"))
+    assert served == "pod p is for scheduler covey-scheduler; served are default-scheduler, gangs (spec.schedulerName)"
+    assert podstate.obstacle(found, ("gangs", "covey-scheduler")) is None
+    marked = pod("p", gates=(GATE,), spec={"containers": [{"resources": {"limits": {MARK: "0"}}}]})
+    assert MARK in (podstate.obstacle(found, marked=True) or "")
+    assert podstate.obstacle(marked, marked=True) is None
 
 
 def test_only_empty_terms_match_no_node() -> None:

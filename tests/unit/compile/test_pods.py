@@ -42,6 +42,19 @@ def test_the_address_of_a_role_is_one_of_a_replica_that_there_is() -> None:
     assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-pods.ml"
 
 
+def test_the_first_container_marks_a_member_by_a_limit_that_asks_for_nothing() -> None:
+    template_of = template()
+    own = {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}
+    template_of["spec"]["containers"] = [
+        {"name": "engine", "image": "e", "resources": own},
+        {"name": "b", "image": "b"},
+    ]
+    tree = compile_inference(inference(prefill(template=template_of)))
+    first, second = tree.pods.build(WORKER, "uid")["spec"]["containers"]
+    assert first["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", names.RESOURCE_MEMBER: "0"}}
+    assert "resources" not in second
+
+
 def test_identity() -> None:
     tree = compile_inference(inference(prefill()))
     pod = tree.pods.build(WORKER, "uid-of-group")

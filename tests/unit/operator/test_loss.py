@@ -229,6 +229,75 @@ def test_a_delay_of_none_still_announces_first() -> None:
     assert not bound(world)
 
 
+def preempt(world: World, role_name: str) -> str:
+    """kube-scheduler evicts a pod of a role; it says so, and asks for the deletion. Returns the pod's name."""
+    name = min(
+        name
+        for name, pod in world.pods.items()
+        if pod.metadata.label(names.LABEL_ROLE) == role_name and not podstate.is_dead(pod)
+    )
+    at = times.rfc3339(world.now)
+    said = core.Condition("DisruptionTarget", "True", "PreemptionByScheduler", last_transition_time=at)
+    world.change(name, metadata={"deletion_timestamp": at}, status={"conditions": (said,)})
+    return name
+
+
+def gang_of_two(*, ready: bool) -> World:
+    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1)))
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        if ready:
+            world.ready(name)
+    world.tell()
+    world.now += 60
+    return world
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None:  # noqa: FBT001 - a table
+    world = gang_of_two(ready=ready)
+    before = bound(world)
+    victim = preempt(world, "decode")
+    first = world.plan()
+    world.tell()
+    assert condition(world, "Escalating") == ("True", "Preempted")
+    assert of_unit(world)["escalation"] == {"step": "Preemption", "at": times.rfc3339(world.now)}
+    assert "Escalating" in {note.reason for note in first.actions.notes}
+    world.vanish(victim)  # what was announced is done, whoever has seen the eviction
+    world.now += 5
+    going = world.plan().actions.delete_pods
+    assert {item.pod.metadata.name for item in going} == before - {victim}
+
+
+def test_what_came_after_a_preemption_stays() -> None:
+    """The victim may take its time to end, and the unit may have its places again by then."""
+    world = gang_of_two(ready=True)
+    victim = preempt(world, "decode")
+    for name in bound(world) - {victim}:
+        world.vanish(name)
+    world.now += 5
+    for _ in range(3):
+        planned = world.plan()
+        world.tell()
+        for step in world.steps(planned.actions):
+            step()
+        age(world)
+    for name in list(world.pods):
+        if name != victim and "-prefill-" in name:
+            world.bind(name)
+    assert not world.plan().actions.delete_pods
+    assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
+
+
+def test_a_unit_that_serves_beside_a_preempted_replica_stays() -> None:
+    world = serving()
+    preempt(world, "decode")
+    world.tell()
+    assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
+    assert not [item for item in world.plan().actions.delete_pods if "-prefill-" in item.pod.metadata.name]
+
+
 def test_the_delay_is_live() -> None:
     world = serving()
     lose(world, "decode")

@@ -16,13 +16,15 @@ from cryptography import x509
 from authority import Authority, Mounted
 from covey.observability.families import REGISTRY
 from covey.scheduler.certificates import not_after
+from covey.scheduler.client_names import add_check, names
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.settings import EndpointMode, Settings, Tls
 
 
 def settings(files: Mounted) -> Settings:
     tls = Tls(str(files.certificate), str(files.key), str(files.authority))
-    return Settings(bind_address="127.0.0.1:0", endpoint_mode=EndpointMode.SERVICE, tls=tls)
+    names = ("kube-scheduler", "scheduler.example.com")
+    return Settings(bind_address="127.0.0.1:0", endpoint_mode=EndpointMode.SERVICE, tls=tls, client_names=names)
 
 
 @contextlib.asynccontextmanager
@@ -32,6 +34,7 @@ async def serving(files: Mounted, *, most: int = 100) -> AsyncIterator[Endpoint]
 
     application = web.Application()
     application.add_routes([web.get("/", hello)])
+    add_check(application, settings(files))
     endpoint = await Endpoint.open(application, settings(files), most=most)
     running = asyncio.create_task(endpoint.run())
     try:
@@ -70,6 +73,39 @@ def files(tmp_path: Path, authority: Authority) -> Mounted:
 @pytest.fixture
 def caller(tmp_path: Path, authority: Authority) -> Mounted:
     return Mounted(tmp_path / "caller", authority, "kube-scheduler")
+
+
+async def test_a_certificate_of_the_authority_with_another_name_calls_nothing(
+    files: Mounted, caller: Mounted, authority: Authority, tmp_path: Path
+) -> None:
+    other = Mounted(tmp_path / "other", authority, "team-b-some-app")
+    wrong = {"verb": "connect", "result": "wrong_name"}
+    before = counted("covey_extender_requests_total", **wrong)
+    async with serving(files) as endpoint:
+        said = "team-b-some-app may not call: --client-name has kube-scheduler, scheduler.example.com\n"
+        assert await hello(endpoint, other.client_context()) == said
+        assert counted("covey_extender_requests_total", **wrong) == before + 1
+        assert await hello(endpoint, caller.client_context()) == "hello"
+    assert counted("covey_extender_requests_total", **wrong) == before + 1
+
+
+async def test_the_end_of_a_callers_certificate_is_noted(files: Mounted, authority: Authority, tmp_path: Path) -> None:
+    caller = Mounted(tmp_path / "short", authority, "kube-scheduler")
+    gauge = "covey_extender_caller_certificate_expiration_timestamp_seconds"
+    async with serving(files) as endpoint:
+        for days in (3, 9):
+            caller.renew(authority, days=days)
+            wanted = x509.load_pem_x509_certificate(caller.certificate.read_bytes()).not_valid_after_utc
+            assert await hello(endpoint, caller.client_context()) == "hello"
+            assert REGISTRY.get_sample_value(gauge, {"name": "kube-scheduler"}) == wanted.timestamp()
+
+
+def test_a_caller_has_the_names_of_its_subject_and_of_dns() -> None:
+    subject = ((("organizationName", "o"),), (("commonName", "c"),))
+    assert list(names({"subject": subject, "subjectAltName": (("IP Address", "127.0.0.1"), ("DNS", "d"))})) == [
+        "c",
+        "d",
+    ]
 
 
 async def test_only_callers_with_a_certificate_of_the_authority_get_in(

@@ -6,6 +6,8 @@ import yaml
 from covey.scheduler.config import render
 from covey.scheduler.settings import CallerFiles, EndpointMode, Settings, Tls
 
+HOST = "covey-scheduler-extender.covey-system.svc"
+
 
 def test_the_configuration_is_the_protocols() -> None:
     found = yaml.safe_load(render(Settings(bind_address="127.0.0.1:9999")))
@@ -58,16 +60,27 @@ def test_a_certificate_of_the_caller_is_asked_for_only_with_an_authority_for_it(
 def test_the_callers_files_are_where_it_is_told() -> None:
     files = CallerFiles("a", "c", "k")
     [guard, _] = yaml.safe_load(render(Settings(endpoint_mode=EndpointMode.SERVICE, caller_files=files)))["extenders"]
-    assert guard["tlsConfig"] == {"insecure": False, "caFile": "a", "certFile": "c", "keyFile": "k"}
+    assert guard["tlsConfig"] == {"insecure": False, "caFile": "a", "serverName": HOST, "certFile": "c", "keyFile": "k"}
 
 
 @pytest.mark.parametrize("tls", [None, Tls("crt", "key", "ca")])
 def test_a_service_is_called_by_its_name_with_tls(tls: Tls | None) -> None:
     settings = Settings(bind_address=":8443", endpoint_mode=EndpointMode.SERVICE, tls=tls)
     [guard, barrier] = yaml.safe_load(render(settings))["extenders"]
+    assert guard["urlPrefix"] == "https://covey-scheduler-guard.covey-system.svc:8443/guard"
+    assert barrier["urlPrefix"] == "https://covey-scheduler-extender.covey-system.svc:8443/barrier"
     for each in (guard, barrier):
-        assert each["urlPrefix"].startswith("https://covey-scheduler-extender.covey-system.svc:8443/")
         assert each["enableHTTPS"]
         assert not each["tlsConfig"]["insecure"]
         assert each["tlsConfig"]["caFile"]
         assert each["tlsConfig"]["certFile"]
+        # The guard is called by another name than the certificate's.
+        assert each["tlsConfig"]["serverName"] == "covey-scheduler-extender.covey-system.svc"
+
+
+def test_a_users_scheduler_needs_nobody_for_pods_of_no_gang() -> None:
+    """It passes the guard over, and asks the barrier for members alone; a dedicated one passes nothing over."""
+    [guard, barrier] = yaml.safe_load(render(Settings(endpoint_mode=EndpointMode.SERVICE)))["extenders"]
+    assert (guard["ignorable"], barrier["ignorable"]) == (True, False)
+    assert barrier["managedResources"] == [{"name": "scheduling.covey.dev/member", "ignoredByScheduler": True}]
+    assert "managedResources" not in guard

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import core
 from covey.scheduler.cache import Cache
+from covey.scheduler.capacity import Keep
 from covey.scheduler.guard import Guard
 from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, FilterArgs, FilterResult
 from scheduler_builders import RELEASE, cache, group, member, node, pin_terms, pod, put, role_groups
@@ -115,3 +118,20 @@ def test_the_wire_has_gos_field_names() -> None:
     assert refused == b'{"NodeNames":[],"FailedAndUnresolvableNodes":{"a":"no"}}'
     bind = BIND_ARGS.decode(b'{"PodName":"p","PodNamespace":"n","PodUID":"u","Node":"a"}')
     assert (bind.pod_name, bind.pod_namespace, bind.pod_uid, bind.node) == ("p", "n", "u", "a")
+
+
+def test_only_the_nodes_that_are_asked_for_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    pins = [member("decode", number, pin=f"n{number}", gpus=8) for number in range(50)]
+    made = cache(*(node(f"n{number}") for number in range(50)), *GROUPS, *pins)
+    made.capacity.kept = {f"n{number}": [Keep("nvidia.com/gpu", 0, "kept")] for number in range(40, 90)}
+    looked: list[str] = []
+    inner = made.capacity.reserved_away
+
+    def reserved_away(who: core.Pod, place: str, *more: Any) -> str | None:
+        looked.append(place)
+        return inner(who, place, *more)
+
+    monkeypatch.setattr(made.capacity, "reserved_away", reserved_away)
+    result = ask(made, pod("ordinary", gpus=1), ["n7", "n60", "free"])
+    assert names(result) == ["free"]
+    assert set(result.failed_and_unresolvable_nodes) == set(looked) == {"n7", "n60"}

@@ -50,6 +50,18 @@ def test_a_member_that_waits_at_the_barrier_is_none_either() -> None:
     assert not preempts(made, held.metadata.uid, gpus=0)
 
 
+@pytest.mark.parametrize(("priority", "may"), [(1_999_999_999, False), (2_000_000_000, True), (2_000_001_000, True)])
+def test_members_give_way_to_pods_of_the_system(priority: int, may: bool) -> None:  # noqa: FBT001 - a table
+    bound, pinned = member("decode", 0, pin="n1", node="n1", gpus=4), member("decode", 1, pin="n1", gpus=4)
+    made = cache(*GROUPS, node("n1"), bound, pinned)
+    assert preempts(made, bound.metadata.uid, spec={"priority": priority}) is may
+    assert preempts(made, "uid-unknown", spec={"priority": priority}) is may
+    taken = made.capacity.reserved_away(pod("high", gpus=4, spec={"priority": priority}), "n1")
+    assert (taken is None) is may
+    made.capacity.yields_to = 5
+    assert preempts(made, bound.metadata.uid, spec={"priority": 5})
+
+
 @pytest.mark.parametrize(
     "fields", [{"deleted": True}, {"phase": "Failed"}, {"annotations": {RELEASE: "Timeout"}, "node": None}]
 )

@@ -19,9 +19,11 @@ from covey.scheduler.guard import Guard
 from covey.scheduler.server import MAX_BODY, Extender
 from covey.scheduler.wire import BindArgs
 from covey.scheduler.writer import PodWriter
-from scheduler_builders import cache
+from scheduler_builders import cache, group, member, node, pod, role_groups
+from unit.scheduler.test_binder import Api
 
 MOST = 2
+GROUPS = [group("root", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1)]
 CALLS = ["/guard/filter", "/guard/preempt", "/barrier/bind"]
 Client = TestClient[Any, Any]
 
@@ -65,8 +67,8 @@ def count(verb: str, result: str) -> float:
     return REGISTRY.get_sample_value("covey_extender_requests_total", labels) or 0.0
 
 
-def bind(client: Client, uid: str) -> asyncio.Task[ClientResponse]:
-    body = json.dumps({"PodName": uid, "PodNamespace": "ns", "PodUID": uid, "Node": "n1"})
+def bind(client: Client, uid: str, name: str = "", node: str = "n1") -> asyncio.Task[ClientResponse]:
+    body = json.dumps({"PodName": name or uid, "PodNamespace": "ns", "PodUID": uid, "Node": node})
     return asyncio.create_task(client.post("/barrier/bind", data=body))
 
 
@@ -82,14 +84,20 @@ async def test_nothing_is_answered_from_a_cache_that_is_not_synced(path: str) ->
         assert (await client.get("/healthz")).status == 200
 
 
-@pytest.mark.parametrize("path", CALLS)
-async def test_a_replica_that_may_not_answer_is_ready_all_the_same(path: str, holding: Holding) -> None:
-    binder: Any = holding
-    extender = Extender(Guard(cache()), binder, lambda: True, leads=lambda: False)
+async def test_a_replica_without_the_lease_guards_and_binds_ordinary_pods_and_no_members() -> None:
+    ordinary, pinned = pod("ordinary"), member("decode", 0, pin="n1")
+    made = cache(node("n1"), node("n2"), *GROUPS, ordinary, pinned)
+    api: Any = Api()
+    extender = Extender(Guard(made), Binder(made, api, api, leads=lambda: False), lambda: True)
     async with TestClient(TestServer(extender.application())) as client:
-        answer = await client.post(path, data=b"{}")
+        for path in CALLS[:2]:
+            assert (await client.post(path, data=b'{"Pod": {"metadata": {}}, "NodeNames": null}')).status == 200
+        assert await (await bind(client, ordinary.metadata.uid, "ordinary", "n2")).json() == {"Error": ""}
+        answer = await bind(client, pinned.metadata.uid, pinned.metadata.name)
         assert (answer.status, await answer.text()) == (503, "another replica leads\n")
+        assert answer.headers["Connection"] == "close"  # or the next call would come here again
         assert (await client.get("/readyz")).status == 200
+    assert api.bound == [("ordinary", ordinary.metadata.uid, "n2")]
 
 
 @pytest.mark.parametrize("chunked", [False, True])

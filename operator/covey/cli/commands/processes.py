@@ -92,6 +92,12 @@ def operator(config: str | None, **flags: Any) -> None:
 @click.option("--tls-cert-file", metavar="FILE", help="Serve the extender with TLS.")
 @click.option("--tls-private-key-file", metavar="FILE", help="The certificate's key.")
 @click.option("--client-ca-file", metavar="FILE", help="Ask callers for a certificate of this authority.")
+@click.option(
+    "--client-name",
+    metavar="NAME",
+    multiple=True,
+    help="Common or DNS names of certificates that may call; repeatable, or with commas. Default: covey-kube-scheduler.",
+)
 @click.option("--kube-scheduler-ca-file", metavar="FILE", help="To print: where kube-scheduler has our authority.")
 @click.option("--kube-scheduler-cert-file", metavar="FILE", help="To print: where kube-scheduler has its certificate.")
 @click.option("--kube-scheduler-key-file", metavar="FILE", help="To print: where kube-scheduler has its key.")
@@ -106,6 +112,11 @@ def operator(config: str | None, **flags: Any) -> None:
 )
 @click.option("--pod-namespace", metavar="NS", help="That pod's namespace.")
 @click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
+@click.option(
+    "--yield-to-priority",
+    metavar="N",
+    help="Ordinary pods of this priority or more may preempt members, and take reserved room. Default: 2000000000.",
+)
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
     """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""

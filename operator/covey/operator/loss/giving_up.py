@@ -4,6 +4,8 @@ A successor that finds no room in the domain of its unit waits, and what runs is
 
 * a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only where
   the unit serves nobody: some role of the gang has no Ready replica;
+* the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition: what is left
+  of the gang would hold its room for nobody;
 * the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
 
 Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
@@ -38,6 +40,7 @@ SOON: Final = 0.5
 REASON_ROLE_MOVES: Final = "RoleMoves"
 REASON_UNIT_MOVES: Final = "UnitMoves"
 REASON_TERMINATION: Final = "TerminationDelay"
+REASON_PREEMPTED: Final = "Preempted"
 
 
 class Step(StrEnum):
@@ -46,12 +49,14 @@ class Step(StrEnum):
     ROLE = "Role"
     UNIT = "Unit"
     TERMINATION = "Termination"
+    PREEMPTION = "Preemption"
 
 
 _REASONS: Final = {
     Step.ROLE: REASON_ROLE_MOVES,
     Step.UNIT: REASON_UNIT_MOVES,
     Step.TERMINATION: REASON_TERMINATION,
+    Step.PREEMPTION: REASON_PREEMPTED,
 }
 
 
@@ -106,6 +111,7 @@ def give_up(
         before: the status so far: what was announced.
     """
     recorded, shortages = recorded_units(before), found.shortages
+    preempted = find_preempted(observed) if shortages else {}
     announced: dict[int, Escalation] = {}
     anew: set[int] = set()
     delete: list[DeletePod] = []
@@ -113,7 +119,8 @@ def give_up(
     for unit, shortage in shortages.items():
         known = recorded.get(unit, RecordedUnit(None, served=False))
         serves = _serves(spec, states, unit)
-        due = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        due = _preemption(shortage, known, preempted.get(unit), observed) if not serves else None
+        due = due or _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
         if due is None:
             continue
         if known.step != due.step or observed.now < due.at:
@@ -121,7 +128,7 @@ def give_up(
             if known.step != due.step:
                 notes.append(_announcement(shortage, due))
             continue
-        pods = tuple(_pods(shortage, due.step, observed))
+        pods = tuple(_pods(shortage, due, observed))
         delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
         if pods:
             announced[unit] = due
@@ -131,6 +138,27 @@ def give_up(
     again = min((max(each.at - observed.now, SOON) for each in announced.values()), default=None)
     remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
     return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)
+
+
+def find_preempted(observed: Observed) -> dict[int, float]:
+    """Units of which kube-scheduler has evicted a pod for another, and when last, in seconds since the epoch."""
+    found: dict[int, float] = {}
+    for slot, pods in observed.pods.items():
+        for pod in pods:
+            target = core.condition(pod.status.conditions, "DisruptionTarget")
+            if target is not None and (target.status, target.reason) == ("True", "PreemptionByScheduler"):
+                at = times.seconds(target.last_transition_time) or observed.now
+                found[slot.unit] = max(found.get(slot.unit, 0.0), at)
+    return found
+
+
+def _preemption(
+    shortage: Shortage, known: RecordedUnit, preempted: float | None, observed: Observed
+) -> Escalation | None:
+    """The unit lost a pod to preemption, and has some left from before: an announcement outlives the pod."""
+    at = known.at if known.step == Step.PREEMPTION and known.at is not None else preempted
+    found = Escalation(Step.PREEMPTION, at) if at is not None else None
+    return found if found is not None and any(_pods(shortage, found, observed)) else None
 
 
 def _escalation(
@@ -163,15 +191,17 @@ def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool
     return all(any(state.is_ready for state in roles.get(name, {}).values()) for name in gang)
 
 
-def _pods(shortage: Shortage, step: Step, observed: Observed) -> Iterator[core.Pod]:
+def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[core.Pod]:
     """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
     found = [
         pod
         for slot, pod in observed.current.items()
-        if slot.unit == shortage.unit and (step is not Step.ROLE or slot.role in shortage.roles)
+        if slot.unit == shortage.unit and (due.step is not Step.ROLE or slot.role in shortage.roles)
         if podstate.is_admitted(pod)
     ]
-    if any(_is_older(pod, shortage.since) for pod in found):
+    # A loss is noted in the second after it, an eviction in its own.
+    since = due.at + 1 if due.step is Step.PREEMPTION else shortage.since
+    if any(_is_older(pod, since) for pod in found):
         yield from found
 
 
@@ -202,6 +232,10 @@ def _what(shortage: Shortage, step: Step) -> str:
 def _sentence(shortage: Shortage, found: Escalation) -> str:
     since, at = times.rfc3339(shortage.since), times.rfc3339(found.at)
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
+    if found.step is Step.PREEMPTION:
+        return (
+            f"{cause}; a pod of it was preempted for a pod of higher priority: it is taken down and queued whole again"
+        )
     if found.step is Step.TERMINATION:
         return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
     what = _what(shortage, found.step)
