@@ -126,6 +126,8 @@ EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
+#: Groups are not as they would be made today, and are left as they are.
+REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
@@ -144,6 +146,7 @@ REASON_SUSPENDED: Final = "Suspended"
 REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
+REASON_TOPOLOGY_CHANGED: Final = "TopologyChanged"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"

@@ -69,6 +69,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str]]] = {
     names.SCALING_LIMITED: ("scaled", "scaled"),
     names.ESCALATING: ("failed", "other"),
     names.NODES_AVOIDED: ("failed", "other"),
+    names.REMAKE_PENDING: ("other", "other"),
 }
 
 
@@ -200,6 +201,7 @@ _BAD: Final = frozenset(
         names.SCALING_LIMITED,
         names.ESCALATING,
         names.NODES_AVOIDED,
+        names.REMAKE_PENDING,
     }
 )
 
