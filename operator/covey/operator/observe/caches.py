@@ -75,6 +75,7 @@ class Caches:
         enqueue_after: likewise, so many seconds later.
         backends: those whose kinds are watched.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
         clock: monotonic, seconds.
     """
 
@@ -87,6 +88,7 @@ class Caches:
         *,
         backends: Collection[Backend] = tuple(Backend),
         autoscalers: Collection[str] = AUTOSCALERS,
+        evacuations: Collection[str] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -97,7 +99,7 @@ class Caches:
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
-        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers)
+        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers, evacuations=evacuations)
         self._kinds = group_kinds(backends)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)

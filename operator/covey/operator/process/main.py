@@ -98,6 +98,7 @@ class OperatorProcess:
             queue.add_after,
             backends=settings.backends,
             autoscalers=settings.autoscaler_taints,
+            evacuations=settings.evacuation_taints,
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
