@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from kubernetes.client import ApiException
 
+from engine_commands import SERVE
 from localcluster import status_of
 
 Object = dict[str, Any]
@@ -31,7 +32,8 @@ def changed(manifest: Object, edits: dict[str, Any]) -> Object:
 
 
 def template(**spec: Any) -> Object:
-    return {"spec": {"containers": [{"name": "engine", "image": "registry.test/engine:1"}], **spec}}
+    container = {"name": "engine", "image": "registry.test/engine:1", "command": list(SERVE)}
+    return {"spec": {"containers": [container], **spec}}
 
 
 def role(name: str, **fields: Any) -> Object:

@@ -16,6 +16,7 @@ from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, group, member, role_groups
 
@@ -27,16 +28,19 @@ class Writer:
     """Takes every patch for sent, and notes it."""
 
     def __init__(self) -> None:
+        self.turns = Turns(64)
         self.pinned: dict[str, str] = {}
         self.released: list[str] = []
+        self.ranks: dict[str, Rank] = {}
         #: A pod whose pin the API server denies, and how often a pin was asked for.
         self.denied = ""
         self.asked = 0
 
     async def pin(
-        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, dry_run: bool
+        self, found: core.Pod, place: str, _domains: Mapping[str, str], _dropped: object, *, rank: Rank, dry_run: bool
     ) -> PinResult:
         self.asked += 1
+        self.ranks[found.metadata.name] = rank
         if found.metadata.name == self.denied:
             return PinResult(Pinned.DENIED, "policy says no")
         if not dry_run:

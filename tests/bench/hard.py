@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import random
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from covey.placement.model import (
     Level,
     Plan,
     PodRequest,
+    Proximity,
     Refusal,
     ReplicaRequest,
     RoleRequest,
@@ -247,6 +249,55 @@ def twelve_hundred_too_many() -> Instance:
     return Instance("3 x 400 single pods too many, 288 nodes", gang(*roles), floor(288, unlike=False), "Infeasible")
 
 
+def deep_floor(levels: int, racks: int, nodes: int, *, fan: int, taken: float) -> Inventory:
+    """Unlike nodes, a part of them in use, in a tree of so many levels in which each domain has so many inside."""
+    names = [f"level-{depth}" for depth in range(levels - 1)]
+    host = Level("host", ("kubernetes.io/hostname",))
+    inventory = Inventory([Topology("hard", (*(Level(name, (name,)) for name in names), host))])
+    chance = random.Random(11)
+    for number in range(racks * nodes):
+        where, domain = {}, number // nodes
+        for name in reversed(names):
+            where[name] = f"{name}-{domain}"
+            domain //= fan
+        cores, memory, gpus = SIZES[number % len(SIZES)]
+        host_name = f"n{number:05}"
+        inventory.set_node(
+            core.Node(
+                metadata=core.Meta(name=host_name, labels={"kubernetes.io/hostname": host_name, **where}),
+                status=core.NodeStatus(
+                    allocatable={"cpu": str(cores), "memory": f"{memory}Gi", GPU: str(gpus), "pods": "110"},
+                    conditions=(core.Condition(type="Ready", status="True"),),
+                ),
+            )
+        )
+        if chance.random() < taken:
+            inventory.hold(f"taken-{number}", host_name, shape(chance.choice((1, 2, 4, 8)) if gpus == 8 else 1))
+    return inventory
+
+
+def ten_levels() -> Instance:
+    """Two roles over a tree of ten levels with two domains in each, most of the nodes in use."""
+    wants = shape(2, 8_000, 32)
+    roles = (role("prefill", 500, 250, wants, size=4, required="level-6"), role("decode", 250, 125, wants, size=8))
+    near = (Proximity(("prefill", "decode"), "level-0", required=True),)
+    asked = replace(gang(*roles, required="level-0"), proximity=near)
+    return Instance("10 levels, 4,000 pods, 500 racks", asked, deep_floor(10, 500, 8, fan=2, taken=0.8), "Admitted")
+
+
+def nine_levels() -> Instance:
+    """2,000 single pods."""
+    asked, floor = gang(role("decode", 2000, 2000, shape(1, 4_000, 16))), deep_floor(9, 500, 16, fan=3, taken=0.2)
+    return Instance("9 levels, 2,000 pods, 500 racks", asked, floor, "Admitted", 2000)
+
+
+def seven_levels() -> Instance:
+    """2,000 pods, half of them leaders."""
+    leader, worker = shape(0, 6_000, 48), shape(4, 24_000, 128)
+    asked, floor = role("decode", 1000, 1000, worker, size=2, leader=leader), deep_floor(7, 200, 16, fan=3, taken=0.2)
+    return Instance("7 levels, 2,000 pods, 200 racks", gang(asked), floor, "Admitted", 2000)
+
+
 INSTANCES: Final[Mapping[str, Callable[[], Instance]]] = {
     found.__name__: found
     for found in (
@@ -263,6 +314,9 @@ INSTANCES: Final[Mapping[str, Callable[[], Instance]]] = {
         led_with_room,
         twelve_hundred,
         twelve_hundred_too_many,
+        ten_levels,
+        nine_levels,
+        seven_levels,
     )
 }
 

@@ -39,6 +39,7 @@ from covey.scheduler.releases import Releases
 from covey.scheduler.reservations import Reservations
 from covey.scheduler.statuses import StatusWriter
 from covey.scheduler.topologies import Topologies
+from covey.scheduler.turns import Turns
 from covey.scheduler.wire import ENCODER, FilterArgs
 from covey.scheduler.writer import Pinned, PinResult
 from scheduler_builders import GATE, drop, group, member, pod, put, role_groups
@@ -76,6 +77,7 @@ class Api:
     events: int = 0
     pinned: list[tuple[str, float]] = field(default_factory=list)
     first: asyncio.Event = field(default_factory=asyncio.Event)
+    turns: Turns = field(default_factory=lambda: Turns(64))
     bind: Callable[[core.Pod, str], None] = lambda *_: None
 
     async def apply(self, *_: object, **__: object) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from api_manifests import Object, role, template
 from cluster.workbench import Workbench, is_gated, is_ready, label, name_of, uid_of
+from engine_commands import SERVE
 from localcluster import Cluster, eventually
 from scheduler_trees import node_of, pin_of
 
@@ -38,6 +39,7 @@ def workers(name: str, *, gpus: int = 8, spec: Mapping[str, Any] | None = None, 
     container = {
         "name": "engine",
         "image": "registry.test/engine:1",
+        "command": list(SERVE),
         "resources": {"limits": {"nvidia.com/gpu": str(gpus), "cpu": "100m"}},
     }
     made = template(containers=[container], **{"terminationGracePeriodSeconds": 0, **(spec or {})})
@@ -64,6 +66,12 @@ class Serving(Workbench):
 
         eventually(reached, timeout, f"{count} pods are bound")
         return self.bound(**labels)
+
+    def await_ready(self, count: int, **labels: Any) -> list[Object]:
+        """Wait until exactly so many live pods exist and all of them are Ready."""
+        self.await_bound(count, **labels)
+        eventually(lambda: all(map(serves, self.pods(**labels))), 60, "all pods are Ready")
+        return self.pods(**labels)
 
     def states(self) -> dict[str, str]:
         """What the REASON column says of each resource."""

@@ -32,6 +32,14 @@ TOO_MANY_PODS = (
 )
 SAME_LEVEL = "preferred is the same level as required and adds nothing: remove it, or name a finer level"
 NO_SUCH_DEPENDENCY = "dependsOn names a role that is not in spec.roles: correct the name or add the role"
+OWN_ANNOTATIONS = (
+    "annotations under covey.dev are Covey's own except covey.dev/restart-ignored-containers: remove them, or use a prefix "
+    "of yours"
+)
+NO_MINIMUM = (
+    "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or remove "
+    "the dependency"
+)
 ELSEWHERE = "set spec.priorityClassName of the DisaggregatedInference instead"
 CHOOSES = "the scheduler chooses the node; use nodeSelector or affinity to restrict the choice"
 SCHEDULING_POLICY = (
@@ -147,7 +155,7 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
     (
         {"spec.roles.0.template.metadata.annotations": {"scheduling.covey.dev/release": "Timeout"}},
         f"{ROLE}.template.metadata.annotations",
-        "annotations under covey.dev are Covey's own: remove them, or use a prefix of yours",
+        OWN_ANNOTATIONS,
     ),
     ({"spec.topology": {"required": "block", "preferred": "block"}}, "spec.topology.preferred", SAME_LEVEL),
     ({"spec.topology.required": "Block!"}, "spec.topology.required", LABEL_FORM),
@@ -177,6 +185,11 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
     ({"spec.gang.timeoutSeconds": 3601}, "spec.gang.timeoutSeconds", "should be less than or equal to 3600"),
     ({"spec.gang.timeoutSeconds": 0}, "spec.gang.timeoutSeconds", "should be greater than or equal to 1"),
     ({"spec.roles.0.dependsOn": [{"role": "ghost", "condition": "Ready"}]}, "spec.roles", NO_SUCH_DEPENDENCY),
+    (
+        {"spec.roles.0.dependsOn": [{"role": "decode", "condition": "Ready"}], "spec.roles.1.minReplicas": 0},
+        "spec.roles",
+        NO_MINIMUM,
+    ),
     (
         {"spec.roles.0.dependsOn": [{"role": "prefill", "condition": "Ready"}]},
         f"{ROLE}.dependsOn",
@@ -306,11 +319,27 @@ GOOD: list[tuple[Object, Edits]] = [
     (inference(), {"spec.roles.0.template.spec": {**template()["spec"], "newerThanCovey": {"deep": [1]}}}),
     (inference(), {"spec.roles.0.template.spec.containers": [{"name": "a", "newerThanCovey": True}]}),
     (inference(), {"spec.roles.0.template.metadata": {"labels": {"app": "llm"}, "creationTimestamp": None}}),
+    (
+        inference(),
+        {
+            "spec.roles.0.template.metadata": {
+                "annotations": {"covey.dev/restart-ignored-containers": "proxy", "example.com/a": "b"}
+            }
+        },
+    ),
     (inference(), {"spec.proximity": [{"roles": ["prefill", "decode"], "level": "rack", "mode": "Required"}]}),
     (inference(), {"spec.spread": {"level": "block", "mode": "Required", "maxPerDomain": 2}}),
     (inference(), {"spec.topology": {"name": "network", "required": "block", "preferred": "rack"}}),
     (inference(), {"spec.roles.0.update": {"maxSurge": "25%", "maxUnavailable": 0}}),
     (inference(), {"spec.roles.0.dependsOn": [{"role": "decode", "condition": "Scheduled"}]}),
+    (
+        inference(),
+        {
+            "spec.roles.0.dependsOn": [{"role": "decode", "condition": "Ready"}],
+            "spec.roles.1.replicas": 0,
+            "spec.roles.1.minReplicas": 0,
+        },
+    ),
     (topology(), {}),
     (composite(), {"spec.schedulingPolicy": {"basic": {}}, "spec.parentCompositePodGroupName": "other"}),
     (

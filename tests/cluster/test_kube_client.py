@@ -35,6 +35,12 @@ async def test_version(client: Client) -> None:
     assert (await client.version())["gitVersion"].startswith("v1.")
 
 
+async def test_the_newest_version_is_no_older_than_what_was_just_written(client: Client, namespace: str) -> None:
+    made = await client.create(PODS, pod("newest"), namespace, type=Pod)
+    assert int(await client.newest(PODS)) >= int(made.metadata.resource_version)
+    await client.delete(PODS, "newest", namespace, uid=made.metadata.uid, grace_seconds=0)
+
+
 async def test_an_object_s_life(client: Client, namespace: str) -> None:
     made = await client.create(PODS, pod("p"), namespace, type=Pod)
     assert made.metadata.key == (namespace, "p")

@@ -27,7 +27,7 @@ def test_every_level_is_there_before_the_next(bench: Workbench) -> None:
     roots = [item for item in composites if "covey.dev/role" not in item["metadata"]["labels"]]
     inner = [item for item in composites if item not in roots]
     levels = [bench.owned("Workload"), roots, inner, *map(bench.owned, ("PodGroup", "Service", "Pod"))]
-    assert [len(level) for level in levels] == [1, 2, 2, 6, 2, 12]
+    assert [len(level) for level in levels] == [1, 2, 2, 6, 1, 12]
     for above, below in itertools.pairwise(levels):
         assert max(map(version, above)) < min(map(version, below))
 
@@ -71,12 +71,12 @@ def test_start_scripts_find_their_leader(bench: Workbench) -> None:
     (container,) = worker["spec"]["containers"]
     env = {variable["name"]: variable.get("value") for variable in container["env"]}
     assert list(env)[:3] == ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"]
-    assert env["LWS_LEADER_ADDRESS"] == f"0-prefill-1-0.llm-prefill.{bench.namespace}"
+    assert env["LWS_LEADER_ADDRESS"] == f"0-prefill-1-0.llm-pods.{bench.namespace}"
     assert (env["LWS_GROUP_SIZE"], env["LWS_WORKER_INDEX"]) == ("2", "1")
-    service = bench.get("Service", "llm-prefill")
+    service = bench.get("Service", "llm-pods")
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"].items() <= worker["metadata"]["labels"].items()
-    assert worker["spec"]["subdomain"] == "llm-prefill"
+    assert worker["spec"]["subdomain"] == "llm-pods"
 
 
 def test_nothing_is_created_twice(bench: Workbench, operator: Process) -> None:

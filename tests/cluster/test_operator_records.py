@@ -8,15 +8,14 @@ from kubernetes.client import ApiException
 from api_manifests import Object, role, template
 from cluster.operating import bench, operator
 from cluster.workbench import Workbench
+from engine_commands import SERVE
 from localcluster import Process, eventually
 
 __all__ = ["bench", "operator"]
 
-_ARGUMENTS = ["sh", "-c", "exec serve --config '{\"a\": \"<b>\"}' --chat '{{ x }}' 2>&1 > /dev/null && true"]
-
 
 def engines(image: str) -> Object:
-    container = {"name": "engine", "image": f"registry.test/engine:{image}", "args": _ARGUMENTS}
+    container = {"name": "engine", "image": f"registry.test/engine:{image}", "command": list(SERVE)}
     return role("r", template=template(containers=[container]))
 
 

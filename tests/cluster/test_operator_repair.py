@@ -119,7 +119,7 @@ def served_roles(prefill: int = 2, decode: int = 2) -> list[Object]:
         ("CompositePodGroup", "llm-0-prefill"),
         ("PodGroup", "llm-0-prefill-1"),
         ("PodGroup", "llm-0-decode"),
-        ("Service", "llm-prefill"),
+        ("Service", "llm-pods"),
     ],
 )
 def test_a_deleted_object_comes_back_and_no_pod_is_touched(served: Workbench, kind: str, name: str) -> None:
@@ -140,7 +140,7 @@ def test_a_deleted_object_comes_back_and_no_pod_is_touched(served: Workbench, ki
         ("PodGroup", "llm-0-decode", {"metadata": {"labels": {"covey.dev/role": "else"}}}),
         ("PodGroup", "llm-0-decode", {"metadata": {"labels": {"covey.dev/inference": None}}}),
         ("CompositePodGroup", "llm-0", {"spec": {"desiredGroupCount": 7}}),
-        ("Service", "llm-decode", {"spec": {"selector": {"covey.dev/role": "else"}}}),
+        ("Service", "llm-pods", {"spec": {"selector": {"covey.dev/address": "else"}}}),
     ],
 )
 def test_an_edited_object_is_put_right(bench: Workbench, kind: str, name: str, edit: Object) -> None:
@@ -161,11 +161,11 @@ def test_an_edited_object_is_put_right(bench: Workbench, kind: str, name: str, e
 def test_what_others_add_stays(bench: Workbench) -> None:
     bench.create()
     bench.await_pods(6)
-    bench.cluster.api("PATCH", bench.path("Service", "llm-decode"), {"metadata": {"labels": {"team": "search"}}})
+    bench.cluster.api("PATCH", bench.path("Service", "llm-pods"), {"metadata": {"labels": {"team": "search"}}})
     bench.cluster.api("PATCH", bench.path("PodGroup", "llm-0-decode"), {"metadata": {"annotations": {"note": "x"}}})
     bench.change({"roles": served_roles(decode=3)})
     bench.await_pods(7)
-    assert bench.get("Service", "llm-decode")["metadata"]["labels"]["team"] == "search"
+    assert bench.get("Service", "llm-pods")["metadata"]["labels"]["team"] == "search"
     group = bench.get("PodGroup", "llm-0-decode")
     assert group["metadata"]["annotations"]["note"] == "x"
     assert group["spec"]["desiredCount"] == 3

@@ -48,8 +48,8 @@ def test_a_gang_is_planned_pinned_held_and_bound(bench: Bench, nodes: AddNodes, 
         assert len({rack(node_of(pod)) for pod in replica}) == 1
     for pod in pods:
         assert pin_of(pod) == node_of(pod)
-        assert pod["metadata"]["labels"]["topology.covey.dev/rack"] == rack(node_of(pod))
-        assert pod["metadata"]["labels"]["topology.covey.dev/block"] == block(node_of(pod))
+        assert pod["metadata"]["annotations"]["topology.covey.dev/rack"] == rack(node_of(pod))
+        assert pod["metadata"]["annotations"]["topology.covey.dev/block"] == block(node_of(pod))
     admitted = eventually(lambda: (found := bench.condition("one")).get("status") == "True" and found)
     assert admitted["reason"] == "Admitted"
     eventually(lambda: bench.condition("one", "Scheduled").get("status") == "True")
@@ -145,8 +145,8 @@ def test_nodes_without_a_rack_count_for_their_block_only(bench: Bench, nodes: Ad
     in_rack = bench.unit("racked", Role("decode", minimum=1, size=2, required="rack"))
     in_rack.wait_refused()
     pods = bench.unit("blocked", Role("decode", minimum=1, size=3), required="block").wait_bound()
-    assert "topology.covey.dev/rack" not in pods[0]["metadata"]["labels"]
-    assert pods[0]["metadata"]["labels"]["topology.covey.dev/block"] == labels_of(cluster, BLOCK)(node_of(pods[0]))
+    assert "topology.covey.dev/rack" not in pods[0]["metadata"]["annotations"]
+    assert pods[0]["metadata"]["annotations"]["topology.covey.dev/block"] == labels_of(cluster, BLOCK)(node_of(pods[0]))
 
 
 def test_the_higher_priority_goes_first(bench: Bench, nodes: AddNodes, cluster: Cluster) -> None:

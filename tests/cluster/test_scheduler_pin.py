@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kubernetes.client import ApiException
+from kubernetes.client.exceptions import ConflictException, UnprocessableEntityException
 
 from covey.api import core
 from covey.scheduler.pin import annotate_patch, pin_patch
@@ -71,35 +71,42 @@ def test_the_patch_is_taken_for_every_form_of_affinity(bench: Bench, form: str, 
     if FORMS[form] is not None:
         spec["affinity"] = FORMS[form]
     found = bench.pod("p", **spec)
-    operations = pin_patch(msgspec.convert(found, core.Pod), "node-a", {"rack": "r1"})
-    after = bench.cluster.api("PATCH", f"{bench.pods_path}/p", operations)
+    patch = pin_patch(msgspec.convert(found, core.Pod), "node-a", {"rack": "r1"}, 0.0)
+    after = bench.cluster.api("PATCH", f"{bench.pods_path}/p", patch)
     assert pin_of(after) == "node-a"
     assert gates_of(after) == [gate for gate in gates if gate != "scheduling.covey.dev/gang"]
-    assert after["metadata"]["labels"]["topology.covey.dev/rack"] == "r1"
+    assert after["metadata"]["annotations"]["topology.covey.dev/rack"] == "r1"
     # What this code takes for state reads the same from the stored pod.
     assert core.pinned_node(msgspec.convert(after, core.Pod)) == "node-a"
 
 
-def test_a_test_for_null_is_a_test_for_absence(bench: Bench) -> None:
+def test_a_pod_that_was_changed_refuses_the_pin_and_takes_marks(bench: Bench) -> None:
     before = msgspec.convert(bench.pod("p", schedulingGates=[{"name": "scheduling.covey.dev/gang"}]), core.Pod)
     path = f"{bench.pods_path}/p"
     bench.cluster.api("PATCH", path, {"metadata": {"annotations": {"somebody": "else"}, "labels": {"a": "b"}}})
-    for operations in (annotate_patch(before, {"x": "y"}), pin_patch(before, "node-a", {"rack": "r1"})):
-        with pytest.raises(ApiException) as refused:
-            bench.cluster.api("PATCH", path, operations)
-        assert refused.value.status == 422
-    fresh = msgspec.convert(bench.get("p"), core.Pod)
-    after = bench.cluster.api("PATCH", path, annotate_patch(fresh, {"x/y": "z"}))
+    with pytest.raises(ConflictException):
+        bench.cluster.api("PATCH", path, pin_patch(before, "node-a", {"rack": "r1"}, 0.0))
+    after = bench.cluster.api("PATCH", path, annotate_patch(before, {"x/y": "z"}))
     assert after["metadata"]["annotations"] == {"somebody": "else", "x/y": "z"}
+
+
+def test_a_pinned_pod_keeps_no_managed_fields_through_later_writes(bench: Bench) -> None:
+    found = bench.pod("p", schedulingGates=[{"name": "scheduling.covey.dev/gang"}])
+    assert found["metadata"]["managedFields"]
+    path = f"{bench.pods_path}/p"
+    bench.cluster.api("PATCH", path, pin_patch(msgspec.convert(found, core.Pod), "node-a", {"rack": "r1"}, 0.0))
+    after = bench.cluster.api("PATCH", path, {"metadata": {"labels": {"a": "b"}}})
+    assert not after["metadata"].get("managedFields")
 
 
 def test_another_incarnation_refuses_the_patch(bench: Bench) -> None:
     before = msgspec.convert(bench.pod("p", schedulingGates=[{"name": "scheduling.covey.dev/gang"}]), core.Pod)
     bench.delete("p")
     bench.pod("p", schedulingGates=[{"name": "scheduling.covey.dev/gang"}])
-    with pytest.raises(ApiException) as refused:
-        bench.cluster.api("PATCH", f"{bench.pods_path}/p", pin_patch(before, "node-a", {}))
-    assert refused.value.status == 422
+    with pytest.raises(ConflictException):
+        bench.cluster.api("PATCH", f"{bench.pods_path}/p", pin_patch(before, "node-a", {}, 0.0))
+    with pytest.raises(UnprocessableEntityException):
+        bench.cluster.api("PATCH", f"{bench.pods_path}/p", annotate_patch(before, {"x": "y"}))
     assert gates_of(bench.get("p"))
 
 

@@ -97,4 +97,6 @@ def check_levels(serving: Serving, file: Path, labels: dict[str, dict[str, str]]
         level = role["topology"]["required"]
         members = [pod for pod in pods if label(pod, "role") == role["name"]]
         assert len(domains(level, members)) == 1
-        assert {pod["metadata"]["labels"][f"topology.covey.dev/{level}"] for pod in members} == domains(level, members)
+        assert {pod["metadata"]["annotations"][f"topology.covey.dev/{level}"] for pod in members} == domains(
+            level, members
+        )

@@ -22,13 +22,14 @@ from localcluster.programs import ROOT
 DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 SCALERS = "/apis/inference.covey.dev/v1alpha1/namespaces/default/rolescalers"
 PODS = "/api/v1/namespaces/{}/pods"
-#: What the operator creates for a resource, beside pods.
+BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+#: What the operator creates for a resource, beside pods; the budget is for all of a namespace.
 KINDS = (
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/workloads",
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/compositepodgroups",
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/podgroups",
     "/api/v1/namespaces/{}/services",
-    "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
+    BUDGETS,
     "/apis/apps/v1/namespaces/{}/controllerrevisions",
 )
 EXAMPLE = ROOT / "examples" / "disaggregated.yaml"
@@ -251,7 +252,7 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
 
     # So is every other object, whose name is taken when it is to be created.
     for kind in KINDS:
-        path = f"{kind.format('default')}?labelSelector=covey.dev/inference=llama"
+        path = f"{kind.format('default')}?labelSelector=covey.dev/inference={'' if kind is BUDGETS else 'llama'}"
         found = name_of(cluster.api("GET", path)["items"][0])
         cluster.api(
             "PATCH", f"{kind.format('default')}/{found}", {"metadata": {"labels": {"covey.dev/inference": None}}}
@@ -287,6 +288,8 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
     assert cluster.api("GET", services)["items"]
     change("llama", {"suspend": True})
     eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
+    change("big", {"suspend": True})
+    eventually(lambda: not cluster.api("GET", BUDGETS.format("default"))["items"], 60, "nobody needs the budget")
 
     # A readiness gate that is Covey's is opened, whoever has closed it.
     gated = yaml.safe_load(EXAMPLE.read_text()) | {"metadata": {"name": "gated", "namespace": "default"}}

@@ -104,10 +104,11 @@ def denied(client: ApiClient, method: str, path: str, body: Any, sentence: str, 
         (manifest(labels=MEMBER, gated=True), "you may not create PodGroups here"),
         (manifest(labels={"scheduling.covey.dev/extender": "active"}), "are set, changed and removed by Covey alone"),
         (manifest(labels={"topology.covey.dev/rack": "r0"}), "are set, changed and removed by Covey alone"),
+        (manifest(annotations={"topology.covey.dev/rack": "r0"}), "are set, changed and removed by Covey alone"),
         (manifest(annotations={"scheduling.covey.dev/pinned": "1"}), "are set, changed and removed by Covey alone"),
         (manifest(gated=True, spec={"affinity": PINNED}), "is chosen by Covey alone"),
     ],
-    ids=["a member without gate", "a member", "a Service's label", "a domain", "a mark", "a pin"],
+    ids=["a member without gate", "a member", "a Service's label", "a domain's label", "a domain", "a mark", "a pin"],
 )
 def test_no_pod_is_born_with(tenant: ApiClient, pod: Object, sentence: str) -> None:
     denied(tenant, "POST", "", pod, sentence)

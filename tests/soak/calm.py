@@ -148,7 +148,33 @@ def leaks(listed: Listed) -> list[str]:
         for uid, count in revisions.items()
         if count > _MOST_REVISIONS
     ]
+    needed = {owner.namespace for owner, each in listed.resources.items() if _is_gang(each) or each.wanted.broken}
+    found += [f"the budget of {each}, where nobody needs it" for each in sorted(_budgets(listed) - needed)]
     return found
+
+
+def unprotected(listed: Listed) -> list[str]:
+    """Namespaces without their budget, and pods of gangs that it does not select."""
+    needed = {owner.namespace for owner, each in listed.resources.items() if _is_gang(each) and not each.wanted.broken}
+    found = [f"{each} has no budget" for each in sorted(needed - _budgets(listed))]
+    for resource in listed.resources.values():
+        for pod in listed.pods if not resource.wanted.broken else ():
+            part = resource.wanted.parts.get(pod.labels.get("covey.dev/role", ""))
+            ours = pod.owner_uid == resource.uid and pod.live and part is not None
+            if ours and part is not None and ("covey.dev/gang" in pod.labels) != bool(part.minimum):
+                found.append(f"pod {pod.name} and its label of the budget")
+    return found
+
+
+def _is_gang(resource: Resource) -> bool:
+    """Its pods must not be evicted."""
+    return not resource.wanted.suspended and any(part.minimum for part in resource.wanted.parts.values())
+
+
+def _budgets(listed: Listed) -> set[str]:
+    """The namespaces that have Covey's budget."""
+    budgets = (each["metadata"] for each in listed.objects.get("PodDisruptionBudget", ()))
+    return {each["namespace"] for each in budgets if each["name"] == "covey-gangs"}
 
 
 def _orphaned(uid: str, uids: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
 from soak import choices, deaths, edits, nodes, processes, strangers, troubles
-from soak.calm import OBJECTS, Listed, leaks, unsettled, waits_honestly
+from soak.calm import OBJECTS, Listed, leaks, unprotected, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
 from soak.kubelet import Kubelet
@@ -194,7 +194,7 @@ class Soak:
                 for owner, each in listed.resources.items()
                 if owner not in refused and waits_honestly(each, [p for p in listed.pods if p.owner_uid == each.uid])
             )
-            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *overlooked(listed)]
+            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed), *overlooked(listed)]
             since = 0.0 if amiss else since or time.monotonic()
             if not nudged and deadline - time.monotonic() < REST / 2 and any("that is gone" in each for each in amiss):
                 nudged = True

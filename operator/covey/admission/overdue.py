@@ -37,7 +37,11 @@ class Due:
 
 
 def due(
-    unit: Unit, pinned_at: Mapping[str, float], admitted_at: float | None, torn_since: float | None
+    unit: Unit,
+    pinned_at: Mapping[str, float],
+    admitted_at: float | None,
+    torn_since: float | None,
+    back_at: float | None = None,
 ) -> Iterator[Due]:
     """When each unbound pin of a unit runs out.
 
@@ -46,6 +50,7 @@ def due(
         pinned_at: UID → when the pin was first seen.
         admitted_at: when it was first seen that the unit is admitted.
         torn_since: when it was first seen that pods of the minimum do not exist.
+        back_at: when kube-scheduler was first heard of after it had been away.
     """
     for pod in unit.pods():
         if podstate.pinned(pod) is None:
@@ -54,7 +59,7 @@ def due(
         waits = podstate.waits_for_start(pod)
         starts = [start for start in (admitted_at, pinned_at.get(pod.metadata.uid)) if start is not None]
         if starts and not waits:
-            yield Due(pod, max(starts) + unit.timeout, RELEASE_TIMEOUT)
+            yield Due(pod, max(*starts, back_at or starts[0]) + unit.timeout, RELEASE_TIMEOUT)
         if torn_since is not None:
             yield Due(pod, torn_since + GRACE, RELEASE_CONFLICT)
 

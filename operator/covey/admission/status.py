@@ -26,6 +26,7 @@ from covey.api.constants import (
     REASON_DENIED,
     REASON_FAILED,
     REASON_UNKNOWN,
+    REASON_UNSCHEDULABLE,
     REASON_WAITING,
     SCHEDULED,
     TOPOLOGY_SATISFIED,
@@ -159,7 +160,7 @@ def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
 def _admitted(unit: Unit, decision: Decision) -> str:
     """How far the unit has come, and what keeps its surplus from coming further, unless that is only room."""
     tally = _tally(unit, podstate.placed, "have their places")
-    stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN}
+    stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN, REASON_UNSCHEDULABLE}
     return f"{tally}; {decision.message}" if stuck else tally
 
 

@@ -8,7 +8,7 @@ are kube-scheduler's business, which chooses and binds a volume on the node that
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
@@ -93,6 +93,10 @@ class Volumes:
             self._bound[claim] = volume
             self._claims.setdefault(volume, set()).add(claim)
         return set(self._pods.get(claim, ()))
+
+    def naming(self, claim: Claim) -> Collection[str]:
+        """The unbound pods that name a claim."""
+        return self._pods.get(claim, ())
 
     def set_volume(self, name: str, nodes: core.NodeSelector | None) -> set[str]:
         """A volume is reached from these nodes only, or from all. Returns the pods whose place it concerns."""

@@ -34,6 +34,11 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: On a Service of one revision: the revision of the whole resource, as ``status.rollout`` names it. Services of one value
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
+#: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
+LABEL_GANG: Final = "covey.dev/gang"
+#: Kubernetes' own, on what Covey makes for no single resource.
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+MANAGED_BY: Final = "covey"
 #: The PodGroup (same namespace, same controlling owner) that a pod belongs to.
 LABEL_POD_GROUP: Final = f"{SCHEDULING_GROUP}/pod-group"
 #: Replicas under one root that carry the same value are admitted all or none.
@@ -52,8 +57,9 @@ LWS_LABELS: Final = (
 #: ``active`` on the one pod of the scheduler process that answers behind a Service: the holder of the lease.
 LABEL_EXTENDER: Final = f"{SCHEDULING_GROUP}/extender"
 EXTENDER_ACTIVE: Final = "active"
-#: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, written with the pin.
-TOPOLOGY_LABEL_PREFIX: Final = "topology.covey.dev/"
+#: ``topology.covey.dev/<level>``: the domain that a pod's node lies in, an annotation written with the pin; a label as well
+#: where the pod reads it as one or asks for it.
+TOPOLOGY_PREFIX: Final = "topology.covey.dev/"
 #: ``"true"`` on the ClusterTopology that is used when a resource names none.
 ANNOTATION_DEFAULT_TOPOLOGY: Final = f"{SCHEDULING_GROUP}/default"
 
@@ -75,6 +81,10 @@ ANNOTATION_RELEASE: Final = f"{SCHEDULING_GROUP}/release"
 #: Written with the pin: the UID of the pod that the scheduler process has pinned. No template and no copy of a pod can
 #: carry it, for a pod has its UID only once it exists.
 ANNOTATION_PINNED: Final = f"{SCHEDULING_GROUP}/pinned"
+#: Beside it: when that was (RFC 3339).
+ANNOTATION_PINNED_AT: Final = f"{SCHEDULING_GROUP}/pinned-at"
+#: In a template: ``"true"`` for domains as labels of the pods too.
+ANNOTATION_DOMAIN_LABELS: Final = "covey.dev/domain-labels"
 #: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
 ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
@@ -129,6 +139,8 @@ SCALING_LIMITED: Final = "ScalingLimited"
 #: Groups are not as they would be made today, and are left as they are.
 REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"
+#: Pods are wanted for which a ResourceQuota has no room.
+QUOTA_LIMITED: Final = "QuotaLimited"
 #: Something that is below its minimum is about to be given up; the message says when.
 ESCALATING: Final = "Escalating"
 #: On a root that was refused: it would fit if what its reason names (``Role``, ``Unit``) did not have to stay.
@@ -150,6 +162,8 @@ REASON_TOPOLOGY_CHANGED: Final = "TopologyChanged"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"
+#: kube-scheduler refused the places of a plan, for something that the planner does not model.
+REASON_UNSCHEDULABLE: Final = "Unschedulable"
 #: Those of a gang that has no place, and will not have one by itself.
 REFUSALS: Final = (
     REASON_INFEASIBLE,
@@ -159,6 +173,7 @@ REFUSALS: Final = (
     REASON_UNSUPPORTED,
     REASON_FAILED,
     REASON_DENIED,
+    REASON_UNSCHEDULABLE,
 )
 
 # Why a pin is undone (values of ANNOTATION_RELEASE)

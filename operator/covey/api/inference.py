@@ -104,8 +104,9 @@ class GangSettings(Model):
     1 to 3600. Default: 300."""
     termination_delay_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds below the minimum after which a unit that has served is taken down and queued whole again. Below it is a
-    unit as long as fewer replicas of a role have their places than its minReplicas; that others are not Ready yet is
-    none of it. 0 to 86400. Default: never."""
+    unit as long as fewer replicas of a role have their places than the minReplicas that it met last; that others are
+    not Ready yet is none of it, nor is a minReplicas that was raised since, nor what a rollout or an evacuation was
+    allowed to take. 0 to 86400. Default: never."""
 
 
 #: Seconds for which the room of what was lost is held, where ``spec.disruption.holdSeconds`` says nothing.
@@ -138,7 +139,8 @@ class Rollout(Model):
     progress_deadline_seconds: Annotated[int | None, LIVE, Field(ge=1, le=86400)] = None
     """Seconds without progress after which the rollout counts as failed. 1 to 86400. Default: 1800."""
     on_failure: Annotated[OnFailure | None, LIVE] = None
-    """Hold: stop and wait for a person. Rollback: return to the revision before. Default: Hold."""
+    """Hold: stop and wait for a person. Rollback: return to the newest revision that was once complete.
+    Default: Hold."""
     history_limit: Annotated[int | None, LIVE, Field(ge=0, le=100)] = None
     """Revisions that are kept for a return. 0 to 100. Default: 10."""
 
@@ -192,6 +194,13 @@ class DisaggregatedInferenceSpec(Model):
         Rule(
             "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, self.roles.exists(o, o.name == d.role)))",
             "dependsOn names a role that is not in spec.roles: correct the name or add the role",
+            at=".roles",
+        ),
+        Rule(
+            "self.roles.all(r, !has(r.dependsOn) || r.dependsOn.all(d, !self.roles.exists(o, "
+            "o.name == d.role && o.replicas > 0 && has(o.minReplicas) && o.minReplicas == 0)))",
+            "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or "
+            "remove the dependency",
             at=".roles",
         ),
     )

@@ -48,6 +48,7 @@ BAD: Final[Mapping[str, str]] = {
     "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
     names.REMAKE_PENDING: "Groups are not as they would be made today; what runs is left as it is.",
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
+    names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
 
 #: By reason, in the order of a resource's life.
@@ -84,8 +85,9 @@ REASONS: Final[Mapping[str, Explanation]] = {
         needs_person=True,
     ),
     names.REASON_QUOTA_EXCEEDED: Explanation(
-        "A ResourceQuota of the namespace does not leave room for the pods.",
-        "Raise the quota, or ask for less; it is tried again by itself.",
+        "A ResourceQuota of the namespace does not leave room for the pods: for the whole minimum of a unit, before which "
+        "no pod of it is created, or for more replicas.",
+        "Raise the quota that the message names, or ask for less; it is looked at again when a quota changes.",
     ),
     "RequestRefused": Explanation(
         "The API server, or a webhook that it asks, has refused something that Covey wrote.",
@@ -118,6 +120,10 @@ REASONS: Final[Mapping[str, Explanation]] = {
     names.REASON_DENIED: Explanation(
         "The API server does not let the scheduler process write a pod's node.",
         "Find the policy or the webhook that the message names; it is tried again by itself.",
+    ),
+    names.REASON_UNSCHEDULABLE: Explanation(
+        "kube-scheduler does not bind the pods where they were placed, for something that Covey does not model.",
+        "Read its words in the message: a claim, a volume, affinity to pods; it is tried again by itself, ever later.",
     ),
     names.REASON_FAILED: Explanation(
         "The planner has ended with an error on this gang; others are not affected.",
@@ -225,8 +231,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "See the pods of the new revision; correct the spec, or go back: covey rollout undo.",
         needs_person=True,
     ),
+    "RevisionUnknown": Explanation(
+        "Replicas are of revisions whose ControllerRevisions are gone: what they run is not known, and they are not rolled.",
+        "Delete their pods, one replica after another: they are made anew of the revision in force.",
+    ),
     "RolledBack": Explanation(
-        "The newest revision did not get ready in time; the one before it is in force again.",
+        "The newest revision did not get ready in time; the newest that was once complete is in force again.",
         "Correct the spec; covey rollout history shows what there was.",
         needs_person=True,
     ),

@@ -87,7 +87,8 @@ class Dependency(Model):
     """A role that has to come first."""
 
     role: Annotated[RoleName, LIVE]
-    """The name of the other role."""
+    """The name of the other role. Its minReplicas must not be 0, unless it has no replicas: what is outside the gang is
+    placed once the gang runs, so nobody can wait for it."""
     condition: Annotated[DependencyCondition, LIVE]
     """What must hold of its minimum before this role starts: Scheduled or Ready."""
 
@@ -238,7 +239,8 @@ class Network(Model):
     )
 
     subdomain: Annotated[Subdomain | None, ROLLED] = None
-    """Shared: one headless Service for all replicas. UniquePerReplica: one for each, which costs the control plane about
+    """Shared: one headless Service for all replicas; the role's own where it has ports, else <name>-pods, which such roles of
+    the resource have in common. UniquePerReplica: one for each, which costs the control plane about
     7 ms each, and more with thousands of them in one namespace. A pod cannot change its subdomain, so it is replaced.
     Default: Shared."""
     ports: Annotated[tuple[Port, ...], BY_NAME, Field(max_length=32)] = ()

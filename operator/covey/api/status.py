@@ -28,7 +28,7 @@ class RoleStatus(Model):
     ready: Count = 0
     """Replicas whose pods are all Ready."""
     updated: Count = 0
-    """Replicas of the newest revision."""
+    """Replicas of the newest revision; successors that wait for their place do not count."""
     restarts: Count = 0
     """Times that replicas were recreated after a failure."""
     max_feasible: Count | None = None
@@ -45,6 +45,15 @@ class UnitEscalation(Model):
     spec.gang.terminationDelaySeconds are over."""
     at: Timestamp | None = None
     """When."""
+
+
+class MetMinimum(Model):
+    """Replicas of one role."""
+
+    name: DnsLabel
+    """The role."""
+    replicas: Count = 0
+    """Replicas that have had their places all at once."""
 
 
 class UnitStatus(Model):
@@ -64,7 +73,11 @@ class UnitStatus(Model):
     served: bool = False
     """Whether its minimum has been Ready since the unit was made: only then is its loss a fault."""
     below_minimum_since: Timestamp | None = None
-    """Since when a unit that has served has fewer replicas with their places than its minimum."""
+    """Since when a unit that has served has fewer replicas with their places than its minimum; where
+    spec.gang.terminationDelaySeconds is set, than the one that it met last."""
+    met_minimum: Annotated[tuple[MetMinimum, ...], BY_NAME, Field(max_length=16)] = ()
+    """By role, the minimum that the unit met last, less what its owner has allowed since to be missing (a rollout by
+    maxUnavailable, an evacuation by allowBelowMinimum). Only where spec.gang.terminationDelaySeconds is set."""
     escalation: UnitEscalation | None = None
     """What is about to be given up of it, so that it can be placed anew."""
 
@@ -94,7 +107,8 @@ class RolloutStatus(Model):
     outdated: Count = 0
     """Replicas of other revisions that are still there."""
     progressed_at: Timestamp | None = None
-    """When either of the two got better last; progressDeadlineSeconds are counted from it."""
+    """When either of the two got better last; progressDeadlineSeconds are counted from it, but stand still while a
+    replica drains or terminates, and begin anew with another operator."""
     hold: RolloutHold | None = None
     """What it waits for, if it does."""
 
@@ -143,6 +157,9 @@ class DisaggregatedInferenceStatus(Model):
     """The units, the worst first; at most 64."""
     rollout: RolloutStatus | None = None
     """The rollout on its way, if there is one."""
+    complete_revision: Word | None = None
+    """The revision with which every unit had its minimum Ready last, and at least one replica of each role. A rollout
+    that is given up goes back to the newest that was complete."""
     headroom: Headroom | None = None
     """The last answer about head-room, if anybody has asked."""
     summary: Summary | None = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import WithJsonSchema
 
+from covey.api.constants import ANNOTATION_RESTART_IGNORED
 from covey.api.model import VERBATIM, Rule
 
 #: Fields of a pod that Covey sets itself, and where a person says the same thing instead.
@@ -63,10 +64,13 @@ def _strings(description: str) -> dict[str, Any]:
     }
 
 
-def _own_keys(what: str) -> dict[str, Any]:
+def _own_keys(what: str, *but: str) -> dict[str, Any]:
+    """Refuse keys under ``covey.dev``, but those that are for people to set."""
+    allowed = "".join(f"key == '{each}' || " for each in but)
+    except_for = f" except {', '.join(but)}" if but else ""
     rule = Rule(
-        "self.all(key, !key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
-        f"{what} under covey.dev are Covey's own: remove them, or use a prefix of yours",
+        f"self.all(key, {allowed}!key.startsWith('covey.dev/') && !key.contains('.covey.dev/'))",
+        f"{what} under covey.dev are Covey's own{except_for}: remove them, or use a prefix of yours",
         forbids=True,
     )
     return {"x-kubernetes-validations": [rule.as_schema()]}
@@ -81,10 +85,12 @@ POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "metadata": {
             "type": "object",
-            "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's.",
+            "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's, but for the annotation "
+            f"{ANNOTATION_RESTART_IGNORED}.",
             "properties": {
                 "labels": _strings("Labels of the pods, beside those that Covey sets.") | _own_keys("labels"),
-                "annotations": _strings("Annotations of the pods.") | _own_keys("annotations"),
+                "annotations": _strings("Annotations of the pods.")
+                | _own_keys("annotations", ANNOTATION_RESTART_IGNORED),
                 "creationTimestamp": {
                     "type": "string",
                     "nullable": True,

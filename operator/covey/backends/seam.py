@@ -166,6 +166,10 @@ class Progress:
     room: Room | None = None
     now: float = 0.0
 
+    def has_minimum(self, unit: int) -> bool:
+        """The minimum of a unit is bound: the operator has said which replicas it is."""
+        return all(each.is_bound for each in self.units[unit] if each.in_minimum)
+
 
 class Backend(Protocol):
     """A scheduler, and the objects that it needs, in one form of its API."""
@@ -222,7 +226,10 @@ class Backend(Protocol):
         """
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
-        """What the scheduler says of a unit of the resource with this name; None where it has no root."""
+        """What the scheduler says of a unit of the resource with this name; None where it has no root.
+
+        ``objects`` are those of the unit and those that all units share; others may be among them.
+        """
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod], /) -> frozenset[Identity]:
         """Groups that some pod or group refers to: they stay while it does, wanted or not."""

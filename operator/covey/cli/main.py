@@ -15,7 +15,7 @@ import click
 
 from covey import __version__
 from covey.cli.errors import FAILED
-from covey.cli.misuse import one_form
+from covey.cli.misuse import HelpfulGroup, one_form
 from covey.cli.terminal import guarded_terminals
 
 #: Command → module, the command's object in it, one line of help.
@@ -36,7 +36,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
 }
 
 
-class _Commands(click.Group):
+class _Commands(HelpfulGroup):
     """Commands by name, loaded when they are used."""
 
     def make_context(self, *arguments: Any, **named: Any) -> click.Context:

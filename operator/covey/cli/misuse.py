@@ -29,6 +29,16 @@ def one_form() -> Iterator[None]:
         raise BadInput(error) from None
 
 
+class HelpfulGroup(click.Group):
+    """A group of commands that prints its help where that is asked for, whatever options of its commands stand beside."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Look for the help before the first command."""
+        if args and args[0].startswith("-") and not set(ctx.help_option_names).isdisjoint(args):
+            args = [ctx.help_option_names[0]]
+        return super().parse_args(ctx, args)
+
+
 def _in_words(error: click.UsageError) -> InputError:
     program = error.ctx.command_path if error.ctx else "covey"
     see = f"see `{program} --help`"

@@ -6,7 +6,7 @@ number: the same resource always gives the same objects, so the command line can
 """
 
 from covey.compile.identity import Owner, Slot
-from covey.compile.layout import Layout, Scale
+from covey.compile.layout import Layout, Scale, UnitCount
 from covey.compile.membership import Groups, Levels, Membership, type_of
 from covey.compile.pods import PodFactory
 from covey.compile.revision import Revision, RoleRevision
@@ -24,6 +24,7 @@ __all__ = [
     "Scale",
     "Slot",
     "Tree",
+    "UnitCount",
     "compile_inference",
     "type_of",
 ]

@@ -72,16 +72,16 @@ def pod_environment(
         pairs += [(f"{prefix}_ADDRESS", peer.address), (f"{prefix}_SERVICE", peer.service)]
         pairs.append((f"{prefix}_SIZE", peer.size))
     variables: list[Variable] = [{"name": name, "value": str(value)} for name, value in pairs]
-    # Labels that are written later: the revision with an update in place, the domains with the pin.
-    variables.append(_label("COVEY_REVISION", names.LABEL_REVISION))
+    # Written later: the revision with an update in place, the domains with the pin.
+    variables.append(_field("COVEY_REVISION", f"labels['{names.LABEL_REVISION}']"))
     return variables + [
-        _label(f"COVEY_DOMAIN_{shouted(each)}", f"{names.TOPOLOGY_LABEL_PREFIX}{each}") for each in levels
+        _field(f"COVEY_DOMAIN_{shouted(each)}", f"annotations['{names.TOPOLOGY_PREFIX}{each}']") for each in levels
     ]
 
 
-def _label(name: str, label: str) -> Variable:
-    """What a label of the pod says when the container starts; empty without the label."""
-    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{label}']"}}}
+def _field(name: str, path: str) -> Variable:
+    """A variable with what a field of the pod's metadata says when the container starts; empty without it."""
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{path}"}}}
 
 
 def with_environment(container: Mapping[str, Any], ours: Sequence[Variable], taken: frozenset[str]) -> dict[str, Any]:

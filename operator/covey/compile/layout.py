@@ -29,6 +29,37 @@ class RoleCount:
 
 
 @dataclass(frozen=True, slots=True)
+class UnitCount:
+    """Replicas of one unit that are so far as is asked, by role, beside the minimum of each.
+
+    The one place where that is decided: whether a unit has its minimum of bound, of Ready or of any other replicas.
+    """
+
+    counts: Mapping[str, int]
+    minimums: Mapping[str, int]
+
+    @classmethod
+    def of(cls, counts: Mapping[str, int], roles: Mapping[str, RoleCount]) -> UnitCount:
+        """So many replicas, of what there shall be."""
+        return cls(counts, {name: count.minimum for name, count in roles.items()})
+
+    @property
+    def has_minimum(self) -> bool:
+        """Every role has as many replicas as its minimum."""
+        return not self.lacking
+
+    @property
+    def lacking(self) -> Mapping[str, tuple[int, int]]:
+        """The roles that have too few: their replicas and their minimum."""
+        found = ((name, self.counts.get(name, 0), least) for name, least in self.minimums.items())
+        return {name: (count, least) for name, count, least in found if count < least}
+
+    def __str__(self) -> str:
+        """``prefill 1/2, decode 0/1``: the roles that have too few."""
+        return ", ".join(f"{name} {count}/{least}" for name, (count, least) in self.lacking.items())
+
+
+@dataclass(frozen=True, slots=True)
 class Scale:
     """How much is wanted: the one place where a spec's numbers are read.
 

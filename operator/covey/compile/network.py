@@ -7,7 +7,8 @@ requests publishes Ready pods only, and selects by ``covey.dev/endpoint`` beside
 ===============================  ======================================================================================
 name                             what it is
 ===============================  ======================================================================================
-``<inference>-<role>``           headless, all pods of the role: ``network.subdomain`` Shared
+``<inference>-pods``             headless, all pods of roles without ports, whose replicas share a subdomain
+``<inference>-<role>``           headless, all pods of a role with ports, or of a former release
 ``<inference>-<unit>-<role>-…``  headless, the pods of one replica: UniquePerReplica
 ``<inference>-<role>-svc``       with a cluster IP, where ``network.service`` asks for it
 ``<inference>-<role>-<hash>``    headless, the Ready pods of one revision, while several run
@@ -48,9 +49,9 @@ class Network:
 
     def subdomain(self, slot: Slot, revision: RoleRevision) -> str:
         """The headless Service that gives a pod its address; ``revision`` is that of its replica."""
-        if not revision.has_own_subdomain:
-            return identity.service_name(self._owner.name, slot.role)
-        return self._named(slot.unit, slot.role, slot.replica)
+        if revision.has_own_subdomain:
+            return self._named(slot.unit, slot.role, slot.replica)
+        return self._gathering if revision.gathered else identity.service_name(self._owner.name, slot.role)
 
     def address(self, slot: Slot, revision: RoleRevision) -> str:
         """A pod's address, as LeaderWorkerSet writes it: without the cluster's domain."""
@@ -63,10 +64,11 @@ class Network:
     def services(self, layout: Layout) -> Iterator[Service]:
         """Those that pods have their addresses by."""
         replicas = tuple(layout.replicas())
-        own = {role for _, role, _, revision in replicas if revision.has_own_subdomain}
-        shared = {role for _, role, _, revision in replicas if not revision.has_own_subdomain}
+        by_role = {role for _, role, _, each in replicas if not (each.has_own_subdomain or each.gathered)}
+        if any(revision.gathered for *_, revision in replicas):
+            yield self._headless(None, self._gathering, {})
         for role in self._spec.roles:
-            if role.name in shared or not (role.name in own or _has_own(role)):
+            if role.name in by_role or _is_named(role):
                 yield self._headless(role, identity.service_name(self._owner.name, role.name), {})
         roles = {role.name: role for role in self._spec.roles}
         for unit, role_name, number, revision in replicas:
@@ -95,22 +97,26 @@ class Network:
         body["metadata"]["labels"][names.LABEL_WHOLE_REVISION] = whole
         return body
 
-    def _headless(self, role: Role, name: str, place: dict[str, str]) -> Service:
+    def _headless(self, role: Role | None, name: str, place: dict[str, str]) -> Service:
         return self._service(role, name, place, place, clusterIP="None", publishNotReadyAddresses=True)
 
     def _service(
-        self, role: Role, name: str, labels: dict[str, str], selected: dict[str, str], **spec: object
+        self, role: Role | None, name: str, labels: dict[str, str], selected: dict[str, str], **spec: object
     ) -> Service:
-        of_role = {names.LABEL_ROLE: role.name}
+        of_role = {names.LABEL_ROLE: role.name} if role else {}
         selector = {names.LABEL_INFERENCE: self._owner.name, **of_role, **selected, names.LABEL_ADDRESS: ADDRESSED}
         body: dict[str, Any] = {**spec, "selector": selector}
-        if role.network and role.network.ports:
+        if role and role.network and role.network.ports:
             body["ports"] = [
                 {"name": port.name, "port": port.port, "targetPort": port.port, "protocol": port.protocol}
                 for port in role.network.ports
             ]
         metadata = self._owner.metadata(name, {**of_role, **labels})
         return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": body}
+
+    @cached_property
+    def _gathering(self) -> str:
+        return self._named("pods")
 
     def _named(self, *parts: object) -> str:
         """A name that is no role's own: a role may be called ``prefill-svc``."""
@@ -122,8 +128,13 @@ class Network:
         return frozenset(identity.service_name(self._owner.name, role.name) for role in self._spec.roles)
 
 
-def _has_own(role: Role) -> bool:
-    return role.network is not None and role.network.subdomain is Subdomain.UNIQUE_PER_REPLICA
+def _is_named(role: Role) -> bool:
+    """It has a Service of its own name whatever its pods' addresses are: for its ports."""
+    return (
+        role.network is not None
+        and bool(role.network.ports)
+        and role.network.subdomain is not Subdomain.UNIQUE_PER_REPLICA
+    )
 
 
 def _serving(role: Role) -> dict[str, str]:

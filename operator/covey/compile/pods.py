@@ -5,13 +5,14 @@ A body is built only for a pod that is missing; whatever the pods of a role have
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec, LwsLabels
-from covey.compile import environment, identity, lws
+from covey.compile import disruption, environment, identity, lws
 from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
 from covey.compile.membership import Anchor, Groups, Membership
@@ -26,12 +27,13 @@ class Told:
     """What one incarnation has that others of its place do not.
 
     ``past``: what it knows of those before it. ``waits``: it is born with the start gate, whatever its role says.
-    ``marks``: annotations. ``shunned``: nodes that it would rather not go to.
+    ``marks``: annotations. ``labels``: labels. ``shunned``: nodes that it would rather not go to.
     """
 
     past: Past = NO_PAST
     waits: bool = False
     marks: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     shunned: tuple[str, ...] = ()
 
 
@@ -81,6 +83,13 @@ class PodFactory:
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
+        self._protected = disruption.gang_roles(spec)
+
+    def unprotected(self) -> PodFactory:
+        """The same, for pods that the budget of their namespace does not select yet."""
+        found = copy.copy(self)
+        found._protected = frozenset()  # noqa: SLF001 - its own copy
+        return found
 
     def revision_of(self, slot: Slot) -> RoleRevision:
         """What the pod of a slot is made from."""
@@ -104,6 +113,10 @@ class PodFactory:
             **self._lws_labels(slot),
             **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
         }
+
+    def protection(self, slot: Slot) -> Mapping[str, str]:
+        """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
+        return disruption.PROTECTED if slot.role in self._protected else {}
 
     def lws_labels(self, slot: Slot) -> dict[str, str]:
         """LeaderWorkerSet's labels of a slot's pod, asked for or not."""
@@ -131,9 +144,11 @@ class PodFactory:
         metadata["labels"] = {
             **prepared.labels,
             **self.labels(slot),
+            **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
             names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
+            **told.labels,
         }
         annotations = {
             **prepared.annotations,

@@ -9,8 +9,8 @@ more, would compute another one, and no pod is replaced for that.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from covey.api.inference import Compat, DisaggregatedInferenceSpec
@@ -26,21 +26,25 @@ class RoleRevision:
     """The rolled fields of one role, by API name, defaults written out.
 
     ``hash`` is the value of the pods' label ``covey.dev/revision``, ``rolled`` has the role's own fields, ``shared``
-    those that all roles of a resource have.
+    those that all roles of a resource have. ``gathered`` says that the pods have their addresses by the one headless Service
+    of the resource, not by one of their role's; it is no content of the revision: pods keep the addresses that they were
+    made with, and those of former releases were not gathered.
     """
 
     hash: str
     rolled: Mapping[str, Any]
     shared: Mapping[str, Any]
+    gathered: bool = field(default=False, compare=False)
 
     @classmethod
     def of(cls, role: Role, compat: Compat, name: str = "") -> RoleRevision:
-        """What a role asks for; under a recorded hash where there is one."""
+        """What a role asks for; under a recorded hash where there is one, and then as pods of former releases were made."""
         rolled, shared = dict(values_of(role, ROLLED)), dict(values_of(compat, ROLLED))
         # What happens anyway is left out: pods of former releases, which knew nothing else, are of this revision.
         if role.network and role.network.subdomain is Subdomain.UNIQUE_PER_REPLICA:
             rolled["network"] = {"subdomain": role.network.subdomain.value}
-        return cls(name or _hash({"role": rolled, "shared": shared}), rolled, shared)
+        own = role.network is not None and bool(role.network.ports or rolled.get("network"))
+        return cls(name or _hash({"role": rolled, "shared": shared}), rolled, shared, gathered=not (name or own))
 
     @property
     def size(self) -> int:
@@ -91,11 +95,12 @@ class Revision:
             role.is_same(other.roles[name]) for name, role in self.roles.items()
         )
 
-    def known_as(self, earlier: Iterable[Revision]) -> Revision:
+    def known_as(self, earlier: Iterable[Revision], stays: Collection[str] = ()) -> Revision:
         """The same content under the hashes that pods carry.
 
         Args:
-            earlier: revisions as stored; the first one that has a role's content gives the role its hash.
+            earlier: revisions as stored, the newest first; the first one that has a role's content gives the role its hash.
+            stays: roles whose pods may become ones of this revision, and keep the addresses of those before them.
         """
         given = tuple(earlier)
         whole = next((each for each in given if each.is_same(self)), None)
@@ -103,19 +108,27 @@ class Revision:
             return whole
         roles = {
             name: next(
-                (each.roles[name] for each in given if name in each.roles and role.is_same(each.roles[name])), role
+                (each.roles[name] for each in given if name in each.roles and role.is_same(each.roles[name])),
+                _as_before(role, name, given) if name in stays else role,
             )
             for name, role in self.roles.items()
         }
         return _of(roles)
 
-    def named(self, hashes: Mapping[str, str], whole: str) -> Revision:
-        """The same content under recorded hashes.
+    def named(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
+        """The same content under recorded hashes, with the addresses that were recorded.
 
         Raises:
-            KeyError: a role has none.
+            KeyError: a role has no hash.
         """
-        return Revision(whole, {name: replace(role, hash=hashes[name]) for name, role in self.roles.items()})
+        roles = {name: replace(role, hash=hashes[name], gathered=name in gathered) for name, role in self.roles.items()}
+        return Revision(whole, roles)
+
+
+def _as_before(role: RoleRevision, name: str, earlier: Iterable[Revision]) -> RoleRevision:
+    """A role with the addresses that its newest revision has."""
+    former = next((each.roles[name] for each in earlier if name in each.roles), role)
+    return replace(role, gathered=former.gathered)
 
 
 def _of(roles: Mapping[str, RoleRevision]) -> Revision:

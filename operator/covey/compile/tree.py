@@ -83,7 +83,7 @@ def compile_inference(
     network = Network(owner, spec)
     services = () if spec.suspend else tuple(network.services(layout))
     published = () if spec.suspend else tuple(network.published())
-    budgets = () if spec.suspend else tuple(disruption.budgets(owner, spec))
+    budgets = (disruption.namespace_budget(owner.namespace),) if disruption.needs_budget(spec) else ()
     return Tree(
         owner,
         layout,

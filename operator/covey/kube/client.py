@@ -166,6 +166,11 @@ class Client:
         """
         await self._transport.send(requests.list_(resource, namespace, limit=1), seconds=_SECONDS)
 
+    async def newest(self, resource: Resource) -> str:
+        """The newest resourceVersion of a collection, read from where it is stored."""
+        body = await self._transport.send(requests.list_(resource, None, limit=1), seconds=_SECONDS)
+        return shallow_list(body).metadata.resource_version
+
     async def watch(
         self,
         resource: Resource,
@@ -258,16 +263,15 @@ class Client:
         namespace: str | None,
         operations: Sequence[Mapping[str, Any]],
         *,
-        dry_run: bool = False,
         type: type[T] = _DICT,
     ) -> T:
-        """Apply RFC 6902 operations, all or none; with ``dry_run`` everything but storing the result.
+        """Apply RFC 6902 operations, all or none.
 
         Raises:
             Invalid: a test failed, a path is missing, or the result is not valid. Also when an attempt
                 succeeded, its answer was lost and the repetition found its own work: read the object to know.
         """
-        asked = requests.json_patch(resource, name, namespace, operations, manager=self._manager, dry_run=dry_run)
+        asked = requests.json_patch(resource, name, namespace, operations, manager=self._manager)
         return await self._send(asked, type)
 
     async def merge_patch(
@@ -279,11 +283,16 @@ class Client:
         *,
         manager: str | None = None,
         subresource: str | None = None,
+        dry_run: bool = False,
         type: type[T] = _DICT,
     ) -> T:
-        """Merge by RFC 7386: None removes a field, lists are replaced whole. ``manager`` writes if not the client's."""
-        writer = manager or self._manager
-        asked = requests.merge_patch(resource, name, namespace, body, manager=writer, subresource=subresource)
+        """Merge by RFC 7386: None removes a field, lists are replaced whole. ``manager`` writes if not the client's.
+
+        With ``dry_run`` everything but storing the result.
+        """
+        asked = requests.merge_patch(
+            resource, name, namespace, body, manager=manager or self._manager, subresource=subresource, dry_run=dry_run
+        )
         return await self._send(asked, type)
 
     async def replace(self, resource: Resource, body: Mapping[str, Any], *, type: type[T] = _DICT) -> T:

@@ -77,6 +77,10 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         #: Set once it is known what there is: it has been listed, or the API server does not know the resource.
         self.settled = asyncio.Event()
+        #: Cleared while what a list brought is told: until then it is half of one state and half of another.
+        self.steady = asyncio.Event()
+        self.steady.set()
+        self._moved = asyncio.Event()
         #: False while the API server does not know the resource. It is asked again, with back-off, for ever.
         self.served = True
         self.last_contact = clock()
@@ -130,6 +134,19 @@ class Reflector(Generic[T]):
                     self._version = ""
                 await self._pause("contact lost", error, cause="lost")
 
+    async def reach(self, version: str, seconds: float) -> bool:
+        """Wait until what happened up to a resourceVersion is known, for at most so long; False when it may not be.
+
+        A version is only known to be reached by an event or a bookmark: where nothing happens it may take a minute.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while int(self._version or 0) < int(version):
+                    self._moved.clear()
+                    await self._moved.wait()
+                return True
+        return False
+
     async def _list(self) -> None:
         unreadable: set[Key] = set()
 
@@ -146,11 +163,16 @@ class Reflector(Generic[T]):
             on_unreadable=note,
         )
         self.last_contact = self._clock()
-        for count, change in enumerate(self._objects.replace(items, keep=unreadable), 1):
-            self._announce(change)
-            if count % _BREATH == 0:
-                await asyncio.sleep(0)
+        self.steady.clear()
+        try:
+            for count, change in enumerate(self._objects.replace(items, keep=unreadable), 1):
+                self._announce(change)
+                if count % _BREATH == 0:
+                    await asyncio.sleep(0)
+        finally:
+            self.steady.set()
         self._version = version
+        self._moved.set()
         metrics.WATCH_LISTS.labels(self._resource.plural).inc()
         _log.debug("listed", resource=self._resource.plural, objects=len(items), resource_version=version)
         self.synced.set()
@@ -203,6 +225,7 @@ class Reflector(Generic[T]):
             self._announce(change)
         # Last: after a failure on the way this event is asked for again.
         self._version = item.metadata.resource_version
+        self._moved.set()
 
     def _note_unreadable(self, error: Undecodable) -> None:
         """Tell of an object that cannot be read: what is known of it stays as it was, and nobody else is harmed."""

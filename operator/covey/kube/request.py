@@ -144,7 +144,6 @@ def json_patch(
     operations: Sequence[Mapping[str, Any]],
     *,
     manager: str | None,
-    dry_run: bool = False,
 ) -> Request:
     """RFC 6902."""
     return Request(
@@ -152,7 +151,7 @@ def json_patch(
         "PATCH",
         resource.path(namespace, name),
         resource.plural,
-        _present(fieldManager=manager, dryRun="All" if dry_run else None),
+        _present(fieldManager=manager),
         _encode(operations),
         JSON_PATCH,
         repeatable=any(operation["op"] == "test" for operation in operations),
@@ -167,10 +166,11 @@ def merge_patch(
     *,
     manager: str | None,
     subresource: str | None = None,
+    dry_run: bool = False,
 ) -> Request:
     """RFC 7386."""
     path = resource.path(namespace, name, subresource)
-    params = _present(fieldManager=manager)
+    params = _present(fieldManager=manager, dryRun="All" if dry_run else None)
     return Request("patch", "PATCH", path, resource.plural, params, _encode(body), MERGE_PATCH, repeatable=True)
 
 

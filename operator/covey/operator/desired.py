@@ -19,6 +19,7 @@ from covey.operator.rolling.refusals import refused
 from covey.operator.scaling.scaler import Scalers, find_scalers
 from covey.operator.snapshot.observed import Observed
 from covey.operator.upkeep.applying import Deviation, find_deviations
+from covey.operator.upkeep.protecting import with_former_budget
 from covey.operator.upkeep.remake import Remake, find_remake
 
 
@@ -68,7 +69,8 @@ def desire(
     spec, scale = inference.spec, Scale.of(inference.spec)
 
     def compiled(layout: Layout) -> Tree:
-        return backend.compile(inference, layout=layout, revision=in_force, levels=levels)
+        tree = backend.compile(inference, layout=layout, revision=in_force, levels=levels)
+        return with_former_budget(tree, spec, observed)
 
     # 1. What runs, of which revision; who has to leave its node; what autoscalers ask for.
     running = running_revisions(observed, in_force)

@@ -6,11 +6,13 @@ what was begun. Both are tested as properties.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from covey.api import constants as names
+from covey.api import times
 from covey.api.inference import DisaggregatedInference, OnFailure
 from covey.backends import Release
 from covey.backends.starts import can_reserve
@@ -22,28 +24,35 @@ from covey.operator.judge.verdict import Verdict, revision_before
 from covey.operator.loss.giving_up import GivenUp
 from covey.operator.loss.stranded import find_stranded
 from covey.operator.loss.units import find_loss
+from covey.operator.quota.fit import Fitting, charges, find_fitting
 from covey.operator.replicas.news import created, removed, replaced
+from covey.operator.replicas.precedence import in_order
 from covey.operator.replicas.replace import ReplicaPlan, plan_replicas
 from covey.operator.replicas.scale import States, replica_states, running_revisions
+from covey.operator.rolling.complete import is_complete
 from covey.operator.rolling.evacuating import find_evacuation
 from covey.operator.rolling.inplace import find_exchanges
 from covey.operator.rolling.layout import Rolling, revision_left, roll
+from covey.operator.rolling.memory import read_complete
 from covey.operator.rolling.sets import find_unmarked
+from covey.operator.rolling.unexplained import describe_unexplained, find_unexplained
 from covey.operator.scaling.draining import drain, find_serving
 from covey.operator.scaling.headroom import Headroom, find_headroom
-from covey.operator.scaling.leading import unit_leaders
+from covey.operator.scaling.leading import labels_at_birth, unit_leaders
 from covey.operator.scaling.scaler import find_scalers, put_scalers
+from covey.operator.snapshot import podstate
 from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
 from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, DeletePod, Note
+from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note
 from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import find_objects
 from covey.operator.upkeep.ending import find_ending
 from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
+from covey.operator.upkeep.protecting import find_unprotected
 
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
@@ -74,6 +83,12 @@ class Plan:
     loss: GivenUp = field(default_factory=GivenUp)
     #: What there is to tell of head-room.
     headroom: Headroom = field(default_factory=Headroom)
+    #: The hash of the revision that every unit was last complete with.
+    complete: str = ""
+    #: What there is to say of replicas of revisions that no record explains.
+    unexplained: str = ""
+    #: Which pods fit the quotas.
+    fitting: Fitting = field(default_factory=Fitting)
 
 
 def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None = None) -> Plan:
@@ -84,6 +99,15 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         observed: the snapshot; its time is the only clock.
         before: the status so far, which alone remembers how a rollout went.
     """
+    found = _plan(verdict, observed, before)
+    if not found.fitting.unfit:
+        return found
+    # A replica that quotas have no room for waits like one that no node has: a rollout goes on without a surge.
+    since = _limited_since(before or {}, observed.now)
+    return _plan(verdict, replace(observed, unfit=dict.fromkeys(found.fitting.unfit, since)), before)
+
+
+def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None) -> Plan:
     inference, accepted, backend, before = verdict.inference, verdict.accepted, verdict.backend, before or {}
     # 1. Nothing has been accepted yet: what runs stays as it is.
     if accepted is None or backend is None:
@@ -92,13 +116,13 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     want = desire(inference, accepted.revision, backend, verdict.levels, observed, before)
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
-    surplus = drain(spec, tuple(_surplus(tree, observed, _why(verdict, want))), observed)
+    surplus = drain(spec, tuple(_surplus(tree, observed, partial(_why, verdict, want))), observed)
     # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made anew.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.applied(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, layout, states, observed, before)
+    loss = find_loss(inference, backend, want.scale, want.rolling, states, observed, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.
@@ -108,12 +132,16 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
+    create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
+    fitting = find_fitting(create, charges(tree.pods, observed.ranges), observed, want.rolling.arriving)
+    not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
     gone = lost | _uids(surplus, released, ending.outcome)
     total = summed(
         (
             surplus,
-            _completed(replicas, not_yet, tree),
+            _completed(replicas, not_yet, fitting.create, tree),
+            fitting.outcome,
             loss.outcome,
             stranded,
             released,
@@ -128,12 +156,14 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
             want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
-            _history(verdict, accepted, want, observed),
+            _history(verdict, accepted, want, observed, read_complete(before)),
             _told(want, observed, surplus.actions.delete_pods, replicas, not_yet),
             Outcome(again=soonest((want.rolling.again, *late.values()))),
         )
     )
     former = revision_left(accepted.revision, observed, want.running)
+    unexplained = describe_unexplained(find_unexplained(observed, accepted.revision))
+    complete = is_complete(accepted.revision, want.rolling, want.running, states, want.scale) and not unexplained
     return Plan(
         total.actions,
         layout,
@@ -147,7 +177,17 @@ def plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None 
         failing.seen,
         loss,
         headroom,
+        accepted.revision.hash if complete else read_complete(before),
+        unexplained,
+        fitting,
     )
+
+
+def _limited_since(before: Mapping[str, Any], now: float) -> float:
+    """Since when quotas have had no room: all that is remembered of it stands in the status."""
+    told = (each for each in before.get("conditions") or () if each["type"] == names.QUOTA_LIMITED)
+    since = next((times.seconds(each["lastTransitionTime"]) for each in told if each["status"] == "True"), None)
+    return now if since is None else since
 
 
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
@@ -159,22 +199,26 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
     totals = find_scalers(inference.spec, inference.metadata.name, observed, states, before).totals
     chosen = roll(inference.spec, verdict.wanted, observed, states, running, totals=totals).layout
     layout = replace(chosen, units={unit: roles for unit, roles in chosen.units.items() if unit in existing})
-    return Plan(Actions(), layout, states, headroom=find_headroom(inference, verdict.backend, layout, observed, before))
+    headroom = find_headroom(inference, verdict.backend, layout, observed, before)
+    return Plan(Actions(), layout, states, headroom=headroom, complete=read_complete(before))
 
 
-def _surplus(tree: Tree, observed: Observed, why: str) -> Iterator[DeletePod]:
+def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -> Iterator[DeletePod]:
     """Pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
-            yield from (DeletePod(pod, why) for pod in pods if pod.metadata.deletion_timestamp is None)
-    yield from (DeletePod(pod, why) for pod in observed.strays if pod.metadata.deletion_timestamp is None)
+            yield from (DeletePod(pod, why(slot.unit)) for pod in pods if not podstate.is_going(pod))
+    yield from (DeletePod(pod, why(None)) for pod in observed.strays if not podstate.is_going(pod))
 
 
-def _why(verdict: Verdict, want: Desired) -> str:
-    """Why pods outside the layout go."""
+def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
+    """Why pods of a unit go that are outside the layout."""
     if verdict.inference.spec.suspend:
         return "suspended"
+    move = want.rolling.move
+    if unit not in want.layout.units and not (move is not None and move.unit == unit):
+        return "scaled down"
     if want.rolling.progress is not None:
         return "rolled out"
     return "evacuated" if want.leaving.places else "scaled down"
@@ -189,13 +233,31 @@ def _uids(*outcomes: Outcome) -> frozenset[str]:
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
-def _completed(replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], tree: Tree) -> Outcome:
+def _missing(
+    replicas: tuple[ReplicaPlan, ...],
+    not_yet: Collection[Slot],
+    want: Desired,
+    observed: Observed,
+    labels: Mapping[Slot, Mapping[str, str]],
+) -> tuple[CreatePod, ...]:
+    """The pods that are to be created now, first those that matter most."""
+    found = (item for part in replicas for item in part.create if item.slot not in not_yet)
+    born = (
+        replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
+        for item in found
+    )
+    return in_order(tuple(born), want.tree, want.scale, observed)
+
+
+def _completed(
+    replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
+) -> Outcome:
     """What the plans of single replicas come to, but for pods that are not to be there yet."""
     return Outcome(
         Actions(
             relabel=tuple(item for part in replicas for item in part.relabel),
             delete_pods=_deletions(replicas).actions.delete_pods,
-            create=tuple(item for part in replicas for item in part.create if item.slot not in not_yet),
+            create=create,
             factory=tree.pods,
             notes=tuple(replaced(replicas, not_yet)),
         )
@@ -207,14 +269,15 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
-    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders)))
+    protect = tuple(find_unprotected(want.tree, observed, lost))
+    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), protect=protect))
 
 
-def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed) -> Outcome:
+def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
     """ControllerRevisions: written, marked, deleted."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
-    marks = to_mark(observed, verdict.wanted, failed=_gives_up(verdict, observed, want.rolling))
+    marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.rolling))
     return Outcome(
         Actions(
             # What is stored has been accepted by the API server, which is not asked about what is suspended.
@@ -243,8 +306,10 @@ def _told(
     not_yet: Collection[Slot],
 ) -> Outcome:
     """What people are told of replicas that come and go."""
-    reason = _REMOVED.get(surplus[0].why, "ScaledDown") if surplus else ""
-    notes = list(removed(surplus, reason, but=want.remake.unit))
+    notes: list[Note] = []
+    for why in dict.fromkeys(each.why for each in surplus):
+        gone = [each for each in surplus if each.why == why]
+        notes += removed(gone, _REMOVED.get(why, "ScaledDown"), but=want.remake.unit)
     growth = created(replicas, not_yet)
     if growth:
         notes.append(_grown(growth, want, observed))

@@ -13,21 +13,24 @@ import structlog
 from covey.api import constants as names
 from covey.api.times import rfc3339
 from covey.backends import Cluster, within
-from covey.compile import Owner, Scale
+from covey.compile import Owner, Scale, disruption
 from covey.kube.client import Client
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, TooManyRequests
 from covey.kube.events import EventRecorder, ObjectRef
 from covey.observability.logging import get_logger
 from covey.observability.operator_metrics import RECONCILE_DURATION, RECONCILE_TOTAL, REPLICA_FAILURES
+from covey.operator.execute.allowance import Allowance
 from covey.operator.execute.executor import Executor
 from covey.operator.execute.put_status import StatusWriter
 from covey.operator.failures.avoiding import nodes_told
 from covey.operator.judge.verdict import Verdict, judge, read_case
 from covey.operator.observe.caches import Caches
+from covey.operator.observe.quotas import REST
 from covey.operator.observe.templates import TemplateCheck
 from covey.operator.observe.vanished import find_remaining, missing_pods
 from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
+from covey.operator.quota.fit import Fitting
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import differ, had_served
 from covey.operator.tell import status
@@ -38,15 +41,18 @@ from covey.operator.tell.milestones import Milestones
 from covey.operator.tell.pace import Pace, is_news, is_passing
 from covey.operator.tell.transitions import find_transitions
 from covey.operator.tell.units import describe_units
-from covey.operator.terms.actions import Actions, Note
+from covey.operator.terms.actions import Actions, Note, Precedence
 from covey.operator.terms.limits import DEFAULT, Limits
 from covey.operator.terms.objects import Inference
-from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, retry_delay
+from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
 
 _log = get_logger(__name__)
 
 #: Seconds that the watch has to show what kept a status from being written.
 _AGAIN: Final = 0.2
+#: Pods that run and get another budget, a second; and seconds until the next of them.
+_PROTECTIONS: Final = 50.0
+_NEXT: Final = 1.0
 
 
 class Reconciler:
@@ -85,6 +91,7 @@ class Reconciler:
         self._templates = TemplateCheck(client)
         self._pace = Pace()
         self._statuses = StatusWriter(client, caches.tell)
+        self._protections = Allowance(_PROTECTIONS)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 
@@ -104,6 +111,8 @@ class Reconciler:
             except Exception:
                 RECONCILE_TOTAL.labels("error").inc()
                 raise
+            finally:
+                self._caches.saw(key)
             RECONCILE_TOTAL.labels("success").inc()
 
     async def _reconcile(self, key: Key) -> None:
@@ -130,7 +139,16 @@ class Reconciler:
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
         planned = plan(verdict, observed, before)
-        failure = await self._act(owner, verdict, observed, planned)
+        self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
+        wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
+        async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
+            if quotas is not None:
+                observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
+                planned = self._without_room(key, plan(verdict, observed, before))
+            failure = await self._act(owner, verdict, observed, planned)
+            fitting = planned.fitting if verdict.is_kept_up else Fitting()
+            self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
+        failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
         # 5. Tell.
         now = rfc3339(self._clock())
         units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
@@ -148,6 +166,15 @@ class Reconciler:
         if planned.again is not None:
             self._caches.look_again(key, planned.again)
         self._come_back(owner.uid, problem)
+
+    def _without_room(self, key: Key, planned: Plan) -> Plan:
+        """The plan; only for what runs while others of the namespace may have to have its room first."""
+        later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
+        if not later or self._caches.may_take_room(key):
+            return planned
+        self._caches.look_again(key, REST)
+        create = tuple(item for item in planned.actions.create if item.precedence is Precedence.RUNNING_MINIMUM)
+        return replace(planned, actions=replace(planned.actions, create=create))
 
     async def _observe(self, owner: Owner) -> Observed:
         """The snapshot; pods that have lost their label are asked for by name."""
@@ -178,18 +205,32 @@ class Reconciler:
         """Do what is planned; what it was stopped by."""
         if not verdict.is_kept_up:
             return None
-        self._caches.ledger.retire((owner.namespace, owner.name), observed, planned.layout.slots())
+        key = (owner.namespace, owner.name)
+        self._caches.ledger.retire(key, observed, planned.layout.slots())
         departures = Departures(verdict.inference.spec, observed, planned)
-        return await self._execute(owner, observed, planned.actions, departures)
+        needs_budget = disruption.needs_budget(verdict.inference.spec)
+        if needs_budget:
+            self._caches.budgets.note(key, needed=True)
+        failure = await self._execute(owner, observed, self._allowed(key, planned.actions), departures)
+        if not needs_budget and not planned.actions.protect:
+            self._caches.budgets.note(key, needed=False)
+        return failure
+
+    def _allowed(self, key: Key, actions: Actions) -> Actions:
+        """What may be done now: the pods of a large cluster do not get another budget all at once."""
+        allowed = self._protections.take(len(actions.protect))
+        if allowed < len(actions.protect):
+            self._caches.look_again(key, _NEXT)
+        return replace(actions, protect=actions.protect[:allowed])
 
     async def _execute(
         self, owner: Owner, observed: Observed, actions: Actions, departures: Departures
     ) -> Problem | None:
-        if not actions and not actions.annotate:
+        if not actions and not actions.annotate and not actions.protect:
             return None
         _log.info(
             "reconciling",
-            relabel=len(actions.relabel),
+            relabel=len(actions.relabel) + len(actions.protect),
             apply=sum(map(len, actions.apply)) + len(actions.publish),
             delete=len(actions.delete_pods) + len(actions.delete_objects),
             create=len(actions.create),

@@ -27,7 +27,7 @@ def differ_in_images_only(one: RoleRevision, other: RoleRevision) -> bool:
     Where a leader has a template of its own, either both templates change or the replica is a single pod: processes
     of which only some start anew would lose each other.
     """
-    if not _bare(one).is_same(_bare(other)):
+    if one.gathered != other.gathered or not _bare(one).is_same(_bare(other)):
         return False
     indices = range(min(one.size, 2))
     changed = [images_of(one, index) != images_of(other, index) for index in indices]

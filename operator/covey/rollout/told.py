@@ -51,10 +51,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``spec.rollout`` says. ``deadline`` in seconds."""
+    """What ``spec.rollout`` says. ``deadline`` in seconds; it does not run before ``runs_from`` (since the epoch)."""
 
     paused: bool = False
     deadline: float = 1800.0
+    runs_from: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +96,18 @@ class Progress:
 
     def is_late(self, settings: Settings, now: float) -> bool:
         """The deadline has passed."""
-        return not settings.paused and not self.done and now - self.since >= settings.deadline
+        return not settings.paused and not self.done and now >= self._ends(settings)
+
+    def _ends(self, settings: Settings) -> float:
+        """When the deadline passes. One that has passed does not come back because the clock stands still later."""
+        since = self.since if self.failed else max(self.since, settings.runs_from)
+        return since + settings.deadline
 
     def again(self, settings: Settings, now: float) -> float | None:
         """Seconds after which time alone changes something."""
         if settings.paused or self.done or self.failed:
             return None
-        ends = [self.since + settings.deadline]
+        ends = [self._ends(settings)]
         if self.hold is not None and self.hold.gate is Gate.ROOM:
             ends.append(self.hold.since + PATIENCE)
         return min((end - now for end in ends if end > now), default=None)
@@ -148,7 +154,9 @@ def tell(
     # When a partition lets more go, that is a beginning, however long it has held.
     since = now if last is None or better or (last.done and not done) else last.since
     progress = Progress(target, wave, ready, outdated, since)
-    if not done and progress.is_late(settings, now):
+    # One that had failed stays so until it gets further.
+    counted = last if last is not None and since == last.since else progress
+    if not done and counted.is_late(settings, now):
         gates = [(Gate.FAILED, f"no progress for {settings.deadline:.0f} s; {gates[0][1]}" if gates else "no progress")]
     if settings.paused:
         gates = [(Gate.PAUSED, "spec.rollout.paused is true: set it to false to go on")]

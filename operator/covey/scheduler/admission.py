@@ -28,24 +28,27 @@ from covey.admission.entries import Entry, Want
 from covey.admission.status import Decision
 from covey.admission.tree import Key
 from covey.api import core
-from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN
+from covey.api.constants import REASON_DENIED, REASON_FAILED, REASON_INFEASIBLE, REASON_UNKNOWN, REASON_WAITING
 from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
-from covey.placement.model import Assignment, Gang, Path, Plan, Refusal, Topology, Verdict
+from covey.placement.model import Gang, Path, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
-from covey.scheduler.commit import Committer, Placement
+from covey.scheduler.commit import Committer, Placement, domains_of
 from covey.scheduler.commits import Commits
 from covey.scheduler.holding import Holding
+from covey.scheduler.intake import Intake
 from covey.scheduler.lives import Lives
+from covey.scheduler.misses import Misses
 from covey.scheduler.moves import Moves
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.reservations import Reservations
+from covey.scheduler.turns import rank_of
 from covey.scheduler.writer import PodWriter
 
 log = get_logger(__name__)
@@ -87,14 +90,18 @@ class Admission:
         breath: Breath | None = None,
         holding: Holding | None = None,
         idle: Callable[[], Awaitable[bool]] | None = None,
+        intake: Intake | None = None,
     ) -> None:
         self._cache = cache
         self._idle = idle
         self._holding = holding or Holding(cache)
         self._moves = Moves(cache, self._holding)
+        self._intake = intake or Intake(cache, self.mark)
         self._committer = committer
         self._queueing = queueing
         self._wake = asyncio.Event()
+        self._turns = writer.turns
+        self._turns.on_relief(self.stir)
         #: Every unit has been looked at.
         self.settled = asyncio.Event()
         self._leads = False
@@ -102,6 +109,7 @@ class Admission:
         self._rooms: set[str] = set()
         self._relabelled = False
         self._aside: dict[Key, _Aside] = {}
+        self._misses = Misses()
         self._breath = breath or Breath()
         self._books = Books(
             *(cache, queueing, reservations, lives, parking or Parking(), self._breath),
@@ -113,7 +121,14 @@ class Admission:
             *(cache, committer, writer, recorder, lives, self._books.parking), mark=self.mark, denied=self._deny
         )
         cache.subscribe(
-            Listener(unit=self.mark, status=self._written, room=self._room, node=self._node, world=self._everything)
+            Listener(
+                unit=self.mark,
+                status=self._written,
+                claim=self._claim,
+                room=self._room,
+                node=self._node,
+                world=self._everything,
+            )
         )
 
     def decision(self, root: Key) -> Decision:
@@ -159,6 +174,14 @@ class Admission:
             metrics.GANG_REFUSALS.labels(reason).inc(0)
         self._everything()
 
+    def reject(self, root: Key, said: str) -> None:
+        """kube-scheduler refused a place of a unit, in these words."""
+        self._books.reject(root, said)
+
+    def _claim(self, root: Key) -> None:
+        if self._leads:
+            self._books.hasten([root])
+
     def _room(self, node: str) -> None:
         if self._leads:
             self._rooms.add(node)
@@ -167,6 +190,8 @@ class Admission:
     def _node(self, _name: str) -> None:
         self._relabelled = True
         self._wake.set()
+        if self._leads:
+            self._books.hasten()
 
     def _written(self, root: Key) -> None:
         """The status was written: how long a refused unit has waited is known from now on."""
@@ -192,6 +217,13 @@ class Admission:
                 continue
             if root is None:
                 break
+            entry = self._books.shelf.entries[root]
+            if self._turns.crowded(rank_of(_asked(entry), surplus=entry.want is Want.SURPLUS)):
+                # What is decided now would be old before it is sent, and stand before who comes later and ranks higher.
+                self._wake.clear()
+                await self._wake.wait()
+                await asyncio.sleep(GATHER)
+                continue
             attempts[root] = attempts.get(root, 0) + 1
             with self._alone(root):
                 await self._plan(root, last=attempts[root] >= ATTEMPTS)
@@ -201,7 +233,8 @@ class Admission:
             self._books.slots.clear()
 
     async def _take_in(self) -> None:
-        """Everything that has happened until now."""
+        """Everything that has happened until now; half of a list is no news."""
+        await self._cache.steady()
         while self._dirty or self._rooms or self._relabelled or self._books.unkept:
             if self._relabelled:
                 self._relabelled = False
@@ -241,6 +274,12 @@ class Admission:
 
     async def _plan(self, root: Key, *, last: bool) -> None:
         entry = self._books.shelf.entries[root]
+        full = self._intake.refusal(entry)
+        if full is not None:
+            decision = replace(entry.decision, reason=REASON_WAITING, message=full)
+            self._books.enter(root, replace(entry, decision=decision))
+            self._books.shelf.rest(root)
+            return
         want = entry.want
         asked, closed = self._books.reservations.confine(self._queueing.beside(entry), surplus=want is Want.SURPLUS)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
@@ -327,13 +366,16 @@ class Admission:
         with self._holding.filled(root):
             placements = self._still_good(entry, aside.plan) if entry is not None and same else None
         if entry is None or placements is None:
-            if last:  # others get their turn
+            if entry is None:
+                self._misses.forget(root)
+            elif last:  # others get their turn
                 self._books.shelf.rest(root)
-                loop.call_later(GATHER, self.mark, root)
+                loop.call_later(self._misses.again(root), self.mark, root)
             return
+        self._misses.forget(root)
         decision = replace(entry.decision, reason=None, message="", reservation=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
-        self._commits.admit(root, placements, aside.want)
+        self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 
     def _still_good(self, entry: Entry, plan: Plan) -> list[Placement] | None:
         """Hold the plan's room, unless something it was made from has changed while it was made."""
@@ -347,7 +389,7 @@ class Admission:
                 for other in held:
                     self._cache.unassume(other.pod.metadata.uid)
                 return None
-            placement = Placement(pod, each.node, domains(topology, each))
+            placement = Placement(pod, each.node, domains_of(topology, each.path))
             self._committer.assume([placement])
             held.append(placement)
         return held
@@ -356,9 +398,3 @@ class Admission:
 def _asked(entry: Entry) -> Gang:
     assert entry.gang is not None
     return entry.gang
-
-
-def domains(topology: Topology, assignment: Assignment) -> dict[str, str]:
-    """Level → domain value, for the levels that the node has."""
-    pairs = zip(topology.levels, assignment.path, strict=False)
-    return {level.name: value for level, value in pairs if value is not None}

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from covey.admission import podstate
 from covey.admission.tree import Key, Replica, Unit, replica_met
 from covey.api import core
 from covey.api.constants import RELEASE_CAPACITY_TAKEN, RELEASE_NODE_LOST
 from covey.placement.cluster.shape import ANTI_AFFINITY, HOST_PORTS
+
+#: Bind calls of gangs that are held at one time, about 17 KB of memory and one file descriptor each.
+MAX_HELD: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class Waiting:
     def get(self, uid: str) -> Call | None:
         """The call that waits for a pod."""
         return self._calls.get(uid)
+
+    def holds(self, root: Key) -> bool:
+        """A call waits for a pod of a unit."""
+        return root in self._by_root
 
     def of(self, root: Key) -> list[Call]:
         """The calls that came for the pods of a unit."""

@@ -3,10 +3,10 @@
 ``barrier`` decides which pods may go; here the callers wait, hang up, and are answered. Works on every replica without
 the lease, from a synced cache only. Nothing is lost with the process: kube-scheduler calls again.
 
-While a call is held nobody checks the node any more: a Binding to a deleted node is accepted, and one whose devices
-were taken meanwhile is over-committed. So every node is checked once more before a gang goes. If one fails, every
-waiting call of the gang fails, and the pods that cannot go are released, to be planned again. So it is where the pins
-do not keep a level that the gang requires (``levels``).
+Every call and every event costs the same, however large the gang: it is counted (``progress``), and the unit is looked
+at as a whole when the counts say that something may go, and when its groups change. Then every node is checked once
+more (``checks``). If one fails, every waiting call of the gang fails, and the pods that cannot go are released, to be
+planned again. So it is where the pins do not keep a level that the gang requires.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from covey.admission import podstate
-from covey.admission.gangs import Surroundings, UnplannableError, build_gang
-from covey.admission.levels import Astray, astray, requires_levels
+from covey.admission.levels import Astray
 from covey.admission.membership import refusal
 from covey.admission.tree import Key, Unit
 from covey.api import core
@@ -35,7 +34,10 @@ from covey.placement.model import Topology
 from covey.scheduler.arrivals import Arrivals
 from covey.scheduler.barrier import Call, Waiting, releasable, release_reason
 from covey.scheduler.bindings import Bindings
+from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.checks import Checks
+from covey.scheduler.progress import Progress
 from covey.scheduler.strangers import Strangers
 from covey.scheduler.tasks import Tasks
 from covey.scheduler.wire import BindArgs
@@ -45,6 +47,10 @@ log = get_logger(__name__)
 
 
 GROUP_GONE: Final = "its group, or one above it, is gone"
+#: Seconds for each pod beyond ``SMALL`` until a unit is looked at as a whole again: a look takes a tenth of that, so
+#: that groups that change, or surplus that comes pod by pod, do not stop the loop either.
+PAUSE: Final = 0.00025
+SMALL: Final = 64
 
 
 class Binder:
@@ -67,7 +73,6 @@ class Binder:
     ) -> None:
         self._cache = cache
         self._writer = writer
-        self._topology = topology
         self._clock = clock
         self._turns = itertools.count(1)
         self.waiting = Waiting()
@@ -76,10 +81,16 @@ class Binder:
         self._arrivals = Arrivals(cache.index, writer, self.waiting.__contains__)
         self._answers: dict[Call, asyncio.Future[str]] = {}
         self._going: set[str] = set()
+        self._breath = Breath()
+        self._checks = Checks(cache, self._breath, topology)
+        self._progress: dict[Key, Progress] = {}
+        #: Units that will be looked at, that are being looked at, and when one may be again.
+        self._due: set[Key] = set()
         self._looking: set[Key] = set()
+        self._next: dict[Key, float] = {}
         self._timed: dict[Key, asyncio.TimerHandle] = {}
         self._tasks = Tasks()
-        cache.subscribe(Listener(unit=self._look, pod=self._seen, gone=self._gone))
+        cache.subscribe(Listener(tree=self._regrown, pod=self._seen, gone=self._gone))
 
     async def bind(self, args: BindArgs) -> str:
         """Bind a pod when its time has come. Returns an error text, or nothing."""
@@ -101,6 +112,11 @@ class Binder:
         if why is not None:
             return _success_if_bound(pod, args.node, why)
         return await self._member(pod, args.node)
+
+    def is_member(self, args: BindArgs) -> bool:
+        """Whether the call is for a pod that says that it is a member; one that is not known may be."""
+        pod = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
+        return pod is None or podstate.claims_membership(pod)
 
     async def _find(self, args: BindArgs, known: core.Pod | None) -> core.Pod | None:
         """The pod; asked of the API server when the cache is behind kube-scheduler's.
@@ -129,127 +145,189 @@ class Binder:
         older = self.waiting.arrive(call)
         if older is not None:
             self._answer(older, "a newer call for this pod replaced this one")
-        self._arrived(root)
+        self._arrived(call)
         self._arrivals.tell(self._cache.index.pod(meta.uid))
         error = "the caller hung up"
         try:
             error = await answer
         finally:
-            self.waiting.leave(call)
+            self._leave(call)
             self._answers.pop(call, None)
             if meta.uid not in self.waiting:
                 self._arrivals.end(meta.uid, failed=bool(error))
-            if not self.waiting.of(root) and (timer := self._timed.pop(root, None)) is not None:
-                timer.cancel()
             metrics.BARRIER_WAIT.observe(self._clock() - call.since)
             metrics.BARRIER_HELD.set(len(self.waiting))
         return error
 
-    def _arrived(self, root: Key) -> None:
+    def _arrived(self, call: Call) -> None:
         metrics.BARRIER_HELD.set(len(self.waiting))
+        root = call.root
         if root not in self._timed:
             unit = self._cache.index.unit(root)
             timeout = unit.timeout if unit else 300.0
             self._time(root, timeout, timeout)
+        progress, pod = self._progress.get(root), self._cache.index.pod(call.uid)
+        if progress is None or (pod is not None and progress.change(pod, called=True)):
+            self._look(root)
+
+    def _leave(self, call: Call) -> None:
+        """Hold a call no more."""
+        if not self.waiting.leave(call):
+            return
+        root = call.root
+        if self.waiting.holds(root):
+            pod = self._cache.index.pod(call.uid)
+            if pod is not None and root in self._progress:
+                self._progress[root].change(pod)
+            return
+        self._forget(root)
+        if (timer := self._timed.pop(root, None)) is not None:
+            timer.cancel()
+
+    def _forget(self, root: Key) -> None:
+        """Nobody waits for a pod of the unit any more."""
+        self._progress.pop(root, None)
+        self._next.pop(root, None)
+
+    def _regrown(self, root: Key) -> None:
+        """The groups of a unit have changed."""
+        if (progress := self._progress.get(root)) is not None:
+            progress.stale = True
         self._look(root)
 
     def _look(self, root: Key) -> None:
-        """Look at a unit soon: what happens in one turn of the loop is looked at once."""
-        if root in self._looking or not self.waiting:
+        """Look at a unit soon: what happens in one turn of the loop is looked at once, and a large unit not often."""
+        if root in self._due or not self.waiting.holds(root):
             return
-        self._looking.add(root)
-        asyncio.get_running_loop().call_soon(self._decide, root)
+        self._due.add(root)
+        loop = asyncio.get_running_loop()
+        loop.call_at(max(self._next.get(root, 0.0), loop.time()), self._begin, root)
 
-    def _decide(self, root: Key) -> None:
-        self._looking.discard(root)
-        if not self.waiting.of(root):
+    def _begin(self, root: Key) -> None:
+        if root in self._looking:
+            asyncio.get_running_loop().call_later(PAUSE * SMALL, self._begin, root)
             return
+        self._due.discard(root)
+        self._looking.add(root)
+        self._tasks.start(self._decide(root))
+
+    async def _decide(self, root: Key) -> None:
+        """Look at a unit as a whole."""
+        self._breath.begin()
+        try:
+            progress = await self._count(root)
+            if progress is not None and progress.may_go():
+                await self._release(root, progress)
+        finally:
+            self._looking.discard(root)
+            if not self.waiting.holds(root):
+                self._forget(root)
+
+    async def _count(self, root: Key) -> Progress | None:
+        """How far the unit is; counted anew only when its shape has changed."""
+        progress = self._progress.get(root)
+        if progress is None or progress.stale:
+            await self._fail_stale(root)
+            await self._assemble(root)
+        if not self.waiting.holds(root):
+            return None
         unit = self._cache.index.unit(root)
         if unit is None:
-            self._fail_unit(root, GROUP_GONE)
+            await self._fail_unit(root, GROUP_GONE)
+            return None
+        if progress is None or progress.stale:
+            progress = Progress(unit, self._cache.index.members(root), self.waiting.calls)
+            self._progress[root] = progress
+            self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
+            await self._breath.take()
+        return progress
+
+    async def _release(self, root: Key, progress: Progress) -> None:
+        """Let go what may go, when its places are still good."""
+        await self._cache.steady()
+        await self._assemble(root)
+        losses = progress.losses
+        self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
+        unit, pods = self._releasable(root)
+        if unit is None or not pods:
             return
-        self._fail_stale(root)
-        pods = [pod for pod in releasable(unit, self.waiting.calls) if pod.metadata.uid not in self._going]
-        if not pods:
-            return
-        lost = self._astray(unit)
+        await self._breath.take()
+        lost = await self._checks.astray(unit, self._going)
         if lost is not None:
-            self._give_up_pins(unit, lost)
+            await self._give_up_pins(unit, lost)
             return
-        failed = self._failing(pods)
+        failed = await self._checks.failing(pods, self._going)
         if failed:
-            self._give_up(unit, failed)
+            await self._give_up(unit, failed)
             return
+        if progress.losses != losses or progress.stale:
+            # Something was lost while others had their turn.
+            still = {pod.metadata.uid for pod in self._releasable(root)[1]}
+            if any(pod.metadata.uid not in still for pod in pods):
+                self._look(root)
+                return
         log.info("gang released", namespace=root.namespace, root=root.name, pods=len(pods))
+        self._going.update(pod.metadata.uid for pod in pods)
         for pod in pods:
-            self._going.add(pod.metadata.uid)
             self._tasks.start(self._go(pod, podstate.pinned(pod) or ""))
+            await self._breath.take()
 
-    def _fail_stale(self, root: Key) -> None:
+    async def _assemble(self, root: Key) -> None:
+        """Have a unit ready, which is kept until it changes: for a large one that takes as long as to look at it."""
+        self._cache.index.unit(root)
+        await self._breath.take()
+
+    def _releasable(self, root: Key) -> tuple[Unit | None, list[core.Pod]]:
+        unit = self._cache.index.unit(root)
+        found = releasable(unit, self.waiting.calls) if unit is not None else []
+        return unit, [pod for pod in found if pod.metadata.uid not in self._going]
+
+    async def _fail_stale(self, root: Key) -> None:
         """Answer the calls for pods that may not go any more, or have gone."""
-        index = self._cache.index
         for call in self.waiting.of(root):
-            pod = index.pod(call.uid)
-            if pod is None or call.uid in self._going:
-                continue
-            why = refusal(pod, index.leaf_of(pod))
-            # A cache that has not seen the pin yet is no reason: kube-scheduler has.
-            if why is None or podstate.gated(pod):
-                why = None if index.root_of_pod(pod) == root else GROUP_GONE
-            if why is not None:
-                self._answer(call, _success_if_bound(pod, call.node, why))
+            pod = self._cache.index.pod(call.uid)
+            if pod is not None:
+                self._judge(call, pod)
+            await self._breath.take()
 
-    def _astray(self, unit: Unit) -> Astray | None:
-        """Pins that do not keep the levels that the unit requires; nothing is said where no plan could be made."""
-        if self._topology is None or not requires_levels(unit):
-            return None
-        try:
-            topology = self._topology(unit.root)
-            gang = build_gang(unit, topology, self._cache.capacity.shape, Surroundings())
-        except (LookupError, UnplannableError):
-            return None
-        # A Binding that is under way cannot be stopped.
-        settled = {pod.metadata.uid for pod in unit.pods() if podstate.bound(pod)} | self._going
-        return astray(gang, topology, lambda node: self._cache.path(topology, node), settled.__contains__)
+    def _judge(self, call: Call, pod: core.Pod) -> None:
+        """Answer a call when its pod may not go any more."""
+        index = self._cache.index
+        if call.uid in self._going or self.waiting.get(call.uid) is not call:
+            return
+        why = refusal(pod, index.leaf_of(pod))
+        # A cache that has not seen the pin yet is no reason: kube-scheduler has.
+        if why is None or podstate.gated(pod):
+            why = None if index.root_of_pod(pod) == call.root else GROUP_GONE
+        if why is not None:
+            self._answer(call, _success_if_bound(pod, call.node, why))
 
-    def _give_up_pins(self, unit: Unit, lost: Astray) -> None:
+    async def _give_up_pins(self, unit: Unit, lost: Astray) -> None:
         """Fail every waiting call of a unit and have the pods replaced whose pins are no part of any plan."""
         why = f"{lost.why}; the gang is planned again"
         meta = unit.root.metadata
         log.warning("gang torn between domains", namespace=meta.namespace, root=meta.name, why=why)
-        self._fail_unit(unit.key, why)
-        for uid in lost.pods:
-            pod = self._cache.index.pod(uid)
-            if pod is not None:
-                self._tasks.start(self._writer.release(pod, RELEASE_CONFLICT))
-
-    def _failing(self, pods: Sequence[core.Pod]) -> list[tuple[core.Pod, str]]:
-        """Pods that could not go to their node now, each judged without those already found."""
-        failing: list[tuple[core.Pod, str]] = []
+        pods = [pod for uid in lost.pods if (pod := self._cache.index.pod(uid)) is not None]
+        await self._fail_unit(unit.key, why)
         for pod in pods:
-            node = podstate.pinned(pod)
-            if node is None:
-                continue
-            # A Binding that is under way for one that was released takes its room.
-            gone = (each for each in self._cache.leaving(node) if each.metadata.uid not in self._going)
-            cause = self._cache.capacity.refusal_in_place(pod, node, [*gone, *(each for each, _ in failing)])
-            if cause is not None:
-                failing.append((pod, cause))
-        return failing
+            self._tasks.start(self._writer.release(pod, RELEASE_CONFLICT))
+            await self._breath.take()
 
-    def _give_up(self, unit: Unit, failed: Sequence[tuple[core.Pod, str]]) -> None:
+    async def _give_up(self, unit: Unit, failed: Sequence[tuple[core.Pod, str]]) -> None:
         """Fail every waiting call of a unit and have the pods that cannot go replaced."""
         first, cause = failed[0]
         why = f"node {podstate.pinned(first)} of pod {first.metadata.name}: {cause}; the gang is planned again"
         log.info("gang cannot be bound", namespace=unit.key.namespace, root=unit.key.name, why=why, pods=len(failed))
-        self._fail_unit(unit.key, why)
+        await self._fail_unit(unit.key, why)
         for pod, each in failed:
             self._tasks.start(self._writer.release(pod, release_reason(each)))
+            await self._breath.take()
 
-    def _fail_unit(self, root: Key, why: str) -> None:
+    async def _fail_unit(self, root: Key, why: str) -> None:
         for call in self.waiting.of(root):
             if call.uid not in self._going:
                 self._answer(call, why)
+            await self._breath.take()
 
     def _expire(self, root: Key, timeout: float) -> None:
         """A gang's time counts from the first of its calls that wait, and ends before kube-scheduler's patience."""
@@ -261,7 +339,7 @@ class Binder:
         if left > 0:
             self._time(root, timeout, left)
         else:
-            self._fail_unit(root, f"the gang was not complete after {timeout:g} s")
+            self._tasks.start(self._fail_unit(root, f"the gang was not complete after {timeout:g} s"))
 
     def _time(self, root: Key, timeout: float, left: float) -> None:
         self._timed[root] = asyncio.get_running_loop().call_later(left, self._expire, root, timeout)
@@ -278,16 +356,27 @@ class Binder:
             self._answer(latest, error)
 
     def _seen(self, pod: core.Pod) -> None:
-        if self.waiting.get(pod.metadata.uid) is not None:
-            self._arrivals.tell(pod)
-
-    def _gone(self, pod: core.Pod) -> None:
+        if not self.waiting:
+            return
         call = self.waiting.get(pod.metadata.uid)
         if call is not None:
+            self._arrivals.tell(pod)
+            self._judge(call, pod)
+        root = self._cache.index.root_of_pod(pod)
+        if root is not None and (progress := self._progress.get(root)) is not None and progress.change(pod):
+            self._look(root)
+
+    def _gone(self, pod: core.Pod) -> None:
+        uid = pod.metadata.uid
+        call = self.waiting.get(uid)
+        if call is not None:
             self._answer(call, "the pod is gone")
+        root = self._cache.index.root_of_pod(pod)
+        if root is not None and (progress := self._progress.get(root)) is not None and progress.drop(uid):
+            self._look(root)
 
     def _answer(self, call: Call, error: str) -> None:
-        self.waiting.leave(call)
+        self._leave(call)
         answer = self._answers.pop(call, None)
         if answer is not None and not answer.done():
             answer.set_result(error)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from covey.admission import entries
+from covey.admission import entries, podstate
 from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
 from covey.admission.entries import SETTLE, Entry, Want, assess
 from covey.admission.shelf import Alike, Shelf
@@ -94,6 +94,8 @@ class Books:
         kept, topology, around = self._queueing.around(unit)
         if before is not None and kept.reservation is None and self.reservations.keeps(root):
             kept = replace(kept, reservation=before.decision.reservation)  # its status is not written yet
+        if not any(podstate.pinned(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()):
+            self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
         if parked is not None and entry.want in {Want.MINIMUM, Want.SURPLUS}:
             said = replace(entry.decision, reason=parked.reason, message=parked.message)
@@ -161,6 +163,18 @@ class Books:
         parked = replace(entry, decision=replace(entry.decision, reason=reason, message=message), refused=True)
         self.sleep(root, parked, replace(ask, key=None))
         self.alarm(root, parked)
+
+    def reject(self, root: Key, said: str) -> None:
+        """kube-scheduler refused a place of a unit: leave it alone for a while, and say why."""
+        self.parking.reject(root, f"kube-scheduler does not take the places of its plans: {said}")
+        self._mark(root)
+
+    def hasten(self, roots: Collection[Key] | None = None) -> None:
+        """Try units sooner that kube-scheduler refused (``Parking.hasten``)."""
+        for root in self.parking.hasten(roots):
+            entry = self.shelf.entries.get(root)
+            if entry is not None:
+                self.alarm(root, entry)
 
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
         """Let a unit be refused as another one of the same question was."""

@@ -8,7 +8,7 @@ keep what follows from them. Everything runs on the event loop; a listener is ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,13 +49,15 @@ class Workload(core.Read, frozen=True):
 class Listener:
     """What somebody wants to be told.
 
-    ``unit``: a root's key; what is wanted, or a pod, has changed. ``status``: only what the groups' status says has.
-    ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
+    ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
+    ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.
     ``world``: topologies or priorities.
     """
 
     unit: Callable[[Key], None] = lambda _key: None
+    tree: Callable[[Key], None] = lambda _key: None
     status: Callable[[Key], None] = lambda _key: None
+    claim: Callable[[Key], None] = lambda _key: None
     room: Callable[[str], None] = lambda _node: None
     node: Callable[[str], None] = lambda _node: None
     pod: Callable[[core.Pod], None] = lambda _pod: None
@@ -116,6 +118,12 @@ class Cache:
     async def wait_synced(self) -> None:
         """Return when every kind was listed completely."""
         await asyncio.gather(*(reflector.synced.wait() for reflector in self.reflectors))
+
+    async def steady(self) -> None:
+        """Return when no collection is being listed anew: what is told piece by piece is nothing to decide on."""
+        for reflector in self.reflectors:
+            if not reflector.steady.is_set():
+                await reflector.steady.wait()
 
     async def run(self) -> None:
         """Watch for ever."""
@@ -230,7 +238,7 @@ class Cache:
                 for listener in self._listeners:
                     listener.status(root)
         else:
-            self._tell_units(changed)
+            self._tell_trees(changed)
 
     def _look_at_pins(self, group: core.Group) -> None:
         """A PodGroup has come, gone, or changed its owner: pins below it count from now on, or no more.
@@ -247,6 +255,10 @@ class Cache:
     def _on_claim(self, event: str, claim: VolumeClaim, _previous: VolumeClaim | None) -> None:
         volume = "" if event == "DELETED" else claim.spec.volume_name
         self._look_at_places(self.volumes.set_claim(claim.metadata.key, volume))
+        pods = (self.index.pod(uid) for uid in self.volumes.naming(claim.metadata.key))
+        for root in {root for pod in pods if pod is not None and (root := self.index.root_of_pod(pod)) is not None}:
+            for listener in self._listeners:
+                listener.claim(root)
 
     def _on_volume(self, event: str, volume: PersistentVolume, _previous: PersistentVolume | None) -> None:
         affinity = None if event == "DELETED" else volume.spec.node_affinity
@@ -267,11 +279,17 @@ class Cache:
             return
         roots = self.index.set_declared(workload.metadata.key, positions(workload.spec))
         if previous is None:
-            self._tell_units(roots)
+            self._tell_trees(roots)
 
     def _on_world(self, _event: str, _thing: object, _previous: object) -> None:
         for listener in self._listeners:
             listener.world()
+
+    def _tell_trees(self, roots: Collection[Key]) -> None:
+        self._tell_units(roots)
+        for root in roots:
+            for listener in self._listeners:
+                listener.tree(root)
 
     def _tell_units(self, roots: Iterable[Key]) -> None:
         for root in roots:

@@ -58,6 +58,11 @@ class Capacity:
         #: Of every pod that was taken over: its spec and shape, once somebody has asked for them.
         self._shapes: dict[str, tuple[core.PodSpec, Shape] | None] = {}
 
+    @property
+    def pins(self) -> Collection[str]:
+        """UIDs of members that have their place and are not bound, and what room is held for."""
+        return self._reserved_at.keys()
+
     def set_node(self, node: core.Node) -> None:
         """Take over a node as it is now."""
         self._apply(lambda inventory: inventory.set_node(node), node.metadata.name)

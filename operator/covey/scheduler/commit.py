@@ -1,7 +1,7 @@
 """A plan becomes patches: all pods of a decision, or none that can still be stopped.
 
 Room counts from the decision: every pod is assumed before the first patch is sent. When a pod turns out to be gone or
-to conflict, patches that were not sent are dropped and their room is given back. Pods that were let go already are
+to conflict, or its node to take it no more by the time that its turn has come, patches that were not sent are dropped and their room is given back. Pods that were let go already are
 facts: the rest is planned again around them (``admission``), and if that cannot be, their pins are undone
 (``releases``).
 """
@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from covey.api import core
+from covey.placement.model import Path, Topology
 from covey.scheduler.cache import Cache
+from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
 
 
@@ -24,6 +26,11 @@ class Placement:
     pod: core.Pod
     node: str
     domains: Mapping[str, str]
+
+
+def domains_of(topology: Topology, path: Path) -> dict[str, str]:
+    """Level → domain value, for the levels that a node has."""
+    return {level.name: value for level, value in zip(topology.levels, path, strict=False) if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +53,16 @@ class Committer:
         for each in placements:
             self._cache.assume(each.pod, each.node)
 
-    async def commit(self, placements: Sequence[Placement], *, rehearse: bool = False) -> Committed:
+    async def commit(self, placements: Sequence[Placement], *, rank: Rank = (), rehearse: bool = False) -> Committed:
         """Send the patches of a decision that was assumed.
 
         Args:
             placements: the decision.
+            rank: its place among those that wait for a turn.
             rehearse: ask first whether the API server would take every patch (a dry run), and let no pod go unless
                 it would: after a denial, so that its mates do not hold room again and again for nothing.
         """
-        course = _Course()
+        course = _Course(rank)
         if rehearse:
             tried = await asyncio.gather(*(self._send(each, course, dry_run=True) for each in placements))
             if course.broken:
@@ -75,7 +83,12 @@ class Committer:
 
     async def _send(self, placement: Placement, course: _Course, *, dry_run: bool = False) -> Pinned:
         result = await self._writer.pin(
-            placement.pod, placement.node, placement.domains, lambda: course.broken, dry_run=dry_run
+            placement.pod,
+            placement.node,
+            placement.domains,
+            lambda: course.broken or self._is_spoilt(placement),
+            rank=course.rank,
+            dry_run=dry_run,
         )
         if result.outcome is not Pinned.DONE:
             course.broken = True
@@ -83,11 +96,17 @@ class Committer:
             course.said[placement.pod.metadata.uid] = result.said
         return result.outcome
 
+    def _is_spoilt(self, placement: Placement) -> bool:
+        """The node does not take the pod any more: a pin may wait for its turn long after the plan was made."""
+        leaving = self._cache.leaving(placement.node)
+        return self._cache.capacity.refusal_in_place(placement.pod, placement.node, leaving) is not None
+
 
 @dataclass(slots=True)
 class _Course:
     """How a decision's patches go: ``broken`` once one of them failed; the server's words by UID."""
 
+    rank: Rank
     broken: bool = False
     said: dict[str, str] = field(default_factory=dict)
 

@@ -17,6 +17,7 @@ from covey.scheduler.cache import Cache
 from covey.scheduler.commit import Committer, Placement
 from covey.scheduler.lives import Lives
 from covey.scheduler.parking import Parking
+from covey.scheduler.turns import Rank
 from covey.scheduler.writer import Pinned, PodWriter
 
 log = get_logger(__name__)
@@ -51,9 +52,9 @@ class Commits:
         self._denied = denied
         self.tasks: set[asyncio.Task[None]] = set()
 
-    def admit(self, root: Key, placements: Sequence[Placement], want: Want) -> None:
+    def admit(self, root: Key, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
         """Send the pins of a decision that was assumed."""
-        self._start(self._commit(root, placements, want))
+        self._start(self._commit(root, placements, want, rank))
 
     def give_up(self, pods: Sequence[core.Pod]) -> None:
         """Undo pins around which the rest of their gang cannot be planned."""
@@ -64,9 +65,9 @@ class Commits:
         for task in self.tasks:
             task.cancel()
 
-    async def _commit(self, root: Key, placements: Sequence[Placement], want: Want) -> None:
+    async def _commit(self, root: Key, placements: Sequence[Placement], want: Want, rank: Rank) -> None:
         started = time.perf_counter()
-        committed = await self._committer.commit(placements, rehearse=self._was_denied(root))
+        committed = await self._committer.commit(placements, rank=rank, rehearse=self._was_denied(root))
         done = committed.outcomes.get(Pinned.DONE, 0)
         log.info(
             "gang admitted" if done == len(placements) else "gang partly admitted",
@@ -84,7 +85,7 @@ class Commits:
         self._mark(root)
 
     def _done(self, root: Key, want: Want, pods: Sequence[core.Pod]) -> None:
-        self._parking.forget(root)
+        self._parking.accept(root)
         metrics.GANG_ADMISSIONS.labels(want.value).inc()
         unit = self._cache.index.unit(root)
         if unit is None:

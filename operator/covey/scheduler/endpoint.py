@@ -17,12 +17,13 @@ from aiohttp.typedefs import Handler, Middleware
 
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.http import parse_address
+from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.certificates import Certificates
-from covey.scheduler.server import MAX_HELD
+from covey.scheduler.server import MAX_STRANGERS
 from covey.scheduler.settings import EndpointMode, Settings
 
 #: Every held call is a connection; the rest is for calls that are answered at once.
-MAX_CONNECTIONS: Final = MAX_HELD + 512
+MAX_CONNECTIONS: Final = MAX_HELD + MAX_STRANGERS + 512
 #: Seconds for a TLS handshake, as Go has them; a burst of bind calls makes thousands at once.
 HANDSHAKE: Final = 10.0
 #: Seconds for the next request's head. Go's client gives an idle connection up after 90 s, which must come first:

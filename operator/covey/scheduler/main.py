@@ -32,6 +32,7 @@ from covey.kube.connection import Connection, load
 from covey.kube.errors import KubeError
 from covey.kube.events import EventRecorder
 from covey.kube.lease import LeaseElector, LeaseLost
+from covey.kube.resources import PODS
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
 from covey.scheduler.active import ActiveLabel
@@ -39,6 +40,7 @@ from covey.scheduler.admission import Admission
 from covey.scheduler.binder import Binder
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.callers import Callers
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
@@ -71,6 +73,8 @@ SPARE: Final = 32
 #: never waits behind a thousand writes.
 UNBOUNDED: Final = 0
 ASIDE: Final = 2
+#: Seconds for which a new holder waits for its watch. Where nothing happens that would tell that it is behind nothing.
+CATCH_UP: Final = 2.0
 #: Seconds in which patches that were sent are answered before a process that was asked to end gives its lease up.
 SETTLE: Final = 5.0
 
@@ -91,6 +95,7 @@ class Process:
         self._settings = dataclasses.replace(settings, identity=identity)
         self._elector: LeaseElector | None = None
         self._cache: Cache | None = None
+        self._client: Client | None = None
         self._active: ActiveLabel | None = None
         self._writer: PodWriter | None = None
         self._serves = False
@@ -139,6 +144,7 @@ class Process:
 
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
         settings = self._settings
+        self._client = client
         cache = self._cache = Cache(watching, settings.namespaces)
         writer = self._writer = PodWriter(client, in_flight=settings.connections)
         cache.subscribe(Listener(gone=writer.forget))
@@ -154,13 +160,17 @@ class Process:
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
         holding = Holding(cache)
+        callers = Callers(lambda: bool(binder.waiting))
         leader = _Leader(
-            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads), holding
+            *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads),
+            *(holding, callers),
         )
         if settings.leader_elect:
             self._elector = LeaseElector(aside, LEASE, settings.leader_elect_namespace, settings.identity)
         self._active = _active_label(settings, aside, cache)
-        extender = Extender(Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers)
+        extender = Extender(
+            Guard(cache, waker.refused), binder, lambda: cache.synced, leads=self._answers, heard=callers.note
+        )
         async with (
             serve_health(settings.metrics_bind_address, settings.health_probe_bind_address, self._healthy, self._ready),
             contextlib.AsyncExitStack() as stack,
@@ -187,9 +197,18 @@ class Process:
                 await self._elector.acquire()
                 log.info("leading", identity=self._settings.identity)
                 tasks.create_task(self._elector.hold())
+                await self._catch_up()
             if self._active is not None:
                 tasks.create_task(self._active.keep())
             tasks.create_task(leader.run())
+
+    async def _catch_up(self) -> None:
+        """See what the holder before has written last: a plan over pins that are not seen yet would be undone again."""
+        assert self._cache is not None
+        assert self._client is not None
+        with contextlib.suppress(KubeError):
+            newest = await self._client.newest(PODS)
+            await self._cache.pods.reach(newest, CATCH_UP)
 
     def _ready(self) -> tuple[bool, str]:
         """Synced and listening, leading or not."""
@@ -224,6 +243,7 @@ class _Leader:
         topologies: Topologies,
         leads: Callable[[], bool],
         holding: Holding,
+        callers: Callers,
     ) -> None:
         self._queueing = Queueing(cache, topologies, reserve_after=settings.reserve_after)
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
@@ -253,7 +273,11 @@ class _Leader:
         )
         self._surveyor = Surveyor(cache.capacity.room, topologies.default)
         self._releases = Releases(
-            *(cache, writer), exclude=self._exclude, arrived=lambda uid: uid in binder.waiting, breath=breath
+            *(cache, writer),
+            exclude=self._exclude,
+            arrived=lambda uid: uid in binder.waiting,
+            callers=callers,
+            breath=breath,
         )
 
     async def run(self) -> None:
@@ -276,7 +300,7 @@ class _Leader:
 
     def _exclude(self, unit: Unit, node: str, reason: str) -> None:
         self._queueing.exclude(unit, node, reason)
-        self._admission.mark(unit.key)
+        self._admission.reject(unit.key, reason)
 
 
 def _active_label(settings: Settings, client: Client, cache: Cache) -> ActiveLabel | None:

@@ -1,114 +1,96 @@
-"""The one JSON patch that lets a pod go: pure.
+"""The one merge patch that lets a pod go: pure.
 
-It tests the UID and the gate, adds the node to every required node selector term (terms are OR-ed, so one without it
-would let the pod go elsewhere), removes our gate and only ours, marks the pod with its own UID (``podstate.pinned``), and
-writes the domains as labels, from where the downward API takes them. Every failed test is the same 422; who sent the patch reads the pod again to know which.
+It adds the node to every required node selector term (terms are OR-ed, so one without it would let the pod go elsewhere),
+leaves out our gate and only ours, marks the pod with its own UID (``podstate.pinned``), and writes the domains as
+annotations, from where the downward API takes them. Lists are replaced whole, therefore UID and resourceVersion are
+preconditions: a pod that has changed since it was read answers Conflict, and who sent the patch reads it again.
+
+Domains are annotations because each change of a pod's labels makes kube-controller-manager match the pod, old and new,
+against every Service of the namespace (``endpointslice.podEndpointsChanged``). A pod that reads them as labels gets both.
+``managedFields`` are emptied, as the API documents it: nobody applies pods, and the API server keeps none of a pod that has
+none, so every later write of it is smaller by half.
 
 An empty term matches no node, and the API server refuses any addition to one, so it stays as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
-from covey.api import core
-from covey.api.constants import ANNOTATION_PINNED, GATE_GANG, TOPOLOGY_LABEL_PREFIX
+import msgspec
+from msgspec.structs import replace
 
-Operation = dict[str, Any]
+from covey.api import core, times
+from covey.api.constants import (
+    ANNOTATION_DOMAIN_LABELS,
+    ANNOTATION_PINNED,
+    ANNOTATION_PINNED_AT,
+    GATE_GANG,
+    TOPOLOGY_PREFIX,
+)
 
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+Patch = dict[str, Any]
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class NotGatedError(Exception):
     """The pod does not carry our gate (any more): there is nothing to let go."""
 
 
-def pin_patch(pod: core.Pod, node: str, domains: Mapping[str, str]) -> list[Operation]:
+def pin_patch(pod: core.Pod, node: str, domains: Mapping[str, str], now: float) -> Patch:
     """The patch that pins a gated pod to a node and lifts our gate.
 
     Args:
-        pod: the pod as just read; positions in the patch are positions in it.
+        pod: the pod as just read; the patch holds for this version of it.
         node: the node's name.
         domains: level name → domain value, for the levels that the node has.
+        now: seconds since the epoch, noted on the pod.
 
     Raises:
         NotGatedError: when our gate is not on the pod.
     """
-    index = _gate_index(pod)
-    return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        {"op": "test", "path": f"/spec/schedulingGates/{index}/name", "value": GATE_GANG},
-        *_affinity(pod.spec.affinity, node),
-        *_entries("/metadata/labels", pod.metadata.labels, _labels(domains)),
-        *_entries("/metadata/annotations", pod.metadata.annotations, {ANNOTATION_PINNED: pod.metadata.uid}),
-        {"op": "remove", "path": f"/spec/schedulingGates/{index}"},
-    ]
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    if GATE_GANG not in gates:
+        raise NotGatedError(pod.metadata.name)
+    places = {f"{TOPOLOGY_PREFIX}{level}": value for level, value in domains.items()}
+    uid = pod.metadata.uid
+    metadata = {
+        "uid": uid,
+        "resourceVersion": pod.metadata.resource_version,
+        "annotations": {ANNOTATION_PINNED: uid, ANNOTATION_PINNED_AT: times.rfc3339(now), **places},
+        "managedFields": [{}],
+    }
+    if _reads_labels(pod):
+        metadata["labels"] = places
+    required = {_REQUIRED: {"nodeSelectorTerms": _terms(pod.spec.affinity, node)}}
+    kept = [{"name": name} for name in gates if name != GATE_GANG]
+    return {"metadata": metadata, "spec": {"schedulingGates": kept, "affinity": {"nodeAffinity": required}}}
 
 
-def annotate_patch(pod: core.Pod, annotations: Mapping[str, str]) -> list[Operation]:
+def annotate_patch(pod: core.Pod, annotations: Mapping[str, str]) -> Patch:
     """A patch that sets annotations on this incarnation of a pod and on no other."""
+    return {"metadata": {"uid": pod.metadata.uid, "annotations": dict(annotations)}}
+
+
+def _reads_labels(pod: core.Pod) -> bool:
+    """Its containers are told domains by labels, as pods of former releases are, or it asks for labels."""
+    return pod.metadata.annotation(ANNOTATION_DOMAIN_LABELS) == "true" or core.reads_domain_labels(pod)
+
+
+def _terms(affinity: core.Affinity | None, node: str) -> list[Any]:
+    """The required terms with the pin in each of them; one with the pin alone where there are none."""
+    pin = core.Requirement("metadata.name", "In", (node,))
+    required = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+    terms = required.node_selector_terms if required else ()
+    if not terms:
+        return [msgspec.to_builtins(core.NodeSelectorTerm(match_fields=(pin,)))]
     return [
-        {"op": "test", "path": "/metadata/uid", "value": pod.metadata.uid},
-        *_entries("/metadata/annotations", pod.metadata.annotations, annotations),
+        msgspec.to_builtins(replace(term, match_fields=(*(term.match_fields or ()), pin)) if _matches(term) else term)
+        for term in terms
     ]
 
 
-def escape(token: str) -> str:
-    """A key as one token of a JSON pointer (RFC 6901)."""
-    return token.replace("~", "~0").replace("/", "~1")
-
-
-def _gate_index(pod: core.Pod) -> int:
-    for index, gate in enumerate(pod.spec.scheduling_gates or ()):
-        if gate.name == GATE_GANG:
-            return index
-    raise NotGatedError(pod.metadata.name)
-
-
-def _labels(domains: Mapping[str, str]) -> dict[str, str]:
-    return {f"{TOPOLOGY_LABEL_PREFIX}{level}": value for level, value in domains.items()}
-
-
-def _affinity(affinity: core.Affinity | None, node: str) -> Iterator[Operation]:
-    """Append the pin to every term, or add the first missing parent with the pin below it."""
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    value: Any = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    path = f"/spec/affinity/nodeAffinity/{_REQUIRED}"
-    if affinity is None:
-        yield from _parent("/spec/affinity", {"nodeAffinity": {_REQUIRED: value}})
-    elif affinity.node_affinity is None:
-        yield from _parent("/spec/affinity/nodeAffinity", {_REQUIRED: value})
-    elif affinity.node_affinity.required is None or not affinity.node_affinity.required.node_selector_terms:
-        yield from _parent(path, value)
-    else:
-        terms = affinity.node_affinity.required.node_selector_terms
-        yield from _append(f"{path}/nodeSelectorTerms", terms, field)
-
-
-def _parent(path: str, value: Any) -> Iterator[Operation]:
-    """Add a missing parent.
-
-    The API server takes a test for null as a test for absence. Without it, what somebody else has added meanwhile
-    would be replaced.
-    """
-    yield {"op": "test", "path": path, "value": None}
-    yield {"op": "add", "path": path, "value": value}
-
-
-def _append(path: str, terms: Sequence[core.NodeSelectorTerm], field: Operation) -> Iterator[Operation]:
-    for index, term in enumerate(terms):
-        if term.match_fields:
-            yield {"op": "add", "path": f"{path}/{index}/matchFields/-", "value": field}
-        elif term.match_expressions:
-            yield {"op": "add", "path": f"{path}/{index}/matchFields", "value": [field]}
-
-
-def _entries(path: str, present: Mapping[str, str] | None, entries: Mapping[str, str]) -> Iterator[Operation]:
-    if not entries:
-        return
-    if present is None:
-        yield from _parent(path, dict(entries))
-        return
-    for key, value in entries.items():
-        yield {"op": "add", "path": f"{path}/{escape(key)}", "value": value}
+def _matches(term: core.NodeSelectorTerm) -> bool:
+    return bool(term.match_fields or term.match_expressions)

@@ -8,7 +8,7 @@ the next exclusion longer; a restart begins with the shortest again.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -33,6 +33,8 @@ log = get_logger(__name__)
 #: Seconds that a node is left out after its first failure; doubled at each further one.
 FIRST_EXCLUSION: Final = 60.0
 LONGEST_EXCLUSION: Final = 3600.0
+#: Nodes left out that the status lists; the API takes more, but an object is read by everybody who watches it.
+WRITTEN: Final = 64
 #: Seconds after which a gang that waits for a domain looks whether another one would serve it sooner.
 RECONSIDER: Final = 60.0
 #: Seconds after which a failure does not make the next exclusion longer any more.
@@ -77,7 +79,7 @@ class Queueing:
         """
         excluded = self._exclusions(unit)
         status = unit.root.status
-        kept = Decision(excluded=excluded, reservation=status.reservation)
+        kept = Decision(excluded=self._worst(unit.key, excluded), reservation=status.reservation)
         try:
             topology = self._topologies.choose(unit.root)
         except LookupError as error:
@@ -129,7 +131,7 @@ class Queueing:
         """Seconds until time alone changes something for a unit: an exclusion ends, or its wait becomes too long."""
         now, monotonic = self._clock(), self._monotonic()
         own = self._failures.get(entry.unit.key, {})
-        for each in entry.decision.excluded:
+        for each in self._exclusions(entry.unit):
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
         yield from (each.until - now for each in avoided_now(entry.unit.root, now))
@@ -149,6 +151,18 @@ class Queueing:
         found = {each.node: each for each in listed if each.node not in own}
         found |= {name: each.said for name, each in own.items() if now < each.at + each.seconds}
         return tuple(found[name] for name in sorted(found))
+
+    def _worst(self, root: Key, excluded: Sequence[core.ExcludedNode]) -> tuple[core.ExcludedNode, ...]:
+        """Those that the status lists: what failed most often, and then what failed last."""
+        if len(excluded) <= WRITTEN:
+            return tuple(excluded)
+        own = self._failures.get(root, {})
+
+        def badness(each: core.ExcludedNode) -> tuple[int, float]:
+            known = own.get(each.node)
+            return (known.count, known.at) if known else (0, 0.0)
+
+        return tuple(sorted(sorted(excluded, key=badness)[-WRITTEN:], key=lambda each: each.node))
 
     def _avoided(self, unit: Unit, topology: Topology) -> dict[str, str]:
         """What the operator wants new pods of the unit to keep off."""

@@ -9,7 +9,7 @@ the pod, and the operator replaces it. The rest of the gang stays where it is.
   kube-scheduler is made to look again, the node is left out for that gang for a time. Its word stays on the pod when
   it has changed its mind; then the barrier that holds the call says so (``writer.says_arrived``), again and again: a
   mark that is not renewed was left by a barrier that is gone.
-* Time is up (``overdue``).
+* Time is up (``overdue``), unless kube-scheduler is away (``callers``).
 
 Only the holder of the lease runs this; the barrier releases by itself what fails its last check.
 """
@@ -19,16 +19,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final
 
 from covey.admission import overdue, podstate
 from covey.admission.tree import Key, Unit
 from covey.api import core
-from covey.api.constants import ANNOTATION_WAKE, RELEASE_UNSCHEDULABLE
+from covey.api.constants import ANNOTATION_WAKE, RELEASE_TIMEOUT, RELEASE_UNSCHEDULABLE
 from covey.kube.queue import WorkQueue, run_workers
 from covey.scheduler.barrier import release_reason
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.callers import QUIET, Callers
+from covey.scheduler.queueing import root_priority
 from covey.scheduler.writer import RENEW, PodWriter, says_arrived
 
 #: Seconds that kube-scheduler has to change its mind about a pod that fits by our model.
@@ -53,6 +56,7 @@ class Releases:
         *,
         exclude: Callable[[Unit, str, str], None],
         arrived: Callable[[str], bool],
+        callers: Callers | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
         breath: Breath | None = None,
@@ -61,6 +65,7 @@ class Releases:
         self._writer = writer
         self._exclude = exclude
         self._arrived = arrived
+        self._callers = callers or Callers()
         self._clock = clock
         self._wall = wall
         self._queue: WorkQueue[_Item] = WorkQueue("releases")
@@ -124,6 +129,8 @@ class Releases:
         uid = pod.metadata.uid
         node = self._cache.index.holding(pod)
         held = uid in self._pinned_at
+        if held and pod.spec.node_name is not None:
+            self._callers.note()
         if self._cache.index.pinned(pod) is None or not podstate.counts(pod):
             self._gone(pod)
         else:
@@ -164,7 +171,7 @@ class Releases:
         capacity = self._cache.capacity
         pods = [pod for uid in capacity.reserved.get(node, ()) if (pod := self._cache.index.pod(uid)) is not None]
         pods = [pod for pod in pods if podstate.counts(pod) and podstate.pinned(pod) == node]
-        pods.sort(key=lambda pod: (pod.spec.priority or 0, _newer_first(pod)))
+        pods.sort(key=lambda pod: (self._priority(pod), pod.spec.priority or 0, _newer_first(pod)))
         gone = self._cache.leaving(node)
         found: list[tuple[core.Pod, str]] = []
         for pod in pods:
@@ -172,6 +179,12 @@ class Releases:
             if cause is not None:
                 found.append((pod, cause))
         return found
+
+    def _priority(self, pod: core.Pod) -> int:
+        """That of its gang: the order in which places were given is the order in which they are kept."""
+        key = self._cache.index.root_of_pod(pod)
+        root = self._cache.index.root(key) if key is not None else None
+        return root_priority(self._cache, root) or 0 if root is not None else pod.spec.priority or 0
 
     async def _check_unit(self, root: Key) -> None:
         unit = self._cache.index.unit(root)
@@ -188,7 +201,12 @@ class Releases:
             self._torn.setdefault(root, now)
         else:
             self._torn.pop(root, None)
-        dues = list(overdue.due(unit, self._pinned_at, self._admitted_at.get(root), self._torn.get(root)))
+        since = (self._admitted_at.get(root), self._torn.get(root), self._callers.back)
+        dues = list(overdue.due(unit, self._pinned_at, *since))
+        if self._callers.away:  # who is away may come back to them
+            dues = [
+                replace(due, when=max(due.when, now + QUIET)) if due.reason == RELEASE_TIMEOUT else due for due in dues
+            ]
         late = {due.pod.metadata.uid: due for due in sorted(dues, key=lambda each: -each.when) if due.when <= now}
         await asyncio.gather(*(self._writer.release(due.pod, due.reason) for due in late.values()))
         coming = [due.when - now for due in dues if due.when > now]

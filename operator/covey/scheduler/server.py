@@ -19,6 +19,7 @@ from aiohttp import web
 
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
+from covey.scheduler.barrier import MAX_HELD
 from covey.scheduler.binder import Binder
 from covey.scheduler.guard import Guard
 from covey.scheduler.wire import BIND_ARGS, ENCODER, FILTER_ARGS, PREEMPT_ARGS, BindResult
@@ -31,8 +32,8 @@ MAX_BODY: Final = 4 * 1024 * 1024
 #: Bytes of the bodies that are read at one time, and the seconds for one of them.
 MAX_READING: Final = 64 * MAX_BODY
 READ_SECONDS: Final = 10.0
-#: Bind calls that are held at one time, about 17 KB of memory and one file descriptor each.
-MAX_HELD: Final = 4096
+#: Bind calls of ordinary pods that are answered at one time; gangs that wait take nothing of it.
+MAX_STRANGERS: Final = 512
 
 #: What became of a call (the metric's ``result``), and the answer.
 _Outcome = tuple[str, web.Response]
@@ -46,7 +47,9 @@ class Extender:
         binder: answers bind calls.
         synced: whether the cache is complete.
         leads: whether this replica may answer; always so beside its own kube-scheduler.
-        most: bind calls that are held at one time.
+        most: bind calls of gangs that are held at one time.
+        strangers: bind calls of other pods, beside them.
+        heard: is told of each call.
     """
 
     def __init__(
@@ -57,13 +60,17 @@ class Extender:
         *,
         leads: Callable[[], bool] = lambda: True,
         most: int = MAX_HELD,
+        strangers: int = MAX_STRANGERS,
+        heard: Callable[[], None] = lambda: None,
     ) -> None:
         self._guard = guard
         self._binder = binder
         self._synced = synced
+        self._heard = heard
         self._leads = leads
-        self._most = most
-        self._binding = 0
+        self._most = {True: most, False: strangers}
+        #: Bind calls under way, by whether the pod says that it is a member.
+        self._binding = {True: 0, False: 0}
         self._reading = 0
 
     def application(self) -> web.Application:
@@ -87,6 +94,7 @@ class Extender:
 
         async def answer(request: web.Request) -> web.Response:
             started = time.perf_counter()
+            self._heard()
             result = "hung_up"
             try:
                 result, response = await self._call(request, work)
@@ -132,13 +140,15 @@ class Extender:
 
     async def _bind(self, body: bytes) -> _Outcome:
         args = BIND_ARGS.decode(body)
-        if self._binding >= self._most and args.pod_uid not in self._binder.waiting:
-            return "busy", _bound(f"{self._binding} calls are held already; it is tried again")
-        self._binding += 1
+        member = self._binder.is_member(args)
+        under_way = self._binding[member]
+        if under_way >= self._most[member] and args.pod_uid not in self._binder.waiting:
+            return "busy", _bound(f"{under_way} calls are held already; it is tried again")
+        self._binding[member] += 1
         try:
             why = await self._binder.bind(args)
         finally:
-            self._binding -= 1
+            self._binding[member] -= 1
         if why:
             log.info("bind refused", namespace=args.pod_namespace, pod=args.pod_name, node=args.node, why=why)
         return "refused" if why else "ok", _bound(why)

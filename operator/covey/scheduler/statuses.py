@@ -3,8 +3,9 @@
 One worker takes a unit at a time and waits a moment after a change, so that the many events of one gang become one
 write: of the root, whose status speaks for the whole unit and is what the operator, the command line and a restarted
 scheduler process read. What passes by itself (a new unit that waits, pins that are about to be bound) is written only
-when it lasts. The groups below the root say the same in detail, for people who look at one; theirs follows a few
-seconds later, a bounded number a second. Refusals are told at a bounded pace (``pacing``). The UID goes along, so that
+when it lasts. A group below the root gets a status only once something of it has waited for longer than that: the
+operator reads there which replica of a rollout or an evacuation has no nodes, and people which one is stuck. It follows a
+few seconds later, a bounded number a second, and is kept true from then on. Refusals are told at a bounded pace (``pacing``). The UID goes along, so that
 a status never lands on a successor of the name.
 """
 
@@ -167,7 +168,7 @@ class StatusWriter:
         """Write the root's status, and have those of the groups below it written later."""
         groups = {group.metadata.uid for group, _ in wanted}
         self._written[root] = {uid: each for uid, each in self._written.get(root, {}).items() if uid in groups}
-        (group, status), *details = wanted
+        (group, status), *details = wanted[:1] + [each for each in wanted[1:] if _is_due(*each)]
         self._lives.before(unit.root)
         done = await self._apply(root, group, status)
         if done and self._lives.written(unit, status):
@@ -191,7 +192,7 @@ class StatusWriter:
         (top, said), *details = self._wanted(unit, self._decision(root))
         refused = lane(top, said) is not None
         for group, status in details:
-            if not self._is_written(root, group, status):
+            if _is_due(group, status) and not self._is_written(root, group, status):
                 if refused:
                     while not self._pacer.idle:
                         await self._sleep(DETAIL_PAUSE)
@@ -262,6 +263,13 @@ class StatusWriter:
             return False  # the group is gone, or has a successor
         written[uid] = _timeless(status)
         return True
+
+
+def _is_due(group: core.Group, status: dict[str, Any]) -> bool:
+    """A group below a root has something to say beside it: not all of it is bound, or it has once said so."""
+    wanted = group.spec.desired_count or 0
+    bound = all(each["status"] == "True" for each in status["conditions"]) and status.get("scheduled", 0) >= wanted
+    return not bound or bool(group.status.conditions)
 
 
 def _timeless(status: dict[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The three patches that the scheduler process sends to pods: pin, release, wake. Each tests the pod's UID.
+"""The three patches that the scheduler process sends to pods: pin, release, wake. The pod's UID is a precondition of each.
 
-Every failed test of a JSON patch is the same 422, so after one the pod is read again to know what happened; an
-answer that was lost is found out the same way.
+A pin holds for one version of the pod: after a Conflict the pod is read again to know what happened, and an answer that
+was lost is found out the same way.
 
 A patch that was sent is seen through, whatever becomes of the task that wanted it: only so can a process that ends
 know that nothing of it is under way any more (``settled``).
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Self
@@ -21,11 +22,22 @@ from covey.admission import podstate
 from covey.api import core
 from covey.api.constants import ANNOTATION_RELEASE, ANNOTATION_WAKE
 from covey.kube.client import Client
-from covey.kube.errors import ApiError, BadRequest, Forbidden, Invalid, KubeError, LeaseLost, NotFound, Unreachable
+from covey.kube.errors import (
+    ApiError,
+    BadRequest,
+    Conflict,
+    Forbidden,
+    Invalid,
+    KubeError,
+    LeaseLost,
+    NotFound,
+    Unreachable,
+)
 from covey.kube.resources import PODS
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
-from covey.scheduler.pin import annotate_patch, pin_patch
+from covey.scheduler.pin import Patch, annotate_patch, pin_patch
+from covey.scheduler.turns import MARK, RELEASE, Rank, Turns
 
 log = get_logger(__name__)
 
@@ -35,7 +47,7 @@ FIRST_WAIT: Final = 0.2
 #: Seconds for one patch, repetitions on the way included. A holder of the lease stops acting 5 s before anybody else
 #: may take it, so what it sent last has come, or never will, by then.
 PATIENCE: Final = 5.0
-#: A patch that fails its tests this often against a pod that was just read is refused for another reason.
+#: A patch that is invalid this often for a pod that was just read is refused for another reason.
 REFUSALS: Final = 3
 #: How the wake annotation ends while a barrier holds a bind call for the pod, and when it holds it no more.
 ARRIVED: Final = ".arrived"
@@ -70,16 +82,22 @@ class PinResult:
 
 
 class PodWriter:
-    """Sends patches, at most ``in_flight`` at once."""
+    """Sends patches, at most ``in_flight`` at once; releases before pins, and pins by the rank of their gangs."""
 
     def __init__(
-        self, client: Client, *, in_flight: int = 64, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+        self,
+        client: Client,
+        *,
+        in_flight: int = 64,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._client = client
         self._may: Callable[[], bool] = _always
         self._under_way: set[asyncio.Task[core.Pod]] = set()
-        self._slots = asyncio.Semaphore(in_flight)
+        self.turns = Turns(in_flight)
         self._sleep = sleep
+        self._clock = clock
         #: UIDs of pods that were released and may not look it in the cache yet; the oldest are forgotten.
         self._released: OrderedDict[str, None] = OrderedDict()
 
@@ -107,6 +125,7 @@ class PodWriter:
         domains: Mapping[str, str],
         dropped: Callable[[], bool] = lambda: False,
         *,
+        rank: Rank = (),
         dry_run: bool = False,
     ) -> PinResult:
         """Pin a pod and lift its gate. Nothing is sent any more once ``dropped`` says so, or the lease is lost.
@@ -117,14 +136,15 @@ class PodWriter:
         said = ""
         for attempt in range(ATTEMPTS):
             try:
-                async with self._slots:
+                async with self.turns.take(rank):
                     if dropped() or not self._may():
                         return PinResult(Pinned.DROPPED)
-                    await self._send(pod, pin_patch(pod, node, domains), dry_run=dry_run)
+                    await self._send(pod, pin_patch(pod, node, domains, self._clock()), dry_run=dry_run)
             except NotFound:
                 return PinResult(Pinned.GONE)
             except KubeError as error:
                 refused += isinstance(error, Invalid)
+                changed = isinstance(error, Conflict)
                 said = _words(error)
                 final = _final(error)
                 log.info("pin failed", namespace=pod.metadata.namespace, pod=pod.metadata.name, error=str(error))
@@ -136,7 +156,7 @@ class PodWriter:
                 return PinResult(verdict)
             if refused >= REFUSALS or (final and pod.metadata.resource_version == before):
                 break
-            if not refused and attempt + 1 < ATTEMPTS:
+            if not (refused or changed) and attempt + 1 < ATTEMPTS:
                 await self._sleep(FIRST_WAIT * 2**attempt)
         return PinResult(Pinned.DENIED, said)
 
@@ -148,7 +168,7 @@ class PodWriter:
         self._released[uid] = None
         if len(self._released) > REMEMBERED:
             self._released.popitem(last=False)
-        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason})
+        done = await self._annotate(pod, {ANNOTATION_RELEASE: reason}, RELEASE)
         if not done:
             self._released.pop(uid, None)
         else:
@@ -158,7 +178,7 @@ class PodWriter:
 
     async def wake(self, pod: core.Pod, mark: str) -> bool:
         """Touch a pod that the guard refused, so that kube-scheduler looks at it again."""
-        return await self._annotate(pod, {ANNOTATION_WAKE: mark})
+        return await self._annotate(pod, {ANNOTATION_WAKE: mark}, MARK)
 
     async def read(self, pod: core.Pod) -> core.Pod | None:
         """The pod as it is now; None when this incarnation is gone."""
@@ -168,34 +188,28 @@ class PodWriter:
             return None
         return found if found.metadata.uid == pod.metadata.uid else None
 
-    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str]) -> bool:
-        """Set annotations; when annotations as such have come or gone meanwhile, the pod is read once more."""
+    async def _annotate(self, pod: core.Pod, annotations: Mapping[str, str], rank: Rank) -> bool:
+        """Set annotations; False when this incarnation is gone, or may not be written."""
         meta = pod.metadata
         try:
-            try:
-                await self._patch(pod, annotate_patch(pod, annotations))
-            except Invalid:
-                latest = await self.read(pod)
-                if latest is None:
-                    return False
-                await self._patch(latest, annotate_patch(latest, annotations))
-        except (NotFound, Invalid, LeaseLost):
+            await self._patch(pod, annotate_patch(pod, annotations), rank)
+        except (NotFound, Conflict, Invalid, LeaseLost):
             return False
         except KubeError as error:
             log.warning("annotation failed", namespace=meta.namespace, pod=meta.name, error=str(error))
             return False
         return True
 
-    async def _patch(self, pod: core.Pod, operations: Sequence[Mapping[str, object]]) -> None:
-        async with self._slots:
+    async def _patch(self, pod: core.Pod, body: Patch, rank: Rank) -> None:
+        async with self.turns.take(rank):
             if not self._may():
                 raise LeaseLost(f"pod {pod.metadata.name} is left to whoever leads now")
-            await self._send(pod, operations)
+            await self._send(pod, body)
 
-    async def _send(self, pod: core.Pod, operations: Sequence[Mapping[str, object]], *, dry_run: bool = False) -> None:
+    async def _send(self, pod: core.Pod, body: Patch, *, dry_run: bool = False) -> None:
         """Send one patch, and see it through even when the caller is cancelled."""
         meta = pod.metadata
-        sending = self._client.json_patch(PODS, meta.name, meta.namespace, operations, dry_run=dry_run, type=core.Pod)
+        sending = self._client.merge_patch(PODS, meta.name, meta.namespace, body, dry_run=dry_run, type=core.Pod)
         task = asyncio.get_running_loop().create_task(_within(PATIENCE, sending))
         self._under_way.add(task)
         task.add_done_callback(self._ended)
@@ -234,7 +248,7 @@ async def _within(seconds: float, sending: Awaitable[core.Pod]) -> core.Pod:
 
 
 def _final(error: KubeError) -> bool:
-    """The same patch of the same version of the pod would be denied again (a patch has tests: it may be the version)."""
+    """The same patch of the same version of the pod would be denied again."""
     return isinstance(error, BadRequest | Forbidden | Invalid)
 
 

@@ -9,19 +9,6 @@ from covey.operator.terms.objects import Inference
 from covey.ui.contract import Denied
 
 
-class ManagedFields(core.Read, frozen=True):
-    """When a program last wrote an object in one way."""
-
-    manager: str = ""
-    time: str | None = None
-
-
-class Meta(core.Meta, frozen=True):
-    """With who wrote when."""
-
-    managed_fields: tuple[ManagedFields, ...] | None = None
-
-
 class Terminated(core.Read, frozen=True):
     """How a container ended."""
 
@@ -52,7 +39,6 @@ class PodStatus(core.PodStatus, frozen=True):
 class Pod(core.Pod, frozen=True):
     """A pod with its times; unlike ``core.Pod`` it keeps what it is told of containers."""
 
-    metadata: Meta
     status: PodStatus = PodStatus()
 
     def __post_init__(self) -> None:

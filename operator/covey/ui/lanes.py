@@ -59,11 +59,10 @@ def _all(pods: Sequence[Pod], time_of: Callable[[Pod], str | None]) -> str | Non
 
 
 def _placed(pod: Pod) -> str | None:
-    """The scheduler process writes a pod once, when it pins it; a pod that is bound had its place by then."""
+    """The time that was noted with the pin; a pod that is bound had its place by then."""
     if pod.spec.node_name is None and core.pinned_node(pod) is None:
         return None
-    written = (each.time for each in pod.metadata.managed_fields or () if each.manager == names.MANAGER_SCHEDULER)
-    return min((time for time in written if time), default=_bound(pod))
+    return pod.metadata.annotation(names.ANNOTATION_PINNED_AT) or _bound(pod)
 
 
 def _bound(pod: Pod) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from kubernetes.client import ApiException
 
 from api_manifests import Object
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
@@ -16,80 +15,6 @@ from scheduler_trees import node_of
 __all__ = ["serving"]
 
 pytestmark = pytest.mark.usefixtures("covey")
-
-
-def await_ready(serving: Serving, count: int) -> list[Object]:
-    serving.await_bound(count)
-    eventually(lambda: all(map(serves, serving.pods())), 60, "all pods are Ready")
-    return serving.pods()
-
-
-def await_budget(serving: Serving, healthy: int, name: str = "llm-gang") -> Object:
-    """Wait until the disruption controller has counted so many healthy pods."""
-
-    def counted() -> Object:
-        budget = serving.get("PodDisruptionBudget", name)
-        status = budget.get("status", {})
-        assert status.get("currentHealthy") == healthy, str(status)
-        return budget
-
-    return eventually(counted, 60, f"{healthy} healthy pods are counted")
-
-
-def evict(serving: Serving, pod: Object) -> int:
-    """The code that the eviction API answers with."""
-    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name_of(pod)}}
-    try:
-        serving.cluster.api("POST", f"{serving.path('Pod', name_of(pod))}/eviction", body)
-    except ApiException as error:
-        return error.status
-    return 201
-
-
-def test_the_eviction_api_takes_no_pod_of_a_gang(serving: Serving, nodes: AddNodes) -> None:
-    nodes(racks=2, nodes=4)
-    serving.create(
-        workers("prefill", replicas=2, size=2), workers("decode", replicas=2), workers("router", minReplicas=0, gpus=1)
-    )
-    before = await_ready(serving, 7)
-    budget = await_budget(serving, 6)
-    assert budget["status"]["disruptionsAllowed"] == 0
-    for pod in before:
-        assert evict(serving, pod) == (201 if label(pod, "role") == "router" else 429), name_of(pod)
-    gang = {uid_of(pod) for pod in before if label(pod, "role") != "router"}
-    assert gang <= uids(serving.pods())
-    # Why it is a number of pods: the disruption controller expects as many as the resource's /scale says, in units.
-    other = {"maxUnavailable": 0, "selector": budget["spec"]["selector"]}
-    serving.cluster.api("POST", serving.path("PodDisruptionBudget"), {"metadata": {"name": "other"}, "spec": other})
-    assert await_budget(serving, 6, "other")["status"]["disruptionsAllowed"] == 5
-
-
-def test_the_budget_is_kept_and_goes(serving: Serving, nodes: AddNodes) -> None:
-    nodes(nodes=2)
-    serving.create(workers("prefill"), workers("decode"))
-    await_ready(serving, 2)
-    path = serving.path("PodDisruptionBudget", "llm-gang")
-    serving.cluster.api("PATCH", path, {"spec": {"minAvailable": 1}})
-    eventually(
-        lambda: serving.get("PodDisruptionBudget", "llm-gang")["spec"]["minAvailable"] > 1, 30, "it is put right"
-    )
-    first = serving.get("PodDisruptionBudget", "llm-gang")
-    serving.cluster.api("DELETE", path)
-    eventually(lambda: uid_of(serving.get("PodDisruptionBudget", "llm-gang")) != uid_of(first), 30, "it is made again")
-    serving.change({"suspend": True})
-    eventually(lambda: not serving.owned("PodDisruptionBudget"), 30, "what is suspended needs none")
-
-
-def test_a_strangers_budget_of_this_name_is_told(serving: Serving, nodes: AddNodes) -> None:
-    nodes(nodes=2)
-    theirs = {"metadata": {"name": "llm-gang"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"a": "b"}}}}
-    serving.cluster.api("POST", serving.path("PodDisruptionBudget"), theirs)
-    serving.create(workers("prefill"), workers("decode"))
-    message = serving.await_condition("Progressing", "False", "NameTaken")
-    assert "PodDisruptionBudget llm-gang exists and is not Covey's" in message
-    serving.delete("PodDisruptionBudget", "llm-gang")
-    serving.await_bound(2)
-    assert serving.owned("PodDisruptionBudget")
 
 
 def pair(**fields: object) -> list[Object]:
@@ -128,7 +53,7 @@ def test_kubectl_drains_two_nodes_of_two_replicas_at_once(serving: Serving, node
     """Each replica is built elsewhere before it goes, and the drain waits on the budget meanwhile."""
     nodes(blocks=1, racks=2, nodes=4)
     serving.create(*pair(), topology={"required": "block"})
-    before = await_ready(serving, 5)
+    before = serving.await_ready(5)
     first, second = (serving.pods(role="prefill", replica=replica) for replica in (0, 1))
     victims = (node_of(first[0]), node_of(second[0]))
     with serving.cluster.record(serving.path("Pod")) as recording:
@@ -149,7 +74,7 @@ def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddN
     (*_, spare) = nodes(blocks=1, racks=1, nodes=6)
     serving.cluster.kubectl("cordon", spare)
     serving.create(*pair(), topology={"required": "block"})
-    before = await_ready(serving, 5)
+    before = serving.await_ready(5)
     (decode,) = serving.pods(role="decode")
     with pytest.raises(RuntimeError, match="disruption budget"):
         drain(serving, node_of(decode), seconds=10)
@@ -168,7 +93,7 @@ def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddN
 def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=5)
     serving.create(*pair(), topology={"required": "block"}, disruption={"allowBelowMinimum": True})
-    before = await_ready(serving, 5)
+    before = serving.await_ready(5)
     (decode,) = serving.pods(role="decode")
     drain(serving, node_of(decode))
     assert uids(serving.bound()) == uids(before) - {uid_of(decode)}
@@ -179,7 +104,7 @@ def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) 
 def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=4)
     serving.create(workers("prefill"), workers("decode", replicas=3))
-    before = await_ready(serving, 4)
+    before = serving.await_ready(4)
     victims = sorted(nodes_of(serving.pods(role="decode")))[:2]
     drain(serving, *victims)
     bound = serving.bound()
@@ -194,7 +119,7 @@ def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Ser
     """Both blocks hold one unit and nothing more: the other one is built first, and no moment passes without one."""
     nodes(blocks=2, racks=1, nodes=5)
     serving.create(*pair(), topology={"required": "block"})
-    before = await_ready(serving, 5)
+    before = serving.await_ready(5)
     home = serving.domains(before, BLOCK)
     (decode,) = serving.pods(role="decode")
     with serving.cluster.record(serving.path("Pod")) as recording:
@@ -211,7 +136,7 @@ def test_a_candidate_of_an_autoscaler_is_left_after_a_while(serving: Serving, no
     """A soft taint keeps nobody off, but successors would only have to move again."""
     nodes(blocks=1, racks=1, nodes=6)
     serving.create(workers("prefill"), workers("decode"), disruption={"evacuateAfterSeconds": 3})
-    before = await_ready(serving, 2)
+    before = serving.await_ready(2)
     (decode,) = serving.pods(role="decode")
     free = sorted({name_of(each) for each in serving.cluster.api("GET", "/api/v1/nodes")["items"]} - nodes_of(before))
     candidates = [node_of(decode), *free[:3]]
@@ -225,7 +150,7 @@ def test_a_hard_taint_that_is_not_tolerated_empties_a_node(serving: Serving, nod
     nodes(blocks=1, racks=1, nodes=4)
     tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}
     serving.create(workers("prefill", spec=tolerated), workers("decode"))
-    before = await_ready(serving, 2)
+    before = serving.await_ready(2)
     (decode,) = serving.pods(role="decode")
     serving.cluster.kubectl("taint", "node", *sorted(nodes_of(before)), "team=other:NoSchedule")
     after = await_settled(serving, 2, node_of(decode))

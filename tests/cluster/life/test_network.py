@@ -96,7 +96,7 @@ def test_a_replica_has_a_service_of_its_own_which_its_successor_inherits(
     with published.record() as recording:
         serving.create(*pair(**OWN))
         pods = await_ready(serving, 6)
-        assert services(serving) == {"llm-0-prefill-0", "llm-0-prefill-1", "llm-decode"}
+        assert services(serving) == {"llm-0-prefill-0", "llm-0-prefill-1", "llm-pods"}
         await_resolved(published, pods)
         for pod in pods:
             for role in ("prefill", "decode"):
@@ -110,7 +110,7 @@ def test_a_replica_has_a_service_of_its_own_which_its_successor_inherits(
         await_resolved(published, pods)
         assert check_addresses(recording.events) == 8
     serving.change({"roles": [{**pair(**OWN)[0], "replicas": 1}, pair()[1]]})
-    await_services(serving, {"llm-0-prefill-0", "llm-decode"})
+    await_services(serving, {"llm-0-prefill-0", "llm-pods"})
 
 
 def test_a_change_of_the_subdomain_is_rolled_and_back(serving: Serving, published: Published, nodes: AddNodes) -> None:
@@ -123,11 +123,11 @@ def test_a_change_of_the_subdomain_is_rolled_and_back(serving: Serving, publishe
         serving.change({"roles": pair(**OWN)})
         pods = await_complete(serving, 6)
         numbers = {label(pod, "replica") for pod in pods if label(pod, "role") == "prefill"}
-        await_services(serving, {"llm-decode", *(f"llm-0-prefill-{number}" for number in numbers)})
+        await_services(serving, {"llm-pods", *(f"llm-0-prefill-{number}" for number in numbers)})
         await_resolved(published, pods)
         serving.change({"roles": pair(subdomain="Shared")})
         pods = await_complete(serving, 6)
-        await_services(serving, {"llm-prefill", "llm-decode"})
+        await_services(serving, {"llm-pods"})
         await_resolved(published, pods)
         assert fewest_serving(before, recording.events, "prefill", 2) == 2
         check_addresses(slices.events)
@@ -143,7 +143,7 @@ def test_a_service_with_a_cluster_ip_sends_requests_to_ready_leaders(
     pods = await_ready(serving, 6)
     prefill = [pod for pod in pods if label(pod, "role") == "prefill"]
     leaders = [pod for pod in prefill if label(pod, "index") == "0"]
-    assert services(serving) == {"llm-prefill", "llm-prefill-svc", "llm-decode"}
+    assert services(serving) == {"llm-prefill", "llm-prefill-svc", "llm-pods"}
     told = {environment_of(pod)["COVEY_ROLE_PREFILL_SERVICE"] for pod in pods}
     assert told == {f"llm-prefill-svc.{serving.namespace}"}
     spec = serving.get("Service", "llm-prefill-svc")["spec"]
@@ -162,7 +162,7 @@ def test_a_service_with_a_cluster_ip_sends_requests_to_ready_leaders(
     address = environment_of(leaders[0])["LWS_LEADER_ADDRESS"]
     assert published.resolve(address) == [leaders[0]["status"]["podIP"]]
     serving.change({"roles": pair(**PORTS)})
-    await_services(serving, {"llm-prefill", "llm-decode"})
+    await_services(serving, {"llm-prefill", "llm-pods"})
     assert uids(serving.pods()) == uids(pods)
 
 
@@ -193,7 +193,7 @@ def test_a_replica_that_drains_takes_no_requests_and_keeps_its_address(
         serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), idle)
     serving.await_pods(2, 60, role="prefill")
     [number] = {label(pod, "replica") for pod in before if uid_of(pod) not in uids(going)}
-    await_services(serving, {f"llm-0-prefill-{number}", "llm-prefill-svc", "llm-decode"})
+    await_services(serving, {f"llm-0-prefill-{number}", "llm-prefill-svc", "llm-pods"})
 
 
 def test_revisions_that_run_side_by_side_have_services_of_their_own(
@@ -229,7 +229,7 @@ def test_revisions_that_run_side_by_side_have_services_of_their_own(
                 published.await_pods(name_of(service), leaders)
         serving.change({"roles": [{**each, "update": {"partition": 0}} for each in pair(image="2")]})
         await_complete(serving, 6)
-        await_services(serving, {"llm-prefill", "llm-decode"})
+        await_services(serving, {"llm-pods"})
         check_together(recording.events, {"prefill", "decode"})
 
 
@@ -263,7 +263,7 @@ def test_a_service_that_cannot_be_had_is_told_and_holds_nothing_up(serving: Serv
     await_ready(serving, 6)
     assert "llm-prefill-svc exists and is not Covey's" in serving.await_condition("Progressing", "False", "NameTaken")
     serving.delete("Service", "llm-prefill-svc")
-    await_services(serving, {"llm-prefill", "llm-prefill-svc", "llm-decode"})
+    await_services(serving, {"llm-prefill", "llm-prefill-svc", "llm-pods"})
     serving.await_condition("Progressing", "True", "Complete")
     quota = {"metadata": {"name": "few"}, "spec": {"hard": {"services": "3"}}}
     serving.cluster.api("POST", serving.path("ResourceQuota"), quota)

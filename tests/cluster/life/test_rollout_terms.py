@@ -200,6 +200,10 @@ def test_a_failed_rollout_is_taken_back_where_that_is_asked_for(
     serving.change({"roles": [prefill(), asks(decode("2"))]})
     serving.await_condition("Progressing", "False", "RolledBack")
     eventually(lambda: uids(serving.pods()) == uids(before), 60, "what served is what is there")
+    records = serving.cluster.api("GET", f"/apis/apps/v1/namespaces/{serving.namespace}/controllerrevisions")["items"]
+    marks = [each["metadata"].get("annotations") or {} for each in sorted(records, key=lambda each: each["revision"])]
+    assert {key for each in marks for key in each} == {"covey.dev/completed", "covey.dev/failed"}
+    assert not any(len(each) > 1 for each in marks), "what was complete has not failed"
 
 
 def test_what_is_lost_in_the_middle_comes_back_as_it_was(serving: Serving, nodes: AddNodes, router: Router) -> None:

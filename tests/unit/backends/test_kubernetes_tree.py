@@ -24,11 +24,8 @@ PodGroup llama-0-prefill-0 under llama-0-prefill: minCount 2, cloud.provider.com
 PodGroup llama-0-prefill-1 under llama-0-prefill: minCount 2, cloud.provider.com/topology-rack, all
 PodGroup llama-0-decode under llama-0: minCount 2, all
 PodGroup llama-0-cache-0: minCount 2, cloud.provider.com/topology-rack, all
-PodDisruptionBudget llama-gang
-Service llama-prefill
-Service llama-decode
-Service llama-router
-Service llama-cache
+PodDisruptionBudget covey-gangs
+Service llama-pods
 Pod llama-0-prefill-0-0 in llama-0-prefill-0
 Pod llama-0-prefill-0-1 in llama-0-prefill-0
 Pod llama-0-prefill-1-0 in llama-0-prefill-1

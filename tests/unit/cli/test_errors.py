@@ -143,3 +143,16 @@ def test_no_command_at_all_prints_the_help() -> None:
     result = covey()
     assert result.exit_code == 2
     assert "Usage: covey" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments", [["rollout", "--help", "-n", "x"], ["rollout", "-n", "x", "-h"], ["-h", "-n", "x"]]
+)
+def test_help_is_printed_whatever_stands_beside_it(arguments: list[str]) -> None:
+    result = covey(*arguments)
+    assert result.exit_code == 0
+    assert "Usage: covey" in result.output
+
+
+def test_an_option_in_the_wrong_place_is_still_a_mistake() -> None:
+    assert "is no option of this command" in said("rollout", "-n", "x", "status", "llama", status=2)

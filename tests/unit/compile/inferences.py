@@ -5,8 +5,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from covey.api.inference import DisaggregatedInference
+from engine_commands import SERVE
 
-CONTAINER: dict[str, Any] = {"name": "engine", "image": "engine:1"}
+CONTAINER: dict[str, Any] = {"name": "engine", "image": "engine:1", "command": list(SERVE)}
+
+#: The container of what former releases have stored; hashes that they computed are of it.
+FORMER: dict[str, Any] = {"name": "engine", "image": "engine:1"}
 
 
 def template(**pod: Any) -> dict[str, Any]:

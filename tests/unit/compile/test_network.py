@@ -1,6 +1,7 @@
 """Services, the addresses through them, and LeaderWorkerSet's labels."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 from covey.api.inference import DisaggregatedInference
 from covey.compile import Layout, Revision, Slot, Tree, compile_inference
 from covey.compile.network import Network
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import FORMER, inference, role, template
 
 PORTS: dict[str, Any] = {"ports": [{"name": "http", "port": 8000}]}
 OWN = {"subdomain": "UniquePerReplica"}
@@ -29,7 +30,7 @@ def test_each_replica_has_a_headless_service_of_its_own() -> None:
     tree = compile_inference(resource)
     found = services(tree)
     assert list(found) == [
-        "llama-decode",
+        "llama-pods",
         *(f"llama-{unit}-prefill-{replica}" for unit in (0, 1) for replica in (0, 1)),
     ]
     body = found["llama-1-prefill-0"]
@@ -45,13 +46,13 @@ def test_each_replica_has_a_headless_service_of_its_own() -> None:
     assert (pod["spec"]["hostname"], pod["spec"]["subdomain"]) == ("1-prefill-0-1", "llama-1-prefill-0")
     told = values(tree, Slot(1, "prefill", 0, 1))
     assert told["LWS_LEADER_ADDRESS"] == told["COVEY_LEADER_ADDRESS"] == "1-prefill-0-0.llama-1-prefill-0.ml"
-    assert told["COVEY_ROLE_DECODE_ADDRESS"] == "1-decode-0-0.llama-decode.ml"
+    assert told["COVEY_ROLE_DECODE_ADDRESS"] == "1-decode-0-0.llama-pods.ml"
     # The other role is told the address that the replica has.
     assert values(tree, Slot(1, "decode", 0, 0))["COVEY_ROLE_PREFILL_ADDRESS"] == told["LWS_LEADER_ADDRESS"]
 
 
 def test_both_kinds_of_subdomain_stand_side_by_side_while_one_takes_the_others_place() -> None:
-    before = Revision.of(inference(role("prefill")).spec).roles["prefill"]
+    before = replace(Revision.of(inference(role("prefill")).spec).roles["prefill"], gathered=False)
     resource = inference(role("prefill", replicas=2, network=OWN))
     after = Revision.of(resource.spec).roles["prefill"]
     tree = compile_inference(resource, layout=Layout({0: {"prefill": {0: before, 3: after}}}))
@@ -62,7 +63,7 @@ def test_both_kinds_of_subdomain_stand_side_by_side_while_one_takes_the_others_p
     assert (old, new) == ("0-prefill-0-0.llama-prefill.ml", "0-prefill-3-0.llama-0-prefill-3.ml")
 
 
-@pytest.mark.parametrize(("network", "count"), [({}, 1), (OWN, 0)])
+@pytest.mark.parametrize(("network", "count"), [(PORTS, 1), ({}, 0), (OWN, 0), ({**OWN, **PORTS}, 0)])
 def test_a_role_without_replicas(network: dict[str, Any], count: int) -> None:
     resource = inference(role("prefill", replicas=0, minReplicas=0, network=network), role("decode"))
     assert sum("prefill" in name for name in services(compile_inference(resource))) == count
@@ -70,12 +71,12 @@ def test_a_role_without_replicas(network: dict[str, Any], count: int) -> None:
 
 def test_the_names_of_services_are_never_those_of_another_role() -> None:
     network = {**OWN, **PORTS, "service": {}}
-    roles = [role("prefill", network=network), *(role(name) for name in ("0-prefill-0", "prefill-svc"))]
-    tree = compile_inference(inference(*roles))
-    assert len(services(tree)) == 4
+    others = [role(name, network=PORTS) for name in ("0-prefill-0", "prefill-svc", "pods")]
+    tree = compile_inference(inference(role("prefill", network=network), role("decode"), *others))
+    assert len(services(tree)) == 6
     pods = [tree.pods.build(slot, "uid") for slot in tree.slots]
     assert {pod["spec"]["subdomain"] for pod in pods} < services(tree).keys()
-    assert len({pod["spec"]["subdomain"] for pod in pods}) == 3
+    assert len({pod["spec"]["subdomain"] for pod in pods}) == 5
 
 
 @pytest.mark.parametrize(("asked", "selected"), [({}, {"covey.dev/index": "0"}), ({"endpoints": "All"}, {})])
@@ -115,10 +116,33 @@ def test_a_service_of_one_revision() -> None:
 
 def test_existing_resources_keep_their_revision() -> None:
     """The hash of a resource that says nothing of its network is what the release before computed."""
-    plain = inference(role("prefill", size=2), role("decode"))
+    of_then = {"template": template(containers=[FORMER])}
+    plain = inference(role("prefill", size=2, **of_then), role("decode", **of_then))
     assert Revision.of(plain.spec).hash == "e6bd0af1ff"
-    shared = inference(role("prefill", size=2, network={"subdomain": "Shared", **PORTS}), role("decode"))
+    network = {"subdomain": "Shared", **PORTS}
+    shared = inference(role("prefill", size=2, network=network, **of_then), role("decode", **of_then))
     assert Revision.of(shared.spec) == Revision.of(plain.spec)
+
+
+def test_roles_without_ports_share_one_headless_service() -> None:
+    tree = compile_inference(inference(role("prefill", network=PORTS), role("decode"), role("router")))
+    assert list(services(tree)) == ["llama-pods", "llama-prefill"]
+    assert services(tree)["llama-pods"]["spec"] == {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": {"covey.dev/inference": "llama", "covey.dev/address": "true"},
+    }
+    subdomains = {slot.role: tree.pods.build(slot, "uid")["spec"]["subdomain"] for slot in tree.slots}
+    assert subdomains == {"prefill": "llama-prefill", "decode": "llama-pods", "router": "llama-pods"}
+
+
+def test_a_role_that_is_given_ports_later_keeps_its_addresses_and_gets_a_service() -> None:
+    before = Revision.of(inference(role("decode")).spec)
+    after = inference(role("decode", network=PORTS))
+    revision = Revision.of(after.spec).known_as([before])
+    tree = compile_inference(after, revision=revision)
+    assert list(services(tree)) == ["llama-pods", "llama-decode"]
+    assert tree.pods.build(Slot(0, "decode", 0, 0), "uid")["spec"]["subdomain"] == "llama-pods"
 
 
 def labelled(resource: DisaggregatedInference, slot: Slot) -> dict[str, str]:

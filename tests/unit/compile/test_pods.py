@@ -38,8 +38,8 @@ def test_the_address_of_a_role_is_one_of_a_replica_that_there_is() -> None:
     resource = inference(prefill(), role("decode", replicas=0, minReplicas=0))
     tree = compile_inference(resource, layout=numbered(resource, {2: {"prefill": (3, 5), "decode": ()}}))
     (container,) = tree.pods.build(Slot(2, "prefill", 5, 0), "uid")["spec"]["containers"]
-    assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-prefill.ml"
-    assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-decode.ml"
+    assert values_of(container)["COVEY_ROLE_PREFILL_ADDRESS"] == "2-prefill-3-0.llama-pods.ml"
+    assert values_of(container)["COVEY_ROLE_DECODE_ADDRESS"] == "2-decode-0-0.llama-pods.ml"
 
 
 def test_identity() -> None:
@@ -54,11 +54,12 @@ def test_identity() -> None:
         "covey.dev/revision": tree.revision.roles["prefill"].hash,
         "covey.dev/address": "true",
         "covey.dev/endpoint": "true",
+        "covey.dev/gang": "true",
         "scheduling.covey.dev/pod-group": "llama-0-prefill-0",
     }
     assert pod["metadata"]["ownerReferences"][0]["uid"] == "uid-llama"
     assert pod["spec"]["hostname"] == "0-prefill-0-1"
-    assert pod["spec"]["subdomain"] == "llama-prefill"
+    assert pod["spec"]["subdomain"] == "llama-pods"
     assert pod["spec"]["schedulingGates"] == [{"name": names.GATE_GANG}]
     assert pod["spec"]["schedulerName"] == "covey-scheduler"
 
@@ -85,7 +86,7 @@ def test_lws_contract_comes_first_in_every_container() -> None:
     pod = compile_inference(inference(prefill(template=pod_template))).pods.build(WORKER, "uid")
     for container in (*pod["spec"]["containers"], *pod["spec"]["initContainers"]):
         assert env_of(container)[:3] == ["LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"]
-        assert values_of(container)["LWS_LEADER_ADDRESS"] == "0-prefill-0-0.llama-prefill.ml"
+        assert values_of(container)["LWS_LEADER_ADDRESS"] == "0-prefill-0-0.llama-pods.ml"
         assert values_of(container)["LWS_GROUP_SIZE"] == "2"
         assert values_of(container)["LWS_WORKER_INDEX"] == "1"
         assert values_of(container)["COVEY_ROLE"] == "prefill"
@@ -109,20 +110,20 @@ def test_covey_environment() -> None:
         "COVEY_REPLICA": "1",
         "COVEY_INDEX": "1",
         "COVEY_SIZE": "2",
-        "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-prefill.ml",
-        "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-prefill.ml",
+        "COVEY_LEADER_ADDRESS": "1-prefill-1-0.llama-pods.ml",
+        "COVEY_ROLE_PREFILL_ADDRESS": "1-prefill-0-0.llama-pods.ml",
         "COVEY_ROLE_PREFILL_SERVICE": "llama-prefill-svc.ml",
         "COVEY_ROLE_PREFILL_SIZE": "2",
-        "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-kv-router.ml",
+        "COVEY_ROLE_KV_ROUTER_ADDRESS": "1-kv-router-0-0.llama-pods.ml",
         "COVEY_ROLE_KV_ROUTER_SERVICE": "llama-kv-router-svc.ml",
         "COVEY_ROLE_KV_ROUTER_SIZE": "1",
     }
-    # What labels say that may change while the pod runs.
+    # What may change once the pod is there.
     assert container["env"][-2:] == yaml.safe_load("""
     - name: COVEY_REVISION
       valueFrom: {fieldRef: {fieldPath: "metadata.labels['covey.dev/revision']"}}
     - name: COVEY_DOMAIN_RACK
-      valueFrom: {fieldRef: {fieldPath: "metadata.labels['topology.covey.dev/rack']"}}
+      valueFrom: {fieldRef: {fieldPath: "metadata.annotations['topology.covey.dev/rack']"}}
     """)
 
 

@@ -27,10 +27,8 @@ PodGroup llama-0-prefill-0 under llama-0-prefill: gang 2 of 2 pods, rack Require
 PodGroup llama-0-prefill-1 under llama-0-prefill: gang 2 of 2 pods, rack Required Group
 PodGroup llama-0-decode under llama-0: gang 2 of 3 pods, host Required Pod
 PodGroup llama-0-router under llama-0: basic of 1 pods, free
-PodDisruptionBudget llama-gang
-Service llama-prefill
-Service llama-decode
-Service llama-router
+PodDisruptionBudget covey-gangs
+Service llama-pods
 Pod llama-0-prefill-0-0 in llama-0-prefill-0
 Pod llama-0-prefill-0-1 in llama-0-prefill-0
 Pod llama-0-prefill-1-0 in llama-0-prefill-1
@@ -171,16 +169,30 @@ def test_service_publishes_only_the_live_pod_of_an_address() -> None:
     """)
 
 
-def test_one_budget_covers_the_roles_of_the_gang() -> None:
+def test_one_budget_of_the_namespace_covers_the_roles_of_the_gang() -> None:
     tree = compile_inference(llama())
     (budget,) = next(level.objects for level in tree.levels if level.name == "budgets")
-    assert budget["spec"] == yaml.safe_load("""
-      minAvailable: 1000000
-      selector:
-        matchLabels: {covey.dev/inference: llama}
-        matchExpressions: [{key: covey.dev/role, operator: In, values: [prefill, decode]}]
-      unhealthyPodEvictionPolicy: IfHealthyBudget
+    assert budget == yaml.safe_load("""
+      apiVersion: policy/v1
+      kind: PodDisruptionBudget
+      metadata:
+        name: covey-gangs
+        namespace: ml
+        labels: {app.kubernetes.io/managed-by: covey, covey.dev/inference: ""}
+      spec:
+        minAvailable: 1000000
+        selector:
+          matchLabels: {covey.dev/gang: "true"}
+        unhealthyPodEvictionPolicy: IfHealthyBudget
     """)
+    labels = [body["metadata"]["labels"] for body in tree.objects() if body["kind"] == "Pod"]
+    assert {each["covey.dev/role"] for each in labels if "covey.dev/gang" in each} == {"prefill", "decode"}
+
+
+def test_a_resource_without_a_minimum_needs_no_budget() -> None:
+    bodies = list(compile_inference(inference(role("router", minReplicas=0))).objects())
+    assert "PodDisruptionBudget" not in {body["kind"] for body in bodies}
+    assert not [body for body in bodies if "covey.dev/gang" in body["metadata"]["labels"]]
 
 
 def test_what_is_suspended_has_no_budget() -> None:
@@ -208,7 +220,7 @@ def test_names_are_unique_and_valid(resource: DisaggregatedInference) -> None:
         assert DNS_SUBDOMAIN.fullmatch(name), name
         for key, value in body["metadata"]["labels"].items():
             assert len(value) <= 63, (key, value)
-            assert LABEL_VALUE.fullmatch(value), (key, value)
+            assert not value or LABEL_VALUE.fullmatch(value), (key, value)
         if body["kind"] == "Service":
             assert len(name) <= 63, name
             assert DNS_LABEL.fullmatch(name), name

@@ -290,3 +290,31 @@ def test_a_resource_that_is_not_served_is_empty_until_it_is() -> None:
         assert reflector.silence < 60
 
     run(main())
+
+
+def test_a_collection_that_is_listed_anew_is_not_steady_until_all_of_it_is_told() -> None:
+    async def check(reflector: Reflector[Pod]) -> None:
+        steady: list[bool] = []
+        reflector.subscribe(lambda *_: steady.append(reflector.steady.is_set()))
+        assert reflector.steady.is_set()
+        await reflector.synced.wait()
+        await asyncio.sleep(100)
+        assert len(steady) > 1000
+        assert not any(steady)
+        assert reflector.steady.is_set()
+
+    first = [pod(f"p{i}", 1) for i in range(1000)]
+    with_reflector(Script((first, 2), [5, Gone(410, "Expired")], ([], 20), [600]), check)
+
+
+def test_a_version_is_reached_by_a_list_an_event_or_a_bookmark() -> None:
+    async def check(reflector: Reflector[Pod]) -> None:
+        assert await reflector.reach("5", 1.0)
+        assert not await reflector.reach("7", 1.0)
+        assert await reflector.reach("7", 10.0)
+        assert now() == 5.0
+        assert await reflector.reach("9", 100.0)
+        assert now() == 15.0
+
+    events = [5, ("MODIFIED", pod("a", 8)), 10, bookmark(40), 600]
+    with_reflector(Script(([pod("a", 3)], 5), events), check)

@@ -68,7 +68,7 @@ ADD = {"op": "add", "path": "/metadata/labels/x", "value": "y"}
             False,
         ),
         (
-            request.json_patch(PODS, "p", "ns", [TEST, ADD], manager=None, dry_run=True),
+            request.merge_patch(PODS, "p", "ns", {}, manager=None, dry_run=True),
             "patch",
             "PATCH",
             "/api/v1/namespaces/ns/pods/p?dryRun=All",

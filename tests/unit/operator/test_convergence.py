@@ -9,11 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
-from covey.compile import compile_inference, type_of
+from covey.compile import compile_inference, disruption, type_of
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.places import current
 from unit.compile.inferences import inferences
+from unit.operator.budgets import budgets_of
 from unit.operator.world import World
 
 Event = tuple[str, int]
@@ -25,12 +27,12 @@ _PODS: dict[str, Callable[[World, str], None]] = {
     "vanish": World.vanish,
     "address": lambda world, name: world.label(name, {"covey.dev/address": None}),
     "relabel": lambda world, name: world.label(name, {"covey.dev/replica": "0"}),
+    "unprotected": lambda world, name: world.label(name, {names.LABEL_GANG: None}),
 }
+_SPEC = ("units", "replicas", "minimum", "suspend")
 events = st.lists(
     st.tuples(
-        st.sampled_from(
-            [*_PODS, "serve", "release", "group", "finish", "crash", "act", "units", "replicas", "suspend", "restart"]
-        ),
+        st.sampled_from([*_PODS, *_SPEC, "serve", "release", "group", "finish", "crash", "act", "restart", "former"]),
         st.integers(0, 40),
     ),
     max_size=14,
@@ -120,7 +122,9 @@ def happen(world: World, event: Event) -> None:
             world.check()
     elif kind == "restart":
         world.forget()
-    elif kind in {"units", "replicas", "suspend"}:
+    elif kind == "former":
+        world.come_from_former_release(is_alone=bool(number % 2))
+    elif kind in _SPEC:
         rescale(world, lambda spec: resize(spec, kind, number))
 
 
@@ -149,6 +153,9 @@ def resize(spec: dict[str, Any], kind: str, number: int) -> None:
         spec["replicas"] = number % 3
     elif kind == "suspend":
         spec["suspend"] = bool(number % 2)
+    elif kind == "minimum":
+        role = spec["roles"][number // 2 % len(spec["roles"])]
+        role["minReplicas"] = min(number % 2, role["replicas"])
     else:
         role = spec["roles"][number % len(spec["roles"])]
         role["replicas"] = max(number % 4, role["minReplicas"])
@@ -177,8 +184,11 @@ def assert_is_wanted(world: World) -> None:
         assert current(pods) is pods[0]
         assert podstate.is_addressed(pods[0])
         assert tree.pods.labels(slot).items() <= (pods[0].metadata.labels or {}).items()
+        protected = [disruption.NAME] if tree.pods.protection(slot) else []
+        assert budgets_of(pods[0], world.objects, world.shared) == protected
     bodies = (*(body for level in tree.levels for body in level.objects), *tree.published)
-    assert set(observed.objects) == {(type_of(body), body["metadata"]["name"]) for body in bodies}
+    stored = {*observed.objects, *(observed.shared if disruption.needs_budget(world.inference.spec) else ())}
+    assert stored == {(type_of(body), body["metadata"]["name"]) for body in bodies}
     spec = world.inference.spec
     for roles in planned.layout.units.values():
         assert {name: len(numbers) for name, numbers in roles.items()} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -282,8 +283,65 @@ def test_after_too_many_restarts_a_replica_is_left_failed() -> None:
     assert "failed 2 times in a row, and restart.maxRestarts is 1" in remark.message
     world.note()
     assert not world.plan().actions.annotate
+    world.change(name_of(world, "0-prefill-0-0"), status={"conditions": (core.Condition("Ready", "False"),)})
     world.inference = inference(restarting("prefill", size=2, maxRestarts=2), restarting("decode"))
     assert {item.told.past.failures for item in world.plan().actions.create} == {2}
+
+
+def test_what_serves_again_is_forgiven_and_never_given_up_for_the_fault_that_is_over() -> None:
+    def roles(most: int) -> list[dict[str, Any]]:
+        prefill = restarting("prefill", "RecreateReplica", replicas=4, minReplicas=2, maxRestarts=most)
+        return [prefill, restarting("decode", maxRestarts=most)]
+
+    world = world_of(*roles(0))
+    for number in range(4):
+        crash(world, f"0-prefill-{number}-0")
+        world.note()
+    before = uids(world)
+    world.now += 600
+    (remark,) = world.plan().remarks
+    assert "serves again, and is forgiven at" in remark.message
+    raised = copy.deepcopy(world)
+    raised.inference = inference(*roles(5))
+    raised.settle()
+    raised.note()
+    assert uids(raised) == before
+    assert not raised.plan().remarks
+    # Nobody raises it: it is forgiven after as long as failures are remembered.
+    world.now += world.plan().again or 0
+    world.note()
+    world.settle()
+    assert uids(world) == before
+    assert not world.plan().remarks
+    assert {each["type"]: each["status"] for each in world.tell()["conditions"]}["Ready"] == "True"
+    # The next failure is the first one in a row, and is counted.
+    crash(world, "0-prefill-0-0", 2)
+    planned = world.plan()
+    assert [each.past.failures for each in planned.failures] == [1]
+    assert planned.remarks[0].reason == "RestartsExhausted"
+
+
+def test_ready_replicas_whose_containers_all_restarted_go_within_their_budget() -> None:
+    world = world_of(role("prefill", replicas=4, minReplicas=2, size=2), role("decode"))
+    for number in range(4):
+        crash(world, f"0-prefill-{number}-0")
+    world.note()
+    planned = world.plan()
+    assert {item.pod.spec.hostname for item in planned.actions.delete_pods} == {
+        f"0-prefill-{number}-{index}" for number in (0, 1) for index in (0, 1)
+    }
+    world.settle()
+    assert not world.plan().actions, "the others serve until the first two do again"
+    serve(world)
+    assert len(world.plan().actions.delete_pods) == 4
+
+
+def test_replicas_that_are_not_ready_after_a_restart_go_at_once() -> None:
+    world = world_of(role("prefill", replicas=4, minReplicas=2, size=2), role("decode"))
+    for number in range(4):
+        name = crash(world, f"0-prefill-{number}-0")
+        world.change(name, status={"conditions": (core.Condition("Ready", "False"),)})
+    assert len(world.plan().actions.delete_pods) == 8
 
 
 def test_a_failed_pod_that_is_left_is_replaced_when_somebody_deletes_it() -> None:
@@ -340,7 +398,8 @@ def on_nodes(world: World, *nodes: str, racks: dict[str, str] | None = None) -> 
         world.bind(name)
         world.change(name, spec={"node_name": node})
         world.ready(name)
-        world.label(name, {f"{names.TOPOLOGY_LABEL_PREFIX}rack": (racks or {}).get(node, "rack-0")})
+        # As labels, which pods of former releases have.
+        world.label(name, {f"{names.TOPOLOGY_PREFIX}rack": (racks or {}).get(node, "rack-0")})
     world.note()
 
 

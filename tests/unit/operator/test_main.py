@@ -40,12 +40,13 @@ class Parts:
         class Caches:
             is_synced = True
             topologies = None
+            find = is_needed = None
 
             @property
-            def ledger(self) -> Caches:
+            def budgets(self) -> Caches:
                 return self
 
-            def forget_graves(self) -> None:
+            def begin_leading(self, _now: float) -> None:
                 parts.happened.append("graves forgotten")
 
             async def run(self) -> None:

@@ -45,11 +45,14 @@ def replicas_of(world: World, role: str) -> set[int]:
 def test_creates_everything_once() -> None:
     world = World(llama())
     actions = world.plan().actions
-    assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 1, 2]
+    assert [len(level) for level in actions.apply] == [1, 1, 1, 3, 1, 1]
     assert actions.store is not None
+    # The minimum of one replica of each role comes first.
     assert [item.slot for item in actions.create] == [
-        *(Slot(0, "prefill", replica, index) for replica in range(2) for index in range(2)),
-        *(Slot(0, "decode", replica, 0) for replica in range(3)),
+        *(Slot(0, "prefill", 0, index) for index in range(2)),
+        Slot(0, "decode", 0, 0),
+        *(Slot(0, "prefill", 1, index) for index in range(2)),
+        *(Slot(0, "decode", replica, 0) for replica in (1, 2)),
     ]
     assert all(item.predecessor is None for item in actions.create)
     assert {note.reason for note in actions.notes} == {"Created"}
@@ -161,6 +164,7 @@ def test_a_released_pod_is_replaced_alone(world: World) -> None:
     actions = world.plan().actions
     assert [item.pod.metadata.name for item in actions.delete_pods] == [pinned]
     assert {note.reason for note in actions.notes} == {"Released"}
+    assert not actions.relabel, "no Service has found it yet"
     world.settle()
     assert other in world.pods
     (successor,) = set(names_in(world, "prefill", 1)) - {other}
@@ -319,7 +323,7 @@ def test_services_stay_as_long_as_pods_terminate(world: World) -> None:
     for _ in range(2):
         for step in list(world.steps(world.plan().actions)):
             step()
-    assert {name for kind, name in world.objects if kind == SERVICES.type} == {"llama-prefill", "llama-decode"}
+    assert {name for kind, name in world.objects if kind == SERVICES.type} == {"llama-pods"}
     world.finish()
     world.settle()
     assert not world.objects

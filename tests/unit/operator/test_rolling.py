@@ -383,3 +383,28 @@ def test_a_partition_may_be_lowered_long_after(world: World) -> None:
     world.now += 3600
     world.inference = llama(decode={"template": NEW}, rollout=settings)
     roll(world, {"prefill": 2, "decode": 3})
+
+
+def test_successors_that_wait_are_not_counted_as_updated(world: World) -> None:
+    world.inference = llama(decode={"template": NEW})
+    act(world)
+    act(world)
+    assert world.status["roles"][1]["updated"] == 0, "the first waits for its place"
+    serve(world)
+    act(world)
+    assert 1 <= world.status["roles"][1]["updated"] <= 3
+
+
+def test_a_unit_that_is_scaled_away_in_a_rollout_is_not_told_as_rolled_out() -> None:
+    world = World(llama(replicas=2))
+    world.settle()
+    serve(world)
+    world.tell()
+    world.inference = llama(decode={"template": NEW}, replicas=2)
+    act(world)
+    serve(world)
+    world.inference = llama(decode={"template": NEW}, replicas=1)
+    planned = world.plan()
+    why = {item.pod.metadata.label(names.LABEL_UNIT): item.why for item in planned.actions.delete_pods}
+    assert why["1"] == "scaled down"
+    assert "ScaledDown" in {note.reason for note in planned.actions.notes}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.kube.resources import SERVICES
+from covey.operator.snapshot.accepted import Record, read_record
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.test_rolling import NEW, act, roll, serve
@@ -75,7 +77,7 @@ def label(world: World, hostname: str, **labels: str | None) -> None:
 
 def test_services_of_replicas_come_and_go_with_them() -> None:
     world = served(llama(OWN))
-    assert services(world) == {"llama-0-prefill-0", "llama-0-prefill-1", "llama-decode"}
+    assert services(world) == {"llama-0-prefill-0", "llama-0-prefill-1", "llama-pods"}
     world.inference = llama({"replicas": 3, **OWN})
     world.settle()
     assert "llama-0-prefill-2" in services(world)
@@ -87,14 +89,14 @@ def test_services_of_replicas_come_and_go_with_them() -> None:
     assert {"llama-0-prefill-1", "llama-0-prefill-2"} < services(world)
     world.finish()
     world.settle()
-    assert services(world) == {"llama-0-prefill-0", "llama-decode"}
+    assert services(world) == {"llama-0-prefill-0", "llama-pods"}
 
 
 def test_a_change_of_the_subdomain_replaces_pods_and_then_services() -> None:
     world = served(llama())
     world.inference = llama(OWN)
     act(world)
-    assert "llama-prefill" in services(world)
+    assert "llama-pods" in services(world)
     assert any(name.startswith("llama-0-prefill-") for name in services(world))
     roll(world, {"prefill": 2, "decode": 2})
     assert {pod.spec.subdomain for pod in world.pods.values()} == services(world)
@@ -103,7 +105,7 @@ def test_a_change_of_the_subdomain_replaces_pods_and_then_services() -> None:
     # And back; the other role is left alone.
     world.inference = llama()
     roll(world, {"prefill": 2, "decode": 2})
-    assert services(world) == {"llama-prefill", "llama-decode"}
+    assert services(world) == {"llama-pods"}
     assert decode <= {pod.metadata.uid for pod in world.pods.values()}
 
 
@@ -320,3 +322,57 @@ def test_labels_and_services_touch_no_revision() -> None:
         storm.happen(kind, 0)
         storm.rest()
     assert {name: pod.metadata.uid for name, pod in storm.world.pods.items()} == before
+
+
+def former(world: World) -> None:
+    """The resource is of a release that had a headless Service for each role."""
+    world.revisions = [replace(each, record=_ungathered(each.record)) for each in world.revisions]
+    for name, pod in list(world.pods.items()):
+        world.change(name, spec={"subdomain": f"llama-{pod.metadata.label(names.LABEL_ROLE)}"})
+    for step in list(world.steps(world.plan().actions)):
+        step()
+
+
+def _ungathered(record: Record | None) -> Record | None:
+    assert record is not None
+    assert record.accepted is not None
+    data = {key: value for key, value in record.accepted.as_data().items() if key != "gathered"}
+    return read_record(data)
+
+
+def test_a_resource_of_a_former_release_keeps_its_services_and_its_pods() -> None:
+    world = served(llama())
+    former(world)
+    world.settle()
+    pods = set(world.pods)
+    assert services(world) == {"llama-prefill", "llama-decode"}
+    world.inference = llama({"replicas": 3})
+    world.settle()
+    assert pods < set(world.pods)
+    assert {pod.spec.subdomain for pod in world.pods.values()} == {"llama-prefill", "llama-decode"}
+
+
+def test_a_rollout_of_one_role_gathers_its_pods() -> None:
+    world = served(llama())
+    former(world)
+    world.settle()
+    world.inference = llama({"template": NEW})
+    roll(world, {"prefill": 2, "decode": 2})
+    assert services(world) == {"llama-pods", "llama-decode"}
+    assert {pod.spec.subdomain for pod in world.pods.values()} == services(world)
+
+
+def test_images_that_are_changed_in_place_leave_addresses_as_they_are() -> None:
+    def asked(image: str) -> DisaggregatedInference:
+        made = template(containers=[{"name": "engine", "image": image}])
+        update = {"inPlace": "IfPossible", "maxSurge": 0, "maxUnavailable": 1}
+        return llama({"template": made, "update": update})
+
+    world = served(asked("engine:1"))
+    former(world)
+    world.settle()
+    world.inference = asked("engine:2")
+    actions = world.plan().actions
+    assert [item.pod.spec.hostname for item in actions.exchange] == ["0-prefill-1-0", "0-prefill-1-1"]
+    assert not actions.delete_pods
+    assert not [item for item in actions.delete_objects if item.type == SERVICES.type]

@@ -50,13 +50,13 @@ def left(world: World, resource: DisaggregatedInference) -> set[int]:
 
 def costs(world: World, names: list[str], *stated: str) -> None:
     for name, cost in zip(names, stated, strict=False):
-        world.change(name, metadata={"annotations": {COST: cost}})
+        world.annotate(name, {COST: cost})
 
 
 def lie(world: World, names: list[str], block: str, rack: str, host: str) -> None:
     for name in names:
         domains = {"block": block, "rack": rack, "host": host}
-        world.label(name, {f"topology.covey.dev/{level}": domain for level, domain in domains.items()})
+        world.annotate(name, {f"topology.covey.dev/{level}": domain for level, domain in domains.items()})
 
 
 def unready(world: World, name: str) -> None:

@@ -19,15 +19,16 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.api.times import rfc3339
 from covey.backends import Cluster, Owned
-from covey.compile import Slot, type_of
+from covey.compile import Owner, Slot, disruption, type_of
 from covey.compile.identity import hostname, slot_of
 from covey.kube.resources import PODS, ROLE_SCALERS
 from covey.operator.judge.verdict import Verdict, judge, read_case
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.plan import Plan, plan
 from covey.operator.snapshot import exchange, podstate
 from covey.operator.snapshot.accepted import read_record
 from covey.operator.snapshot.notice import Notice
-from covey.operator.snapshot.observed import Observed, StoredRevision, place_pods
+from covey.operator.snapshot.observed import SHARED_BUDGET, Observed, StoredRevision, place_pods
 from covey.operator.snapshot.places import Grave
 from covey.operator.tell.status import compute
 from covey.operator.tell.units import describe_units
@@ -46,8 +47,12 @@ from covey.operator.terms.actions import (
 )
 from covey.operator.terms.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.terms.problem import Problem
+from covey.operator.upkeep.drift import stamped
+from unit.operator.budgets import budgets_of
 
 Step = Callable[[], None]
+#: Of the one resource.
+_KEY = ("default", "world")
 
 
 class World:
@@ -57,6 +62,8 @@ class World:
         self.inference = inference
         self.pods: dict[str, core.Pod] = {}
         self.objects: dict[tuple[str, str], Owned] = {}
+        #: What the namespace has for all resources together.
+        self.shared: dict[tuple[str, str], Owned] = {}
         self.revisions: list[StoredRevision] = []
         self.scalers: dict[str, RoleScaler] = {}
         #: UIDs of pods whose deletion was asked for, and that the watch shows as if it had not been.
@@ -70,6 +77,7 @@ class World:
         #: What the kubelet says of the containers of each pod (by UID), also where nobody reads it.
         self.statuses: dict[str, tuple[core.ContainerStatus, ...]] = {}
         self.now = 1_800_000_000.0
+        self.clock = RolloutClock()
         self.notices: dict[str, Notice] = {}
         #: What the operator notes on objects is written; most tests compare pods, which then stay as they are.
         self.notes = False
@@ -88,8 +96,10 @@ class World:
             frozenset(self.retired),
             frozenset(self.condemned),
             now=self.now,
+            shared=dict(self.shared),
             scalers=dict(self.scalers),
             notices=dict(self.notices),
+            clock_since=self.clock.since(_KEY, self.now),
         )
 
     def stored(self) -> Inference:
@@ -113,6 +123,7 @@ class World:
     def plan(self, bad_template: Problem | None = None) -> Plan:
         observed = self.observe()
         planned = plan(self.judge(bad_template), observed, self.status)
+        self.clock.note(_KEY, self.now, stands=planned.rolling is not None and planned.rolling.stands)
         self._retire(observed, planned)
         return planned
 
@@ -137,6 +148,7 @@ class World:
 
     def forget(self) -> None:
         """The operator was restarted."""
+        self.clock.begin(self.now)
         self.graves.clear()
         self.retired.clear()
 
@@ -146,7 +158,7 @@ class World:
         """The single writes of a plan, in order."""
         for note in actions.annotate if self.notes else ():
             yield lambda note=note: self._annotate(note)
-        for relabel in actions.relabel:
+        for relabel in (*actions.relabel, *actions.protect):
             yield lambda relabel=relabel: self._relabel(relabel)
         for drain in actions.drain:
             yield lambda drain=drain: self._drain(drain)
@@ -175,7 +187,8 @@ class World:
         """Plan and act until there is nothing to do; terminating pods go meanwhile."""
         for _ in range(passes):
             planned = self.plan()
-            if not planned.actions and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
+            still = bool(planned.actions) or bool(planned.actions.protect)
+            if not still and not any(pod.metadata.deletion_timestamp for pod in self.pods.values()):
                 return planned
             for step in self.steps(planned.actions):
                 step()
@@ -200,6 +213,8 @@ class World:
 
         standing = [(pod.metadata.label(names.LABEL_UNIT), name) for name, pod in self.pods.items() if _stands(pod)]
         assert len({unit for unit, _ in standing}) == len(standing), f"two pods stand for one unit: {standing}"
+        for name, pod in self.pods.items():
+            assert len(found := budgets_of(pod, self.objects, self.shared)) <= 1, f"{name} has {found}"
 
     # What happens to it
 
@@ -213,9 +228,19 @@ class World:
         if pod is None:
             return
         if podstate.is_bound(pod):
-            self.change(name, metadata={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+            self.change(name, metadata={"deletion_timestamp": rfc3339(self.now)})
         else:
             self._bury(name)
+
+    def come_from_former_release(self, *, is_alone: bool = True) -> None:
+        """Budget and pods are as former releases made them; ``is_alone``: nobody in the namespace has its budget yet."""
+        for name in self.pods:
+            self.label(name, {names.LABEL_GANG: None})
+        if is_alone:
+            self.shared.clear()
+        metadata, roles = self.inference.metadata, disruption.gang_roles(self.inference.spec)
+        owner = Owner(metadata.namespace, metadata.name, metadata.uid)
+        self._apply(stamped(disruption.former_budget(owner, roles, narrow=False)))
 
     def vanish(self, name: str) -> None:
         self._bury(name)
@@ -278,14 +303,19 @@ class World:
             self.graves[slot] = Grave.of(pod, retired=pod.metadata.uid in self.retired)
 
     def _store(self, body: Mapping[str, Any]) -> None:
-        kept = [stored for stored in self.revisions if stored.name != body["metadata"]["name"]]
+        name = body["metadata"]["name"]
         record = read_record(json.loads(json.dumps(body["data"])))
         assert record is not None
-        self.revisions = [*kept, StoredRevision(body["metadata"]["name"], body["revision"], record)]
+        # One that is there keeps its marks.
+        found = next((each for each in self.revisions if each.name == name), StoredRevision(name, 0, record))
+        kept = [stored for stored in self.revisions if stored.name != name]
+        self.revisions = [*kept, dataclasses.replace(found, number=body["revision"], record=record)]
 
     def _mark(self, action: Mark) -> None:
         self.revisions = [
-            dataclasses.replace(stored, failed=action.failed) if stored.name == action.name else stored
+            dataclasses.replace(stored, failed=action.failed, completed=action.completed)
+            if stored.name == action.name
+            else stored
             for stored in self.revisions
         ]
 
@@ -374,13 +404,14 @@ class World:
 
     def _apply(self, body: Mapping[str, Any]) -> None:
         key = (type_of(body), body["metadata"]["name"])
-        found = self.objects.get(key)
+        store = self.shared if key == SHARED_BUDGET else self.objects
+        found = store.get(key)
         uid = found.metadata.uid if found is not None else f"uid-{next(self._uids)}"
         # What others have noted on it stays.
         noted = (found.metadata.annotations if found is not None else None) or {}
         annotations = {**noted, **body["metadata"].get("annotations", {})}
         metadata = {**body["metadata"], "uid": uid, "annotations": annotations}
-        self.objects[key] = msgspec.convert({**body, "metadata": metadata}, Owned)
+        store[key] = msgspec.convert({**body, "metadata": metadata}, Owned)
 
     def _ungate(self, action: Ungate) -> None:
         name = action.pod.metadata.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -300,3 +301,14 @@ async def test_a_stranger_that_ends_under_a_gangs_label_keeps_no_pins() -> None:
     put(loop.cache, member("decode", 1, root="one", name="mate", gates=(GATE,), gpus=8))
     await loop.turn()
     assert loop.writer.released == ["one-decode-0-0"]
+
+
+async def test_nothing_is_decided_on_half_of_a_list() -> None:
+    loop = Loop(cache(node("n1"), *tree("one")))
+    loop.cache.pods.steady.clear()
+    running = asyncio.create_task(loop.turn())
+    await asyncio.sleep(0.02)
+    assert loop.writer.asked == 0
+    put(loop.cache, pod("occupant", node="n1", gpus=8))
+    loop.cache.pods.steady.set()
+    assert await asyncio.wait_for(running, 10) == {}

@@ -121,6 +121,38 @@ async def test_a_whole_gang_goes_with_its_uids() -> None:
     ]
 
 
+async def test_nothing_is_kept_of_a_gang_for_which_nobody_waits() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    asked = binder(made, Api())
+    held = asyncio.create_task(asked.bind(args(PINNED[0], "n0")))
+    await settle()
+    assert asked._progress
+    made.pods.steady.clear()
+    other = asyncio.create_task(asked.bind(args(PINNED[1], "n1")))
+    await settle()
+    for each in (held, other):
+        each.cancel()
+    await settle()
+    made.pods.steady.set()
+    await settle()
+    kept = (asked._progress, asked._next, asked._timed, asked._due, asked._looking)
+    assert not any(kept)
+
+
+async def test_nobody_goes_while_a_list_is_being_taken_in() -> None:
+    made = cache(node("n0"), node("n1"), *GROUPS, *PINNED)
+    api = Api()
+    asked = binder(made, api)
+    made.nodes.steady.clear()
+    calls = [asyncio.create_task(asked.bind(args(each, f"n{number}"))) for number, each in enumerate(PINNED)]
+    await settle()
+    assert api.bound == []
+    put(made, node("n1", unschedulable=True))
+    made.nodes.steady.set()
+    assert all("planned again" in answer for answer in await asyncio.gather(*calls))
+    assert api.bound == []
+
+
 STRANGER = pod("s", gpus=1)
 
 

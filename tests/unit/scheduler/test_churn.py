@@ -50,7 +50,7 @@ class Api:
         self._cache = made
         self._count = itertools.count(1)
 
-    async def json_patch(self, _resource: object, name: str, namespace: str, *_: object, **__: object) -> core.Pod:
+    async def merge_patch(self, _resource: object, name: str, namespace: str, *_: object, **__: object) -> core.Pod:
         if next(self._count) % 11 == 0:
             raise Forbidden(403, "Forbidden", "no")
         return await self.get(None, name, namespace)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from covey.api import core
-from covey.kube.errors import Forbidden, Invalid, KubeError, NotFound, Unreachable
+from covey.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, Unreachable
 from covey.scheduler.commit import Committed, Committer, Placement
 from covey.scheduler.writer import Pinned, PodWriter
 from scheduler_builders import GATE, cache, node, pod, put
@@ -22,13 +22,13 @@ class Answers:
     def __init__(self, patches: Sequence[KubeError | None], reads: Sequence[core.Pod | KubeError] = ()) -> None:
         self.patches = list(patches)
         self.reads = list(reads)
-        self.sent: list[Sequence[Mapping[str, Any]]] = []
+        self.sent: list[Mapping[str, Any]] = []
         self.dry: list[bool] = []
 
-    async def json_patch(
-        self, _resource: object, _name: str, _namespace: str, operations: Any, *, dry_run: bool = False, **_: Any
+    async def merge_patch(
+        self, _resource: object, _name: str, _namespace: str, body: Any, *, dry_run: bool = False, **_: Any
     ) -> None:
-        self.sent.append(operations)
+        self.sent.append(body)
         self.dry.append(dry_run)
         answer = self.patches.pop(0)
         if answer is not None:
@@ -79,6 +79,7 @@ def changed(version: int) -> core.Pod:
         ([FAILED], [pod("p", group="g")], Pinned.CONFLICT, 1),
         ([FAILED], [pod("p", group="g", gates=(GATE,), deleted=True)], Pinned.CONFLICT, 1),
         ([FAILED, None], [changed(1)], Pinned.DONE, 2),
+        ([*[Conflict(409)] * 7, None], [changed(each) for each in range(1, 8)], Pinned.DONE, 8),
         # Changed or not, what is denied again and again is not sent for ever; unchanged, it is denied for good.
         ([FAILED] * 3, [changed(1), changed(2), changed(3)], Pinned.DENIED, 3),
         ([FAILED], [pod("p", group="g", gates=(GATE,))], Pinned.DENIED, 1),
@@ -96,10 +97,10 @@ async def test_a_failed_patch_is_looked_into(patches: Any, reads: Any, outcome: 
 
 
 async def test_a_patch_is_built_anew_from_what_was_read() -> None:
-    client = Answers([FAILED, None], [changed(1)])
+    client = Answers([Conflict(409), None], [changed(9)])
     await writer(client).pin(GATED, "n1", {})
-    paths = [[each["path"] for each in operations if "Gates" in each["path"]][-1] for operations in client.sent]
-    assert paths == ["/spec/schedulingGates/1", "/spec/schedulingGates/0"]
+    assert [body["metadata"]["resourceVersion"] for body in client.sent] == [GATED.metadata.resource_version, "9"]
+    assert [len(body["spec"]["schedulingGates"]) for body in client.sent] == [1, 0]
 
 
 async def test_a_release_is_sent_once_and_again_after_a_failure() -> None:

@@ -1,20 +1,21 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
-import jsonpatch
-import jsonpointer
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.api import core
-from covey.scheduler.pin import NotGatedError, annotate_patch, escape, pin_patch
+from covey.scheduler.pin import NotGatedError, annotate_patch, pin_patch
+from merge_patch import merge
 from scheduler_builders import GATE, PINNED, REQUIRED, START, decode_pod
 
 Json = dict[str, Any]
+NOW = 1767225600.0
 
 expressions = st.lists(
     st.fixed_dictionaries({"key": st.sampled_from(["zone", "gpu"]), "operator": st.just("Exists")}),
@@ -36,21 +37,18 @@ gate_lists = st.permutations(["example.com/a", GATE, START]).flatmap(
 )
 
 
-def apply(body: Json, operations: list[Json]) -> Json:
-    """Apply a patch as the API server does: a test for null passes where nothing is."""
-    for position, each in enumerate(operations):
-        if each["op"] == "test" and each["value"] is None:
-            so_far = apply(body, operations[:position])
-            if jsonpointer.resolve_pointer(so_far, each["path"], None) is not None:
-                raise jsonpatch.JsonPatchTestFailed(each["path"])
-    return jsonpatch.apply_patch(body, [each for each in operations if each.get("value", 1) is not None])
+def reading(field: str) -> Json:
+    return {"name": "READS", "valueFrom": {"fieldRef": {"fieldPath": f"metadata.{field}"}}}
+
+
+RACK_FILE = {"path": "rack", **reading("labels['topology.covey.dev/rack']")["valueFrom"]}
 
 
 def manifest(gates: list[str], affinity: Json | None = None, annotations: Json | None = None) -> Json:
     spec: Json = {"schedulingGates": [{"name": gate} for gate in gates], "containers": []}
     if affinity is not None:
         spec["affinity"] = affinity
-    metadata: Json = {"name": "p", "namespace": "ns", "uid": "u", "labels": {"a/b": "c"}}
+    metadata: Json = {"name": "p", "namespace": "ns", "uid": "u", "resourceVersion": "7", "labels": {"a/b": "c"}}
     if annotations is not None:
         metadata["annotations"] = annotations
     return {"metadata": metadata, "spec": spec}
@@ -63,8 +61,8 @@ def test_the_pin_stands_in_every_term_and_only_our_gate_goes(
     gates: list[str], affinity: Json | None, notes: Json | None
 ) -> None:
     before = manifest(gates, affinity, notes)
-    operations = pin_patch(decode_pod(before), "n1", {"rack": "r1", "odd~/level": "x"})
-    after = apply(before, operations)
+    patch = pin_patch(decode_pod(before), "n1", {"rack": "r1", "odd~level": "x"}, NOW)
+    after = merge(before, json.loads(json.dumps(patch)))
 
     assert [gate["name"] for gate in after["spec"]["schedulingGates"]] == [gate for gate in gates if gate != GATE]
     old_terms = ((affinity or {}).get("nodeAffinity", {}).get(REQUIRED) or {}).get("nodeSelectorTerms", [{"new": 1}])
@@ -73,14 +71,16 @@ def test_the_pin_stands_in_every_term_and_only_our_gate_goes(
     for old, new in zip(old_terms, new_terms, strict=True):
         assert old == {} or new["matchFields"][-1] == pin
         assert old != {} or new == {}
-    assert after["metadata"]["labels"] == {
-        "a/b": "c",
-        "topology.covey.dev/rack": "r1",
-        "topology.covey.dev/odd~/level": "x",
-    }
     if any(old_terms):
         assert core.pinned_node(msgspec.convert(after, core.Pod)) == "n1"
-    assert after["metadata"]["annotations"] == (before["metadata"].get("annotations") or {}) | {PINNED: "u"}
+    assert after["metadata"]["labels"] == {"a/b": "c"}
+    assert after["metadata"]["annotations"] == (notes or {}) | {
+        PINNED: "u",
+        "scheduling.covey.dev/pinned-at": "2026-01-01T00:00:00Z",
+        "topology.covey.dev/rack": "r1",
+        "topology.covey.dev/odd~level": "x",
+    }
+    assert after["metadata"]["managedFields"] == [{}]
     assert stripped(after) == stripped(before)
 
 
@@ -88,7 +88,7 @@ def stripped(body: Json) -> Json:
     """A pod without what the patch may change."""
     rest = copy.deepcopy(body)
     rest["metadata"].pop("annotations", None)
-    rest["metadata"]["labels"] = {k: v for k, v in rest["metadata"]["labels"].items() if "topology" not in k}
+    rest["metadata"].pop("managedFields", None)
     rest["spec"].pop("schedulingGates")
     affinity = rest["spec"].get("affinity", {})
     node = affinity.get("nodeAffinity", {})
@@ -105,65 +105,54 @@ def stripped(body: Json) -> Json:
     return rest
 
 
-def test_what_was_added_meanwhile_is_not_replaced() -> None:
-    before = manifest([GATE])
-    pod = decode_pod(before)
-    before["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        apply(before, pin_patch(pod, "n1", {}))
-    before["metadata"]["annotations"] = {"somebody": "else"}
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        apply(before, annotate_patch(pod, {"a": "b"}))
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"containers": [{"env": [{"name": "A", "value": "1"}, reading("labels['topology.covey.dev/rack']")]}]},
+        {"initContainers": [{"env": [reading("labels['topology.covey.dev/rack']")]}]},
+        {"volumes": [{"name": "v", "downwardAPI": {"items": [{"path": "all", **reading("labels")["valueFrom"]}]}}]},
+        {
+            "volumes": [
+                {"name": "v", "projected": {"sources": [{"secret": {}}, {"downwardAPI": {"items": [RACK_FILE]}}]}}
+            ]
+        },
+    ],
+    ids=["a variable", "of an init container", "a volume of all labels", "a projected volume"],
+)
+def test_a_pod_that_reads_domains_as_labels_gets_both(spec: Json) -> None:
+    pod = decode_pod({**manifest([GATE]), "spec": {"schedulingGates": [{"name": GATE}], "containers": [], **spec}})
+    metadata = pin_patch(pod, "n1", {"rack": "r1"}, NOW)["metadata"]
+    assert metadata["labels"] == {"topology.covey.dev/rack": "r1"}
+    assert metadata["annotations"]["topology.covey.dev/rack"] == "r1"
 
 
-@pytest.mark.parametrize("change", ["uid", "gate", "order"])
-def test_a_pod_that_changed_meanwhile_refuses_the_patch(change: str) -> None:
-    before = manifest(["example.com/a", GATE])
-    operations = pin_patch(decode_pod(before), "n1", {})
-    if change == "uid":
-        before["metadata"]["uid"] = "other"
-    elif change == "gate":
-        before["spec"]["schedulingGates"].pop()
-    else:
-        before["spec"]["schedulingGates"].reverse()
-    with pytest.raises(jsonpatch.JsonPatchException):
-        apply(before, operations)
+@pytest.mark.parametrize(
+    ("spec", "annotations", "labels"),
+    [
+        ({"containers": [{"env": [reading("annotations['topology.covey.dev/rack']")]}]}, {}, None),
+        ({"containers": [{"env": [reading("labels['covey.dev/revision']")]}]}, {}, None),
+        ({}, {"covey.dev/domain-labels": "true"}, {"topology.covey.dev/rack": "r1"}),
+        ({}, {"covey.dev/domain-labels": "false"}, None),
+    ],
+)
+def test_other_pods_get_labels_where_they_ask(spec: Json, annotations: Json, labels: Json | None) -> None:
+    before = manifest([GATE], annotations=annotations)
+    before["spec"] |= spec
+    assert pin_patch(decode_pod(before), "n1", {"rack": "r1"}, NOW)["metadata"].get("labels") == labels
 
 
-def test_a_term_added_meanwhile_is_seen_by_the_missing_parent() -> None:
-    pod = decode_pod(
-        manifest(
-            [GATE],
-            {
-                "nodeAffinity": {
-                    REQUIRED: {
-                        "nodeSelectorTerms": [
-                            {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}]}
-                        ]
-                    }
-                }
-            },
-        )
-    )
-    with pytest.raises(jsonpointer.JsonPointerException):
-        apply(manifest([GATE]), pin_patch(pod, "n1", {}))
+def test_the_patch_is_for_one_version_of_one_pod() -> None:
+    metadata = pin_patch(decode_pod(manifest([GATE])), "n1", {}, NOW)["metadata"]
+    assert (metadata["uid"], metadata["resourceVersion"]) == ("u", "7")
 
 
 def test_without_our_gate_there_is_no_patch() -> None:
     with pytest.raises(NotGatedError):
-        pin_patch(decode_pod(manifest(["example.com/a"])), "n1", {})
+        pin_patch(decode_pod(manifest(["example.com/a"])), "n1", {}, NOW)
 
 
 def test_releases_and_wakes_touch_one_incarnation_only() -> None:
-    before = manifest([])
-    before["metadata"]["annotations"] = {"kept": "1"}
-    pod = decode_pod(before)
-    after = apply(before, annotate_patch(pod, {"scheduling.covey.dev/release": "Timeout"}))
-    assert after["metadata"]["annotations"] == {"kept": "1", "scheduling.covey.dev/release": "Timeout"}
-    before["metadata"]["uid"] = "other"
-    with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        apply(before, annotate_patch(pod, {"a": "b"}))
-
-
-def test_keys_are_escaped_as_the_rfc_says() -> None:
-    assert escape("a/b~c") == "a~1b~0c"
+    before = manifest([], annotations={"kept": "1"})
+    patch = annotate_patch(decode_pod(before), {"scheduling.covey.dev/release": "Timeout"})
+    assert patch["metadata"]["uid"] == "u"
+    assert merge(before, patch)["metadata"]["annotations"] == {"kept": "1", "scheduling.covey.dev/release": "Timeout"}

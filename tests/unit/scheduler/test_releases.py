@@ -104,6 +104,17 @@ async def test_all_pins_on_a_spoilt_node_go(spoilt: core.Node | None, cause: str
     assert release_reason(cause) == "NodeLost"
 
 
+async def test_the_gangs_priority_decides_who_goes_not_the_pods() -> None:
+    important = [group("root", composite=True, minimum=1, priority=1000), *GROUPS[1:]]
+    other = [group("low", composite=True, minimum=1), *role_groups("decode", replicas=1, minimum=1, size=1, root="low")]
+    made = cache(
+        *(*important, *other, node("n1", gpus=4)),
+        member("decode", 0, pin="n1", gpus=4),
+        member("decode", 0, root="low", pin="n1", gpus=4, spec={"priority": 5}),
+    )
+    assert list(victims(made)) == ["low-decode-0-0"]
+
+
 async def test_only_as_many_as_needed_go_the_least_important_first() -> None:
     made = cache(
         *GROUPS,

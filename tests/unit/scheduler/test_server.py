@@ -34,7 +34,12 @@ class Holding:
         self.full = asyncio.Event()
         self.go = asyncio.Event()
 
+    def is_member(self, args: BindArgs) -> bool:
+        return not args.pod_uid.startswith("ordinary")
+
     async def bind(self, args: BindArgs) -> str:
+        if not self.is_member(args):
+            return ""
         self.waiting.add(args.pod_uid)
         if len(self.waiting) == MOST:
             self.full.set()
@@ -123,6 +128,15 @@ async def test_no_more_calls_are_held_than_the_bound(client: Client, holding: Ho
     holding.go.set()
     assert [(await (await each).json())["Error"] for each in (*held, again)] == ["", "", ""]
     assert (await (await bind(client, "c")).json())["Error"] == ""
+
+
+async def test_gangs_that_wait_take_nothing_from_ordinary_pods(client: Client, holding: Holding) -> None:
+    held = [bind(client, "a"), bind(client, "b")]
+    async with asyncio.timeout(10):
+        await holding.full.wait()
+    assert (await (await bind(client, "ordinary")).json())["Error"] == ""
+    holding.go.set()
+    await asyncio.gather(*held)
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,6 +51,10 @@ async def test_without_the_lease_no_status_is_written() -> None:
         await writer._write_details(root_key("root"))
 
     await write()
+    assert sent == ["root"], "the group below is bound, as the root says"
+    put(made, member("decode", 0, pin="n1"))
+    writer._written.clear()
+    await write()
     assert sent == ["root", "root-decode"]
     leads = False
     put(made, member("decode", 0, gates=(GATE,)))

@@ -11,6 +11,7 @@ from covey.admission.tree import Key
 from covey.api import core
 from covey.observability.families import REGISTRY
 from covey.scheduler import admission, books
+from covey.scheduler.misses import FIRST, LONGEST
 from scheduler_builders import cache, drop, node, pod, put, root_key
 from scheduler_loop import Loop, labels, tree
 
@@ -192,3 +193,21 @@ async def test_two_racks_at_once_go_to_the_two_oldest() -> None:
     for name in [name for _, name in loop.cache.pods.store if name.startswith("taken")]:
         drop(loop.cache, loop.cache.pods.store["ns", name])
     assert {name.split("-")[0] for name in await loop.turn()} == {"g0", "g1"}
+
+
+async def test_a_gang_whose_plans_are_never_good_in_time_is_planned_ever_more_seldom(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = Loop(cache(node("n1"), *tree("odd")))
+    monkeypatch.setattr(loop.admission, "_still_good", lambda *_: None)
+    later: list[float] = []
+    running = asyncio.get_running_loop()
+    monkeypatch.setattr(running, "call_later", lambda seconds, *_: later.append(seconds))
+    for _ in range(12):
+        loop.admission.mark(root_key("odd"))
+        await loop.turn()
+    waits = [each for each in later if each in {FIRST * 2.0**number for number in range(9)} | {LONGEST}]
+    assert waits == [*(FIRST * 2.0**number for number in range(8)), *[LONGEST] * 4]
+    monkeypatch.undo()
+    loop.admission.mark(root_key("odd"))
+    assert set(await loop.turn()) == {"odd-decode-0-0"}

@@ -18,7 +18,7 @@ class Silent:
     def __init__(self) -> None:
         self.asked = 0
 
-    async def json_patch(self, *_args: object, **_options: object) -> core.Pod:
+    async def merge_patch(self, *_args: object, **_options: object) -> core.Pod:
         self.asked += 1
         raise Unreachable
 
@@ -46,7 +46,7 @@ class Slow:
         self.sent: list[str] = []
         self.answer = asyncio.Event()
 
-    async def json_patch(self, _resource: object, name: str, *_args: object, **_options: object) -> core.Pod:
+    async def merge_patch(self, _resource: object, name: str, *_args: object, **_options: object) -> core.Pod:
         self.sent.append(name)
         await self.answer.wait()
         return member("decode", 0)
@@ -104,7 +104,7 @@ async def test_what_was_sent_is_waited_for_when_its_task_is_cancelled() -> None:
 
 def test_a_patch_without_an_answer_ends_before_anybody_else_may_lead() -> None:
     class Dumb:
-        async def json_patch(self, *_args: object, **_options: object) -> core.Pod:
+        async def merge_patch(self, *_args: object, **_options: object) -> core.Pod:
             return await asyncio.get_running_loop().create_future()
 
         async def get(self, *_args: object, **_options: object) -> core.Pod:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from soak.calm import Listed, leaks, unsettled, waits_honestly
+from soak.calm import Listed, leaks, unprotected, unsettled, waits_honestly
 from soak.facts import Owner
 from unit.soak.histories import GATED, UID, Json, pod, role
 
@@ -134,3 +134,30 @@ class TestLeaks:
         stranger = owned("Service", unit="9")
         del stranger["metadata"]["ownerReferences"]
         assert leaks(listed(*PAIR, Service=[stranger])) == []
+
+
+class TestBudgets:
+    budget: ClassVar[Json] = {"metadata": {"namespace": "soak", "name": "covey-gangs"}}
+    pod = runs("0/decode/0/0", labels={"covey.dev/gang": "true"})
+
+    def test_all_is_well(self) -> None:
+        assert unprotected(listed(self.pod, PodDisruptionBudget=[self.budget])) == []
+        assert leaks(listed(self.pod, PodDisruptionBudget=[self.budget])) == []
+        router = resource(role("router", 2, minReplicas=0))
+        assert unprotected(listed(runs("0/router/0/0"), made=router)) == []
+
+    def test_a_namespace_without_one(self) -> None:
+        assert unprotected(listed(self.pod)) == ["soak has no budget"]
+
+    def test_a_pod_that_it_does_not_select_and_one_that_it_should_not(self) -> None:
+        [told] = unprotected(listed(runs("0/decode/0/0"), PodDisruptionBudget=[self.budget]))
+        assert "its label" in told
+        router = resource(role("router", 2, minReplicas=0))
+        [told] = unprotected(listed(runs("0/router/0/0", labels={"covey.dev/gang": "true"}), made=router))
+        assert "its label" in told
+
+    def test_one_that_nobody_needs(self) -> None:
+        for made in (resource(role("decode", 2), suspend=True), resource(role("router", 2, minReplicas=0))):
+            assert leaks(listed(made=made, PodDisruptionBudget=[self.budget])) == [
+                "the budget of soak, where nobody needs it"
+            ]

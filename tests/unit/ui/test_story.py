@@ -26,10 +26,7 @@ def pod(name: str, **more: Any) -> Pod:
     raw = msgspec.to_builtins(found)
     raw["metadata"] |= {
         "creationTimestamp": "2026-01-01T00:00:01Z",
-        "managedFields": [
-            {"manager": "covey-operator", "time": "2026-01-01T00:00:01Z"},
-            {"manager": "covey-scheduler", "time": "2026-01-01T00:00:03Z"},
-        ],
+        "annotations": {"scheduling.covey.dev/pinned-at": "2026-01-01T00:00:03Z"},
     }
     raw["spec"] |= {"nodeName": "n1", "schedulingGates": []}
     raw["status"] = {

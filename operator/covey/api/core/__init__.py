@@ -64,6 +64,17 @@ from covey.api.core.pod import (
     gates,
     is_terminal,
     pinned_node,
+    reads_domain_labels,
+)
+from covey.api.core.quota import (
+    LimitRange,
+    LimitRangeItem,
+    LimitRangeSpec,
+    ResourceQuota,
+    ResourceQuotaSpec,
+    ResourceQuotaStatus,
+    ScopeRequirement,
+    ScopeSelector,
 )
 
 __all__ = [
@@ -85,6 +96,9 @@ __all__ = [
     "HyperNodeMember",
     "HyperNodeSpec",
     "LabelSelector",
+    "LimitRange",
+    "LimitRangeItem",
+    "LimitRangeSpec",
     "Meta",
     "Node",
     "NodeAffinity",
@@ -104,11 +118,16 @@ __all__ = [
     "ReadinessGate",
     "Requirement",
     "Reservation",
+    "ResourceQuota",
+    "ResourceQuotaSpec",
+    "ResourceQuotaStatus",
     "Resources",
     "RoleHeadroom",
     "SchedulingConstraints",
     "SchedulingGate",
     "SchedulingPolicy",
+    "ScopeRequirement",
+    "ScopeSelector",
     "SpreadConstraint",
     "Taint",
     "Toleration",
@@ -123,4 +142,5 @@ __all__ = [
     "gates",
     "is_terminal",
     "pinned_node",
+    "reads_domain_labels",
 ]

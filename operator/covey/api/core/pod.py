@@ -28,8 +28,26 @@ class ContainerPort(Read, frozen=True):
     protocol: str = "TCP"
 
 
+class FieldReference(Read, frozen=True):
+    """``ObjectFieldSelector``."""
+
+    field_path: str = ""
+
+
+class FieldSource(Read, frozen=True):
+    """``EnvVarSource`` and ``DownwardAPIVolumeFile``, as far as they read a field of the pod."""
+
+    field_ref: FieldReference | None = None
+
+
+class Variable(Read, frozen=True):
+    """``EnvVar``."""
+
+    value_from: FieldSource | None = None
+
+
 class Container(Read, frozen=True):
-    """``Container``, as far as scheduling depends on it."""
+    """``Container``, as far as scheduling depends on it. Of its variables those are kept that read a domain's label."""
 
     name: str = ""
     resources: Resources | None = None
@@ -37,10 +55,14 @@ class Container(Read, frozen=True):
     #: ``Always`` on an init container makes it a sidecar.
     restart_policy: str | None = None
     image: str = ""
+    env: tuple[Variable, ...] | None = None
 
     def __post_init__(self) -> None:
         """Thousands of pods share a handful of images: each is kept once."""
         msgspec.structs.force_setattr(self, "image", sys.intern(self.image))
+        if self.env is not None:
+            kept = tuple(each for each in self.env if each.value_from and _reads_domain(each.value_from))
+            msgspec.structs.force_setattr(self, "env", kept or None)
 
 
 class SchedulingGate(Read, frozen=True):
@@ -55,12 +77,32 @@ class ReadinessGate(Read, frozen=True):
     condition_type: str = ""
 
 
+class DownwardSource(Read, frozen=True):
+    """``DownwardAPIVolumeSource``."""
+
+    items: tuple[FieldSource, ...] = ()
+
+
+class ProjectedSource(Read, frozen=True):
+    """``VolumeProjection``, as far as it shows fields of the pod."""
+
+    downward_api: DownwardSource | None = msgspec.field(name="downwardAPI", default=None)
+
+
+class Projected(Read, frozen=True):
+    """``ProjectedVolumeSource``."""
+
+    sources: tuple[ProjectedSource, ...] | None = None
+
+
 class Volume(Read, frozen=True):
-    """``Volume``, as far as it can restrict the choice of a node."""
+    """``Volume``, as far as it can restrict the choice of a node or reads labels of the pod."""
 
     name: str = ""
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
+    downward_api: DownwardSource | None = msgspec.field(name="downwardAPI", default=None)
+    projected: Projected | None = None
 
 
 class PodSpec(Read, frozen=True):
@@ -137,6 +179,22 @@ class Pod(Read, frozen=True):
 def containers(pod: Pod) -> tuple[Container, ...]:
     """All containers, init containers first."""
     return (*(pod.spec.init_containers or ()), *pod.spec.containers)
+
+
+def reads_domain_labels(pod: Pod) -> bool:
+    """A variable reads the label of a domain, or a volume has such a label or all labels."""
+    if any(container.env for container in containers(pod)):
+        return True
+    sources = [each.downward_api for each in pod.spec.volumes or ()]
+    sources += [
+        part.downward_api for each in pod.spec.volumes or () if each.projected for part in each.projected.sources or ()
+    ]
+    return any(_reads_domain(item) for source in sources if source for item in source.items)
+
+
+def _reads_domain(source: FieldSource) -> bool:
+    path = source.field_ref.field_path if source.field_ref else ""
+    return path == "metadata.labels" or path.startswith(f"metadata.labels['{names.TOPOLOGY_PREFIX}")
 
 
 def container_status(pod: Pod, name: str) -> ContainerStatus | None:

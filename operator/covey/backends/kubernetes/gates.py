@@ -51,11 +51,11 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
                 going += sorted(minimum, key=_largest)
             else:
                 waits[unit] = wait
-        if atomic and not _is_bound(replicas):
+        if atomic and not progress.has_minimum(unit):
             withheld.update(slot for each in replicas if _is_single_surplus(each) for slot in each.slots)
     # Every minimum that can go has its room by now.
-    for replicas in progress.units.values():
-        if _is_bound(replicas):
+    for unit, replicas in progress.units.items():
+        if progress.has_minimum(unit):
             at_once = [each for each in replicas if atomic and _is_single_surplus(each)]
             going += (each for each in at_once if each.is_complete and not each.is_let_go)
             going += _surplus(progress, [e for e in replicas if not _is_single_surplus(e)] if at_once else replicas)
@@ -67,10 +67,6 @@ def _confined(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mappin
     """kube-scheduler goes from replica to replica and never back: it is told the domains of a whole that fits."""
     found = ((slot, progress.room.confined(slot)) for slot in slots) if progress.room is not None else ()
     return {slot: labels for slot, labels in found if labels}
-
-
-def _is_bound(replicas: Sequence[ReplicaProgress]) -> bool:
-    return all(each.is_bound for each in replicas if each.in_minimum)
 
 
 def _is_single_surplus(replica: ReplicaProgress) -> bool:

@@ -6,7 +6,7 @@ In 1.37 it writes conditions to PodGroups alone: whether a CompositePodGroup has
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -67,9 +67,14 @@ class UnitTree:
                 yield from self._failures(child)
 
     def _children(self, parent: Owned) -> Iterator[Owned]:
+        yield from self._by_parent.get(parent.metadata.name, ())
+
+    @cached_property
+    def _by_parent(self) -> Mapping[str, Sequence[Owned]]:
+        found: dict[str, list[Owned]] = {}
         for owned in (*self.composites.values(), *self.leaves.values()):
-            if owned.spec.get("parentCompositePodGroupName") == parent.metadata.name:
-                yield owned
+            found.setdefault(str(owned.spec.get("parentCompositePodGroupName")), []).append(owned)
+        return found
 
     def _is_scheduled(self, group: Owned) -> bool:
         if self.leaves.get(group.metadata.name) is group:

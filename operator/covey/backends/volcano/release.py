@@ -41,7 +41,7 @@ def release(progress: Progress) -> Release:
     }
     ready = {unit: replicas for unit, replicas in progress.units.items() if unit not in waits}
     first = tuple(slot for replicas in ready.values() for slot in _held(replicas, in_minimum=True))
-    bound = (replicas for replicas in ready.values() if all(each.is_bound for each in _minimum(replicas)))
+    bound = (replicas for unit, replicas in ready.items() if progress.has_minimum(unit))
     return Release(first or tuple(slot for replicas in bound for slot in _held(replicas, in_minimum=False)), waits)
 
 

@@ -10,13 +10,14 @@ import click
 
 from covey.cli import options
 from covey.cli.errors import CommandError
+from covey.cli.misuse import HelpfulGroup
 from covey.cli.rolled import Stored, former, history_of, read_state, roles_of
 
 #: Seconds between two looks of ``--watch``.
 _PACE: Final = 1.0
 
 
-@click.group()
+@click.group(cls=HelpfulGroup)
 def rollout() -> None:
     """How a change of templates comes along, and taking it back."""
 

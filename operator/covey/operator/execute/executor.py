@@ -1,8 +1,9 @@
 """Does what a plan says, level by level, and decides nothing.
 
-Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A pod whose
-labels or whose deletion is denied is no such failure: it keeps its place, everything else is done, and then it is told.
-Nor is a refused note, record or budget: no pod waits for those. A pod that is refused keeps none from being released.
+Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A refusal is no
+such failure: what depends on it is left out, everything else is done, and then all refusals are told together. A pod whose
+labels or whose deletion is denied keeps its place. On an object that is not there depend its pods and further objects
+(``dependants``), on a pod its replica (``creations``), on a note, a record or a budget nothing.
 Every action may be repeated: names are deterministic, deletions name an incarnation.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -19,7 +21,9 @@ from covey.kube.client import Client
 from covey.kube.errors import ApiError, Conflict, KubeError, NotFound, Retryable
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.observability.logging import get_logger
+from covey.operator.execute.creations import Creations
 from covey.operator.execute.denials import Denials
+from covey.operator.execute.dependants import Dependants
 from covey.operator.execute.pods import PodWriter, may_begin_to_serve
 from covey.operator.execute.put import ObjectWriter, Stored
 from covey.operator.execute.put_scaler import ScalerWriter
@@ -79,7 +83,9 @@ class Executor:
         width: int = 64,
     ) -> None:
         self._width = width
+        self._observed = observed
         self._denials = Denials()
+        self._dependants = Dependants()
         self._pods = PodWriter(
             client,
             owner,
@@ -95,6 +101,8 @@ class Executor:
         self._scalers = ScalerWriter(client, owner, self._writer, stored)
         #: What a person has to know of, and what keeps nothing else from being done.
         self._problems: list[Problem] = []
+        #: What passes by itself, and has to be looked at again.
+        self._delays: list[Exception] = []
 
     async def run(self, actions: Actions) -> None:
         """Do everything, in the order that ``Actions`` documents.
@@ -105,6 +113,7 @@ class Executor:
         """
         await self._each(partial(self._unless_denied, "note", self._writer.annotate), actions.annotate)
         await self._each(self._pods.relabel, actions.relabel)
+        await self._each(self._pods.relabel, actions.protect)
         await self._each(self._pods.drain, actions.drain)
         await self._each(self._pods.serve, actions.serve)
         # A replica that did not serve goes only as long as it does not: first those of its pods that are not Ready. Where
@@ -128,22 +137,40 @@ class Executor:
         await self._each(self._pods.ungate, actions.ungate)
         problem = sum_up([*self._problems, *filter(None, [self._denials.problem])])
         if problem is not None:
-            raise Blocked(problem)
+            raise Blocked(replace(problem, retry=problem.retry or bool(self._delays)))
         if unpublished is not None:
             raise unpublished
+        if self._delays:
+            raise self._delays[0]
 
     async def _put(self, body: Object) -> None:
         """Put an object; pods need their groups and Services, and no budget."""
         if type_of(body) in _NO_POD_NEEDS:
             await self._unless_denied("budget", self._writer.put, body)
-        else:
+        elif not self._dependants.lack(body):
+            await self._put_needed(body)
+
+    async def _put_needed(self, body: Object) -> None:
+        kind, name = type_of(body), body["metadata"]["name"]
+        try:
             await self._writer.put(body)
+        except Blocked as blocked:
+            self._problems.append(blocked.problem)
+        except (Conflict, Retryable) as error:
+            self._delays.append(error)
+        except ApiError as error:
+            if not is_denial(error):
+                raise
+            _log.warning("denied", what=kind, name=name, error=str(error))
+            self._denials.note(f"{kind.partition('.')[0]} {name}: {error.message}")
+        else:
+            return
+        # What is there already may be older than it should be: pods can do with it.
+        if (kind, name) not in self._observed.objects:
+            self._dependants.refuse(body)
 
     async def _delete(self, action: DeleteObject) -> None:
-        if action.type in _NO_POD_NEEDS:
-            await self._unless_denied(f"deletion of {action.name}", self._writer.delete, action)
-        else:
-            await self._writer.delete(action)
+        await self._unless_denied(f"deletion of {action.name}", self._writer.delete, action)
 
     async def _unless_denied(self, what: str, do: Callable[[T], Awaitable[None]], item: T) -> None:
         """Do something that keeps nothing else from being done: a refusal is told when all the rest is done."""
@@ -203,15 +230,18 @@ class Executor:
             self._denials.note(f"RoleScaler {action.name}: {error.message}")
 
     async def _create_pods(self, items: Collection[CreatePod], factory: PodFactory) -> None:
-        """One pod first: when the API server refuses it, a thousand refusals are spared."""
-        first, *rest = items
-
         async def create(item: CreatePod) -> None:
             await self._pods.create(item, factory, lambda: self._writer.uid_of(factory.anchor(item.slot)))
 
+        creations = Creations(
+            create,
+            self._each,
+            lambda item: (item.slot.role, factory.revision_of(item.slot).hash),
+            lambda item: self._dependants.pod_lacks(item.slot),
+        )
         try:
-            await create(first)
-            await self._each(create, rest)
-        except Blocked as blocked:
-            # Pods that are there wait for none of these. Its reason is the one to show.
-            self._problems.insert(0, blocked.problem)
+            await creations.run(items)
+        finally:
+            # Their reason is the one to show.
+            self._problems[:0] = creations.problems
+            self._delays += creations.delays

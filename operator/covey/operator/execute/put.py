@@ -14,9 +14,10 @@ from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, Conflict, Invalid, NotFound, Retryable
 from covey.kube.go_json import go_json
 from covey.observability.logging import get_logger
-from covey.operator.snapshot.observed import Observed, is_ours
+from covey.operator.snapshot.observed import SHARED_BUDGET, Observed, is_ours, is_shared
 from covey.operator.terms.actions import Annotate, DeleteObject, Mark, Object
 from covey.operator.terms.objects import (
+    ANNOTATION_COMPLETED,
     ANNOTATION_FAILED,
     BY_TYPE,
     CONTROLLER_REVISIONS,
@@ -49,7 +50,7 @@ class ObjectWriter:
         self._client = client
         self._owner = owner
         self._stored = stored
-        self._objects: dict[tuple[str, str], Owned] = dict(observed.objects)
+        self._objects: dict[tuple[str, str], Owned] = {**observed.objects, **observed.shared}
         self._revisions = {stored.name: stored.uid for stored in observed.revisions}
 
     def uid_of(self, anchor: tuple[str, str]) -> str:
@@ -77,7 +78,8 @@ class ObjectWriter:
 
     async def mark(self, action: Mark) -> None:
         """Mark a ControllerRevision, or take its mark away."""
-        annotations = {ANNOTATION_FAILED: "true" if action.failed else None}
+        marks = {ANNOTATION_FAILED: action.failed, ANNOTATION_COMPLETED: action.completed}
+        annotations = {key: "true" if holds else None for key, holds in marks.items()}
         patch = {"metadata": {"uid": action.uid, "annotations": annotations}}
         try:
             await self._patch_record(action.name, action.uid, patch)
@@ -178,7 +180,7 @@ class ObjectWriter:
             raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
     async def claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """The object that has a name already. Nothing is adopted: it must be ours.
+        """The object that has a name already. Nothing is adopted: it must be ours, or Covey's for the whole namespace.
 
         Raises:
             Blocked: it is somebody else's.
@@ -189,13 +191,15 @@ class ObjectWriter:
             found = await self._client.get(resource, name, self._owner.namespace, type=projection)
         except NotFound:
             raise Retryable(_BEHIND, f"{resource.kind} {name} is on its way out") from None
-        if is_ours(found.metadata, self._owner):
+        if is_ours(found.metadata, self._owner) or is_shared(kind, found.metadata):
             return found
         owner = found.metadata.controller
         if owner is not None and (owner.kind, owner.name) == ("DisaggregatedInference", self._owner.name):
             waits = f"waits until {resource.kind} {name} of the former resource of this name is deleted"
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         remedy = "is not Covey's: delete it, or give this resource another name"
+        if (kind, name) == SHARED_BUDGET:
+            remedy = "is not Covey's: delete it; until then pods of gangs may be evicted here"
         if owner is not None and owner.kind == "DisaggregatedInference":
             remedy = f"belongs to DisaggregatedInference {owner.name}: give this resource or a role of it another name"
         raise Blocked(Problem(REASON_NAME_TAKEN, f"{resource.kind} {name} exists and {remedy}", retry=True))

@@ -19,7 +19,7 @@ from covey.api.avoided import Avoided, read
 from covey.api.constants import ANNOTATION_AVOID, HOSTNAME_LABEL
 from covey.compile.membership import Levels
 from covey.operator.failures.causes import Cause
-from covey.operator.failures.logbook import Domain, Failure, domains_of
+from covey.operator.failures.logbook import Domain, Failure
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.limits import Limits
@@ -45,7 +45,9 @@ def avoided_by(
         return ()
     places = [name for name in levels or usual if name != "host" and HOSTNAME_LABEL not in levels.get(name, ())]
     live = [pod for pod in observed.every_pod() if podstate.is_bound(pod) and not podstate.is_dead(pod)]
-    ready = {domain_key(domains_of(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places}
+    ready = {
+        domain_key(podstate.domains(pod), places, level) for pod in live if podstate.is_ready(pod) for level in places
+    }
     occupied = {pod.spec.node_name or "" for pod in live}
     return find_avoided(failures, places, occupied, ready, observed.now, observed.limits)
 

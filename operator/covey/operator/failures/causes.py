@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from covey.api import core, times
+from covey.operator.snapshot import podstate
 
 
 class Cause(StrEnum):
@@ -40,7 +41,7 @@ _DISRUPTED: Final = frozenset(
 
 def ended(pod: core.Pod) -> Cause | None:
     """Why a pod that had its node has ended by itself; None where it has not, or others have ended it."""
-    if not core.is_terminal(pod) or not pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+    if podstate.course(pod) is not podstate.Course.ENDED or not pod.spec.node_name:
         return None
     target = core.condition(pod.status.conditions, "DisruptionTarget")
     if target is not None and target.status == "True" and target.reason in _DISRUPTED:

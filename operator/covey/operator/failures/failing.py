@@ -13,19 +13,18 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import times
 from covey.api.avoided import Avoided
 from covey.api.inference import DisaggregatedInference
 from covey.api.roles import RestartPolicy, Role
 from covey.compile import Slot, Tree
 from covey.compile.environment import STANDARD_LEVELS
 from covey.compile.membership import Levels
-from covey.compile.past import NO_PAST, Past
+from covey.compile.past import NO_PAST, memory
 from covey.compile.revision import RoleRevision
-from covey.kube.resources import PODS
-from covey.operator.failures import avoiding, restarted
+from covey.operator.failures import avoiding, forgiving, restarted
 from covey.operator.failures.causes import Cause, overdue
-from covey.operator.failures.faults import ANNOTATION_SINCE, Fault, ended_last, started
+from covey.operator.failures.faults import Fault, ended_last, started
 from covey.operator.failures.logbook import Failure
 from covey.operator.failures.news import Exhausted, remark_failures, tell_failures
 from covey.operator.failures.tally import Tally
@@ -128,6 +127,7 @@ class _Judge:
         self._reserves = reserves
         self._tally = Tally(tree, observed)
         self._units = UnitRestarts(self._tally, observed)
+        self._spare = forgiving.Spare(tree, observed)
         self._fates: dict[Replica, Fate] = {}
         self._marks: list[Annotate] = []
         self._exhausted: list[Exhausted] = []
@@ -219,21 +219,35 @@ class _Judge:
         alone: bool,
     ) -> Fate:
         """What a failure makes of a replica, or of one pod of it (``alone``)."""
-        known = len(self._tally.new)
+        known, slot = len(self._tally.new), faults[0].slot
         past = self._tally.count(places, revision, role, faults, since, alone=alone)
         most = role.restart.max_restarts if role.restart is not None else None
         wait = past.starts_at(role.backoff) - self._observed.now
-        if most is not None and past.failures > most:
-            slot, is_new = faults[0].slot, len(self._tally.new) > known
-            self._exhausted.append(Exhausted(slot.unit, slot.role, slot.replica, past.failures, most, is_new))
+        exhausted = most is not None and past.failures > most
+        until = None
+        if forgiving.is_over(places, faults):
+            ready = forgiving.serves_since(places, past.failed_at)
+            until = ready + memory(role.backoff)
+            if not exhausted or until <= self._observed.now:
+                self._marks += forgiving.forgive(places, ready)
+                return before
+            self._again.append(until - self._observed.now)
+        if most is not None and exhausted:
+            is_new = len(self._tally.new) > known
+            self._exhausted.append(Exhausted(slot.unit, slot.role, slot.replica, past.failures, most, is_new, until))
         elif wait > 0 and not self._reserves:
             self._again.append(wait)
-        else:
+        elif self._may_go(places, role, faults):
             failed = {fault.pod.metadata.uid for fault in faults if not podstate.is_dead(fault.pod)}
             pasts = dict.fromkeys((place.slot for place in places), past)
             return replace(before, broken=not alone, failed={*before.failed, *failed}, pasts={**before.pasts, **pasts})
-        self._marks += _kept(faults, past)
+        self._marks += forgiving.mark_left(faults, past.failed_at, exhausted=exhausted)
         return replace(before, kept={*before.kept, *(place.slot for place in places)})
+
+    def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
+        """What is Ready although its containers have restarted goes no faster than ``Spare`` says."""
+        ready = all(fault.why is Cause.RESTARTED for fault in faults) and forgiving.serves(places)
+        return not ready or self._spare.take(places[0].slot.unit, role)
 
     def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
         """Note that a replica is Ready for the first time, and which restarts it has behind it by then."""
@@ -242,12 +256,14 @@ class _Judge:
         if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):
             return
         behind = [
-            _annotate(pod, {names.ANNOTATION_RESTART_BASELINE: restarted.written(restarted.counts(pod))})
+            forgiving.annotate(pod, {names.ANNOTATION_RESTART_BASELINE: restarted.written(restarted.counts(pod))})
             for pod in pods
             if restarted.restarted(pod)
         ]
         # In a pass of their own: the mark says that they are written.
-        self._marks += behind or [_annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})]
+        self._marks += behind or [
+            forgiving.annotate(pods[0], {names.ANNOTATION_STARTED: times.rfc3339(self._observed.now)})
+        ]
 
     def found(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
         """Everything that comes out of it."""
@@ -270,13 +286,3 @@ def _starts_at(item: CreatePod, roles: Mapping[str, Role]) -> float:
     """When a new pod may start, in seconds since the epoch."""
     role = roles.get(item.slot.role)
     return item.told.past.starts_at(role.backoff) if role is not None else 0.0
-
-
-def _kept(faults: Iterable[Fault], past: Past) -> Iterator[Annotate]:
-    for fault in faults:
-        if fault.pod.metadata.annotation(ANNOTATION_SINCE) is None:
-            yield _annotate(fault.pod, {ANNOTATION_SINCE: times.rfc3339(past.failed_at)})
-
-
-def _annotate(pod: core.Pod, annotations: Mapping[str, str | None]) -> Annotate:
-    return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, annotations)

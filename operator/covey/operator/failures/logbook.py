@@ -18,6 +18,7 @@ from covey.api.annotated import read_json
 from covey.backends import Identity, Owned
 from covey.compile import Slot, Tree, type_of
 from covey.compile.past import Past
+from covey.operator.snapshot import podstate
 
 #: On the first object of a unit, or of the resource where units have none.
 ANNOTATION: Final = "covey.dev/failure-log"
@@ -117,15 +118,8 @@ def nodes_of(pods: Iterable[core.Pod]) -> dict[str, Domain]:
     found: dict[str, Domain] = {}
     for pod in pods:
         if pod.spec.node_name and len(found) < _NODES:
-            found[pod.spec.node_name] = domains_of(pod)
+            found[pod.spec.node_name] = podstate.domains(pod)
     return found
-
-
-def domains_of(pod: core.Pod) -> Domain:
-    """Level and value of each domain that a pod's node lies in, as its labels say."""
-    prefix = names.TOPOLOGY_LABEL_PREFIX
-    labels = pod.metadata.labels or {}
-    return {key.removeprefix(prefix): value for key, value in labels.items() if key.startswith(prefix)}
 
 
 def _told(past: Past) -> dict[str, Any]:

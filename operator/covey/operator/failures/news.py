@@ -24,7 +24,10 @@ _NAMED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Exhausted:
-    """A replica that is left failed; ``is_new``: from now on."""
+    """A replica that is left failed; ``is_new``: from now on.
+
+    ``until``: it serves again, and is forgiven then if that lasts (seconds since the epoch).
+    """
 
     unit: int
     role: str
@@ -32,6 +35,7 @@ class Exhausted:
     failures: int
     most: int
     is_new: bool
+    until: float | None = None
 
     def __str__(self) -> str:
         """What happened."""
@@ -57,9 +61,12 @@ def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Ite
 def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) -> Iterator[Remark]:
     """What holds until somebody acts, or time has passed."""
     if exhausted:
-        first, more = exhausted[0], f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
+        first = min(exhausted, key=lambda each: each.until is not None)
+        more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""
         what = (
-            f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
+            f"it serves again, and is forgiven at {times.rfc3339(first.until)} if that lasts"
+            if first.until is not None
+            else f"raise spec.roles[{first.role}].restart.maxRestarts, delete its failed pods for one more try, or roll out a "
             "template that works"
         )
         yield Remark(names.DEGRADED, REASON_EXHAUSTED, f"{first}: it is left as it is{more}; {what}")

@@ -69,7 +69,9 @@ class Tally:
         lead = max((fault.pod for fault in faults), key=lambda pod: (podstate.restarts(pod), age(pod)))
         former = podstate.past(lead)
         noted = self._last(faults[0].slot, revision, alone=alone)
-        if noted is not None and created(lead) <= noted.at and noted.past.restarts > former.restarts:
+        forgiven = noted is not None and since is not None and since > noted.at
+        known_fault = noted is not None and created(lead) <= noted.at and noted.past.restarts > former.restarts
+        if noted is not None and known_fault and not forgiven:
             return noted.past
         made = [podstate.past(place.now) for place in places if place.now is not None]
         latest = max(made, key=lambda past: past.restarts, default=NO_PAST)

@@ -27,6 +27,7 @@ from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.api.meta import ObjectMeta
+from covey.api.roles import InPlace
 from covey.backends import Backend, Cluster, find
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision
@@ -152,12 +153,18 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
 
 
 def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Revision | None:
-    return Revision.of(inference.spec).known_as(_known(observed)) if inference is not None else None
+    return _asked(inference.spec, _known(observed)) if inference is not None else None
+
+
+def _asked(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
+    """What a spec asks for; roles whose images are changed in place keep their addresses."""
+    in_place = [role.name for role in spec.roles if role.update and role.update.in_place is InPlace.IF_POSSIBLE]
+    return Revision.of(spec).known_as(known, stays=in_place)
 
 
 def _accept(inference: DisaggregatedInference, content: Content, resolved: Resolved, observed: Observed) -> Verdict:
     spec, known = inference.spec, _known(observed)
-    wanted = Revision.of(spec).known_as(known)
+    wanted = _asked(spec, known)
     unproven = not (spec.suspend or any(each.is_same(wanted) for each in known) or _runs(wanted, observed))
     former = revision_before(wanted, observed) if _has_failed(wanted, observed) else None
     accepted = Accepted(spec, content, resolved, wanted)
@@ -173,8 +180,12 @@ def _has_failed(wanted: Revision, observed: Observed) -> bool:
 
 
 def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
-    """The newest revision of another content that has not failed: what there is to go back to."""
-    for stored in sorted(observed.revisions, key=lambda stored: stored.number, reverse=True):
+    """The revision to go back to: of another content, not failed, and the newest that was once complete.
+
+    Where none is known to have been, as in records of earlier releases, it is the newest.
+    """
+    newest_first = sorted(observed.revisions, key=lambda stored: (stored.completed, stored.number), reverse=True)
+    for stored in newest_first:
         found = stored.record.revision if stored.record is not None and not stored.failed else None
         if found is not None and found.roles.keys() == wanted.roles.keys() and not found.is_same(wanted):
             return found

@@ -21,7 +21,7 @@ from typing import Any, Final
 from covey.api import constants as names
 from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
-from covey.operator.loss.minimum import Shortage
+from covey.operator.loss.minimum import Minimums, Shortage
 from covey.operator.replicas.scale import States
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
@@ -67,7 +67,7 @@ class Escalation:
 class GivenUp:
     """What goes, what is announced, and what has been done.
 
-    ``shortages`` and ``announced`` are by unit. ``anew``: units that were taken down and are queued like new ones: they have never served.
+    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were taken down and are queued like new ones: they have never served.
     ``again``: seconds after which time alone changes something.
     """
 
@@ -78,6 +78,7 @@ class GivenUp:
     notes: tuple[Note, ...] = ()
     again: float | None = None
     shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    met: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def outcome(self) -> Outcome:
@@ -87,7 +88,7 @@ class GivenUp:
 
 def give_up(
     spec: DisaggregatedInferenceSpec,
-    shortages: Mapping[int, Shortage],
+    found: Minimums,
     movable: Mapping[int, str],
     states: States,
     observed: Observed,
@@ -97,14 +98,14 @@ def give_up(
 
     Args:
         spec: what is kept up.
-        shortages: the units below their minimum.
+        found: the units below their minimum.
         movable: by unit, what the scheduler could place if it were given up: ``Role`` (its roles that have too few) or
             ``Unit``.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far: what was announced.
     """
-    recorded = recorded_units(before)
+    recorded, shortages = recorded_units(before), found.shortages
     announced: dict[int, Escalation] = {}
     anew: set[int] = set()
     delete: list[DeletePod] = []
@@ -112,24 +113,24 @@ def give_up(
     for unit, shortage in shortages.items():
         known = recorded.get(unit, RecordedUnit(None, served=False))
         serves = _serves(spec, states, unit)
-        found = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
-        if found is None:
+        due = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        if due is None:
             continue
-        if known.step != found.step or observed.now < found.at:
-            announced[unit] = found
-            if known.step != found.step:
-                notes.append(_announcement(shortage, found))
+        if known.step != due.step or observed.now < due.at:
+            announced[unit] = due
+            if known.step != due.step:
+                notes.append(_announcement(shortage, due))
             continue
-        pods = tuple(_pods(shortage, found.step, observed))
+        pods = tuple(_pods(shortage, due.step, observed))
         delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
         if pods:
-            announced[unit] = found
-            notes.append(_deed(shortage, found, len(pods)))
-        elif found.step is not Step.ROLE:
+            announced[unit] = due
+            notes.append(_deed(shortage, due, len(pods)))
+        elif due.step is not Step.ROLE:
             anew.add(unit)
     again = min((max(each.at - observed.now, SOON) for each in announced.values()), default=None)
     remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
-    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages)
+    return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)
 
 
 def _escalation(
@@ -141,8 +142,8 @@ def _escalation(
     *,
     serves: bool,
 ) -> Escalation | None:
-    """The step that is due first; a unit that has never served has lost nothing."""
-    if not shortage.served:
+    """The step that is due first, where anything was lost."""
+    if not shortage.lost:
         return None
     steps: list[Escalation] = []
     delay = spec.gang.termination_delay_seconds
@@ -169,7 +170,6 @@ def _pods(shortage: Shortage, step: Step, observed: Observed) -> Iterator[core.P
         for slot, pod in observed.current.items()
         if slot.unit == shortage.unit and (step is not Step.ROLE or slot.role in shortage.roles)
         if podstate.is_admitted(pod)
-        if pod.metadata.uid not in observed.condemned
     ]
     if any(_is_older(pod, shortage.since) for pod in found):
         yield from found
@@ -210,10 +210,15 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
 
 def written(given_up: GivenUp, unit: int) -> dict[str, Any]:
     """What ``unitStatuses`` remembers of a unit."""
-    shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
-    if shortage is None or unit in given_up.anew:
+    if unit in given_up.anew:
         return {}
-    told: dict[str, Any] = {"belowMinimumSince": times.rfc3339(shortage.since)} if shortage.served else {}
+    shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)
+    met = [{"name": name, "replicas": least} for name, least in given_up.met.get(unit, {}).items()]
+    told: dict[str, Any] = {"metMinimum": met} if met else {}
+    if shortage is None:
+        return told
+    if shortage.lost:
+        told["belowMinimumSince"] = times.rfc3339(shortage.since)
     if found is not None:
         told["escalation"] = {"step": found.step.value, "at": times.rfc3339(found.at)}
     return told

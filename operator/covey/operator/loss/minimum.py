@@ -3,77 +3,125 @@
 A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to start
 first. It is counted anew in every pass and latched nowhere. Since when a unit lacks something is remembered in the status
 (``unitStatuses``), which another operator goes on from.
+
+Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has raised
+since, or that a rollout or an evacuation goes below because it was told so, is no loss.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
+from operator import attrgetter
 from typing import Any
 
 from covey.api import constants as names
 from covey.api import core
-from covey.compile import Layout, Scale
-from covey.operator.replicas.scale import States
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.compile import Scale, UnitCount
+from covey.operator.replicas.scale import ReplicaState, States, count_unit
+from covey.operator.rolling.layout import Rolling
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import had_served, recorded_units
+from covey.rollout import RoleState
+
+Counts = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
     """A unit below its minimum.
 
-    ``roles``: replicas that have their places and the minimum, of every role that has too few. ``since``: seconds since
-    the epoch. ``served``: its minimum has been Ready before, so that something was lost.
+    ``count``: replicas that have their places. ``since``: seconds since the epoch. ``lost``: the minimum that it had met
+    last is not met any more.
     """
 
     unit: int
-    roles: Mapping[str, tuple[int, int]]
+    count: UnitCount
     since: float
-    served: bool
+    lost: bool
+
+    @property
+    def roles(self) -> Mapping[str, tuple[int, int]]:
+        """Of every role that has too few: replicas that have their places, and the minimum."""
+        return self.count.lacking
 
     @property
     def text(self) -> str:
         """``prefill 1/2, decode 0/1``."""
-        return ", ".join(f"{name} {count}/{minimum}" for name, (count, minimum) in self.roles.items())
+        return str(self.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Minimums:
+    """The units below their minimum, and the minimum of each role that units have met last, both by number."""
+
+    shortages: Mapping[int, Shortage] = field(default_factory=dict)
+    met: Mapping[int, Counts] = field(default_factory=dict)
 
 
 def find_shortages(
-    scale: Scale, layout: Layout, states: States, observed: Observed, before: Mapping[str, Any]
-) -> dict[int, Shortage]:
-    """The units below their minimum, by number.
+    spec: DisaggregatedInferenceSpec,
+    scale: Scale,
+    rolling: Rolling,
+    states: States,
+    observed: Observed,
+    before: Mapping[str, Any],
+) -> Minimums:
+    """Count every unit.
 
     Args:
+        spec: what is kept up.
         scale: what is wanted.
-        layout: the units that there shall be.
+        rolling: the units that there shall be, and what becomes of them.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far, which remembers since when.
     """
     recorded = recorded_units(before)
-    found: dict[int, Shortage] = {}
-    short = [unit for unit in layout.units if _lacking(scale, _bound(scale, states, unit))]
-    places = _count_in_place(observed) if short else Counter()
-    for unit in short:
-        roles = _lacking(scale, _in_place(scale, states, places, unit))
-        if roles:
+    shortages: dict[int, Shortage] = {}
+    met: dict[int, Counts] = {}
+    places: Counter[tuple[int, str, int]] | None = None
+    for unit in rolling.layout.units:
+        count = count_unit(scale.roles, states.get(unit, {}), attrgetter("is_bound"))
+        if not count.has_minimum:
+            places = _count_in_place(observed) if places is None else places
+            count = UnitCount.of(_in_place(states.get(unit, {}), places, unit), scale.roles)
+        known = recorded.get(unit)
+        owed = _owed(count, known.met if known is not None else {}, rolling, unit)
+        if spec.gang.termination_delay_seconds is not None:
+            met[unit] = owed
+        if not count.has_minimum:
+            lost = had_served(unit, before) and not UnitCount(count.counts, owed).has_minimum
             # Times are told in whole seconds: rounded up, so that what was there before the loss is older than it.
-            known = recorded[unit].below_since if unit in recorded else None
-            since = known if known is not None else float(ceil(observed.now))
-            found[unit] = Shortage(unit, roles, since, had_served(unit, before))
+            since = known.below_since if known is not None else None
+            shortages[unit] = Shortage(unit, count, since if since is not None else float(ceil(observed.now)), lost)
+    return Minimums(shortages, met)
+
+
+def _owed(count: UnitCount, met: Counts, rolling: Rolling, unit: int) -> Counts:
+    """The minimum that was met last, as far as nobody has asked for less since."""
+    state = rolling.steps[unit][0] if unit in rolling.steps else None
+    found: dict[str, int] = {}
+    for name, least in count.minimums.items():
+        placed = count.counts.get(name, 0)
+        before = least if placed >= least else min(met.get(name, least), least)
+        role = state.roles.get(name) if state is not None else None
+        found[name] = min(before, _allowed(role, placed)) if role is not None else before
     return found
 
 
-def _lacking(scale: Scale, counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
-    return {name: (counts[name], count.minimum) for name, count in scale.roles.items() if counts[name] < count.minimum}
-
-
-def _bound(scale: Scale, states: States, unit: int) -> dict[str, int]:
-    roles = states.get(unit, {})
-    return {name: sum(state.is_bound for state in roles.get(name, {}).values()) for name in scale.roles}
+def _allowed(role: RoleState, placed: int) -> int:
+    """How few replicas a rollout or an evacuation may leave, by what their owner says of it."""
+    found = role.wanted
+    if role.outdated:
+        found -= role.budget.unavailable or 0
+    if role.yields and role.leaving:
+        found = min(found, placed - len(role.leaving))
+    return max(found, 0)
 
 
 def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
@@ -81,13 +129,13 @@ def _count_in_place(observed: Observed) -> Counter[tuple[int, str, int]]:
     return Counter((slot.unit, slot.role, slot.replica) for slot, pod in observed.current.items() if is_in_place(pod))
 
 
-def _in_place(scale: Scale, states: States, places: Counter[tuple[int, str, int]], unit: int) -> dict[str, int]:
+def _in_place(
+    states: Mapping[str, Mapping[int, ReplicaState]], places: Counter[tuple[int, str, int]], unit: int
+) -> Counts:
     """Replicas all of whose pods have their places."""
     return {
-        name: sum(
-            places[unit, name, number] >= state.size for number, state in states.get(unit, {}).get(name, {}).items()
-        )
-        for name in scale.roles
+        name: sum(places[unit, name, number] >= state.size for number, state in replicas.items())
+        for name, replicas in states.items()
     }
 
 

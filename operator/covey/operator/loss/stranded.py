@@ -22,7 +22,7 @@ def find_stranded(observed: Observed) -> Outcome:
     stranded = tuple(
         DeletePod(pod, "its node is lost")
         for pod in observed.every_pod()
-        if podstate.is_bound(pod) and not podstate.is_dead(pod) and pod.metadata.uid not in observed.condemned
+        if podstate.is_bound(pod) and not podstate.is_dead(pod)
         if _is_lost(pod, observed)
     )
     return Outcome(Actions(delete_pods=stranded, notes=tuple(_notes(stranded))))

@@ -7,10 +7,11 @@ from typing import Any
 
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend
-from covey.compile import Layout, Scale
+from covey.compile import Scale
 from covey.operator.loss.giving_up import GivenUp, give_up
 from covey.operator.loss.minimum import find_shortages
 from covey.operator.replicas.scale import States
+from covey.operator.rolling.layout import Rolling
 from covey.operator.snapshot.observed import Observed
 
 
@@ -18,7 +19,7 @@ def find_loss(
     inference: DisaggregatedInference,
     backend: Backend,
     scale: Scale,
-    layout: Layout,
+    rolling: Rolling,
     states: States,
     observed: Observed,
     before: Mapping[str, Any],
@@ -29,14 +30,14 @@ def find_loss(
         inference: the resource, with the spec that is kept up.
         backend: whose word says what could be placed elsewhere.
         scale: what is wanted.
-        layout: the units that there shall be.
+        rolling: the units that there shall be, and what becomes of them.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far.
     """
-    shortages = find_shortages(scale, layout, states, observed, before)
+    found = find_shortages(inference.spec, scale, rolling, states, observed, before)
     movable: dict[int, str] = {}
-    for unit in shortages:
-        report = backend.read_back(inference.metadata.name, unit, observed.objects)
+    for unit in found.shortages:
+        report = backend.read_back(inference.metadata.name, unit, observed.of_unit(unit))
         movable[unit] = report.movable if report is not None else ""
-    return give_up(inference.spec, shortages, movable, states, observed, before)
+    return give_up(inference.spec, found, movable, states, observed, before)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -26,19 +26,23 @@ from covey.kube.reflector import Exposed, Reflector, expose
 from covey.kube.resources import Resource
 from covey.kube.store import Described
 from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.clock import RolloutClock
 from covey.operator.observe.domains import Domains
 from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
 from covey.operator.observe.probing import Probing
+from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
+from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
 from covey.operator.snapshot.accepted import Record, read_record
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.operator.snapshot.observed import (
     Observed,
     is_ours,
+    is_shared,
     place_pods,
     read_revisions,
 )
@@ -61,6 +65,7 @@ _GATHER = 0.03
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
 _ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS)
+_BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: The index of pods by their node.
 _NODE = "node"
 
@@ -76,6 +81,7 @@ class Caches:
         backends: those whose kinds are watched.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
+        look_at_namespace: called with a namespace whose budget may be needed no more.
         clock: monotonic, seconds.
     """
 
@@ -89,6 +95,7 @@ class Caches:
         backends: Collection[Backend] = tuple(Backend),
         autoscalers: Collection[str] = AUTOSCALERS,
         evacuations: Collection[str] = (),
+        look_at_namespace: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -113,12 +120,22 @@ class Caches:
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
         self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
+        self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)
+        #: Since when deadlines of rollouts run.
+        self.clock = RolloutClock()
         self._statuses: dict[str, Mapping[str, Any]] = {}
         self._new_objects: dict[str, Newborns[Owned]] = {kind: Newborns(clock) for kind in self.objects}
         self._new_revisions: Newborns[ControllerRevision] = Newborns(clock)
         self._new_scalers: Newborns[RoleScaler] = Newborns(clock)
         self._records: dict[str, Record | None] = {}
+        self.budgets = NamespaceBudgets(
+            self.objects[_BUDGETS],
+            self._new_objects[_BUDGETS],
+            self.inferences,
+            self._enqueue_soon,
+            look_at_namespace,
+        )
         self._subscribe()
 
     async def run(self) -> None:
@@ -179,6 +196,11 @@ class Caches:
         watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
+    def begin_leading(self, now: float) -> None:
+        """This process decides from now on, in seconds since the epoch; another one did so far."""
+        self.ledger.forget_graves()
+        self.clock.begin(now)
+
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
@@ -215,6 +237,11 @@ class Caches:
             notices=notices,
             candidates=self.nodes.candidates() if any(each.candidate for each in notices.values()) else (),
             gone=self.nodes.gone(names_of_nodes),
+            clock_since=self.clock.since(key, now),
+            quotas=self.quotas.of(owner.namespace),
+            ranges=self.quotas.ranges(owner.namespace),
+            reserved=self.quotas.reserved(key),
+            shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler
                 for scaler in chain(self._new_scalers.of(key), self.scalers.of(key))
@@ -237,6 +264,8 @@ class Caches:
         elif isinstance(item, RoleScaler):
             if not shows(self.scalers, item):
                 self._new_scalers.add(key, item)
+        elif is_shared(kind, item.metadata):
+            self.budgets.welcome(item)
         elif not shows(self.objects[kind], item):
             self._new_objects[kind].add(key, item)
 
@@ -244,14 +273,27 @@ class Caches:
         """This status is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
+    def saw(self, key: Key) -> None:
+        """A resource has been looked at, whatever came of it."""
+        if self.inferences.get(key) is not None:
+            self.quotas.saw(key)
+
+    def may_take_room(self, key: Key) -> bool:
+        """Whether the room of quotas may go to what does not run yet: nobody has to have it first, as far as is known."""
+        settles = self.quotas.settles(key[0], (each.metadata.key for each in self.inferences.every()))
+        return not settles and not self.quotas.rests(key)
+
     def look_again(self, key: Key, delay: float) -> None:
         """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
         self._enqueue_after(key, delay)
 
     def forget(self, key: Key) -> None:
         """The resource is gone."""
+        self.budgets.forget(key)
         self.room.forget(key)
+        self.quotas.forget(key)
         self.ledger.forget(key)
+        self.clock.forget(key)
         for newborns in self._every_newborns():
             newborns.forget(key)
 
@@ -274,7 +316,7 @@ class Caches:
     def _reflectors(self) -> list[Reflector[Any]]:
         kinds: list[Watched[Any]] = [self.pods, self.revisions]
         found = [reflector for watched in (*kinds, *self.objects.values()) for reflector in watched.reflectors]
-        found.append(self.nodes.reflector)
+        found += [self.nodes.reflector, *self.quotas.reflectors]
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
@@ -292,8 +334,8 @@ class Caches:
             for reflector in watched.reflectors:
                 reflector.on_served(self.probing.stale)
                 reflector.on_served(self._look_at_all)
-            on_owned = self._on_budget if kind == resources.POD_DISRUPTION_BUDGETS.type else self._on_owned
-            watched.subscribe(partial(on_owned, self._new_objects[kind]))
+            on_owned = partial(self._on_owned, self._new_objects[kind])
+            watched.subscribe(partial(self.budgets.take, on_owned) if kind == _BUDGETS else on_owned)
         self.revisions.subscribe(partial(self._on_owned, self._new_revisions))
         self.scalers.on_served(self._look_at_all)
         self.topologies.subscribe(self._on_topology)
@@ -334,11 +376,6 @@ class Caches:
     def _enqueue_soon(self, key: Key) -> None:
         self._enqueue_after(key, _GATHER)
 
-    def _on_budget(self, newborns: Newborns[Any], kind: EventType, item: Owned, before: Owned | None) -> None:
-        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
-        if kind == DELETED or before is None or not _is_same(item, before):
-            self._on_owned(newborns, kind, item, before)
-
     def _on_owned(
         self,
         newborns: Newborns[Any],
@@ -358,14 +395,6 @@ class Caches:
         for key in owner_key(item):
             if not any(True for watched in self.objects.values() for _ in watched.of(key)):
                 self.inferences.doubt(key)
-
-
-def _is_same(now: Owned, before: Owned) -> bool:
-    """Only the status is another, and what the API server notes beside."""
-    return now.spec == before.spec and all(
-        getattr(now.metadata, field) == getattr(before.metadata, field)
-        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
-    )
 
 
 def _node_of(pod: core.Pod) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ _log = get_logger(__name__)
 _AUDIT: Final = 600.0
 #: Seconds that Kopf has to tell of an object that an audit has found.
 _PATIENCE: Final = 10.0
+#: The index of objects by their namespace.
+_NAMESPACE: Final = "namespace"
 #: All namespaces, as a scope.
 EVERYWHERE: Final = ""
 
@@ -75,6 +77,7 @@ class Informer(Generic[T]):
         self._clock = clock
         self._objects: Store[T] = Store()
         self._objects.add_index(INDEX, owner_key)
+        self._objects.add_index(_NAMESPACE, lambda item: (item.metadata.namespace,))
         self._callbacks: list[OnEvent[T]] = []
         self._on_served: list[Callable[[], None]] = []
         self._open: dict[str, _Listing] = {}
@@ -110,6 +113,10 @@ class Informer(Generic[T]):
     def of(self, key: Key) -> Iterable[T]:
         """The objects of one DisaggregatedInference, by label."""
         return self._objects.by_index(INDEX, key)
+
+    def within(self, namespace: str) -> Iterable[T]:
+        """The objects of one namespace."""
+        return self._objects.by_index(_NAMESPACE, namespace)
 
     def every(self) -> Collection[T]:
         """All objects."""

@@ -12,6 +12,7 @@ import os
 import secrets
 import signal
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from covey.kube.queue import WorkQueue, run_workers
 from covey.observability.families import REGISTRY
 from covey.observability.http import serve_health
 from covey.observability.logging import get_logger
+from covey.operator.execute.end_budget import BudgetEnder
 from covey.operator.observe.caches import Caches
 from covey.operator.observe.watched import Key
 from covey.operator.process.kopf_runner import KopfRunner
@@ -91,6 +93,7 @@ class OperatorProcess:
     async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
         settings = self._settings
         queue: WorkQueue[Key] = WorkQueue("inference")
+        namespaces: WorkQueue[str] = WorkQueue("namespace")
         self._caches = Caches(
             watching,
             settings.namespaces,
@@ -99,6 +102,7 @@ class OperatorProcess:
             backends=settings.backends,
             autoscalers=settings.autoscaler_taints,
             evacuations=settings.evacuation_taints,
+            look_at_namespace=namespaces.add,
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
@@ -114,8 +118,8 @@ class OperatorProcess:
                 beside = (companion() for companion in self._companions)
                 async with self._background(self._caches.run(), kopf.run(), recorder.run(), *beside):
                     if await self._lead(elector):
-                        self._caches.ledger.forget_graves()
-                        await self._work(working, queue, recorder)
+                        self._caches.begin_leading(time.time())
+                        await self._work(working, queue, namespaces, recorder)
             finally:
                 # Nobody who acts on the lease is at work any more.
                 if elector is not None:
@@ -137,7 +141,9 @@ class OperatorProcess:
         except LeaseLost:
             self._die(1)
 
-    async def _work(self, client: Client, queue: WorkQueue[Key], recorder: EventRecorder) -> None:
+    async def _work(
+        self, client: Client, queue: WorkQueue[Key], namespaces: WorkQueue[str], recorder: EventRecorder
+    ) -> None:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.synced()):
             return
@@ -147,9 +153,13 @@ class OperatorProcess:
             client, self._caches, recorder, gauges, width=self._settings.connections, limits=self._settings.limits
         )
         workers = self._spawn(run_workers(queue, reconciler, self._settings.workers))
+        # One at a time: what former leaders have left behind is no reason to hurry.
+        ender = BudgetEnder(client, self._caches.budgets.find, self._caches.budgets.is_needed)
+        self._spawn(run_workers(namespaces, ender, 1))
         stopped = self._spawn(self._stop.wait())
         await asyncio.wait({workers, stopped}, return_when=asyncio.FIRST_COMPLETED)
         _log.info("stopping")
+        namespaces.close()
         queue.close()
         await asyncio.wait({workers}, timeout=_DRAIN)
 

@@ -1,7 +1,7 @@
 """What room becomes free when a replica, or a unit, goes: whole domains are worth more than places here and there.
 
-Where a pod lies is read from its labels ``topology.covey.dev/<level>``, which Covey's scheduler writes with the pin; pods
-of other schedulers have none, and then nothing is said here. Whoever leaves fewest pods of the resource behind in his
+Where a pod lies is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other schedulers
+say nothing, and then nothing is said here. Whoever leaves fewest pods of the resource behind in his
 domains goes first, the finest level counting most: he who is alone in a domain frees it. Of several such domains that of
 the highest number is emptied first, so that those who go together come from the same one.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot
+from covey.operator.snapshot import podstate
 
 #: Pods by domain, for each level from broad to narrow. A domain is the path of label values that leads to it.
 Footprint = tuple[Counter[tuple[str, ...]], ...]
@@ -21,8 +21,6 @@ Footprint = tuple[Counter[tuple[str, ...]], ...]
 Kept = tuple[float, ...]
 #: The highest number in each domain, by level.
 Tops = list[dict[tuple[str, ...], int]]
-
-_PREFIX = names.TOPOLOGY_LABEL_PREFIX
 
 
 class Rooms:
@@ -55,12 +53,11 @@ class Rooms:
 
 
 def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
-    """The levels that pods are labelled with, from broad to narrow: a broader one has fewer domains."""
+    """The levels that pods name, from broad to narrow: a broader one has fewer domains."""
     domains: dict[str, set[str]] = {}
     for pod in pods:
-        for key, value in (pod.metadata.labels or {}).items():
-            if key.startswith(_PREFIX):
-                domains.setdefault(key.removeprefix(_PREFIX), set()).add(value)
+        for level, value in podstate.domains(pod).items():
+            domains.setdefault(level, set()).add(value)
     return tuple(sorted(domains, key=lambda level: (len(domains[level]), level)))
 
 
@@ -69,8 +66,9 @@ def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
     found: Footprint = tuple(Counter() for _ in levels)
     for pod in pods:
         path: tuple[str, ...] = ()
+        domains = podstate.domains(pod)
         for level, counts in zip(levels, found, strict=True):
-            value = pod.metadata.label(f"{_PREFIX}{level}")
+            value = domains.get(level)
             if value is not None:
                 path = (*path, value)
                 counts[path] += 1

@@ -68,7 +68,7 @@ class ReplicaPlanner:
         gone += [(place.now, replaced[place.slot]) for place in places if place.now and place.slot in replaced]
         return ReplicaPlan(
             relabel=tuple(_unaddressed(pod for pod, _ in gone)),
-            delete=tuple(DeletePod(pod, why) for pod, why in gone if pod.metadata.deletion_timestamp is None),
+            delete=tuple(DeletePod(pod, why) for pod, why in gone if not podstate.is_going(pod)),
             create=tuple(
                 self._successor(place, revision, fate, broken=broken)
                 for place in places
@@ -138,7 +138,11 @@ def _why_replaced(place: Place, revision: RoleRevision, fate: Fate, *, broken: b
 
 
 def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
-    """Pods that must not be found under their address any more."""
+    """Pods that must not be found under their address any more.
+
+    One that was never bound has no address to be found under, and goes at once; one that does not go is marked.
+    """
     for pod in pods:
-        if podstate.is_addressed(pod):
+        lingers = podstate.is_bound(pod) or pod.metadata.deletion_timestamp is not None
+        if lingers and podstate.is_addressed(pod):
             yield Relabel(pod, {names.LABEL_ADDRESS: None})

@@ -12,14 +12,14 @@ Growth fills free numbers, lowest first. Which replicas a unit has, and of which
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
 from covey.compile.identity import Slot
-from covey.compile.layout import Scale
+from covey.compile.layout import RoleCount, Scale, UnitCount
 from covey.compile.revision import Revision, RoleRevision
 from covey.operator.replicas.freed import Rooms
 from covey.operator.snapshot import podstate
@@ -82,6 +82,22 @@ class ReplicaState:
     def standing(self) -> Standing:
         """What is lost with it."""
         return (*self.progress, self.cost, *self.shares)
+
+
+def count_unit(
+    roles: Mapping[str, RoleCount],
+    states: Mapping[str, Mapping[int, ReplicaState]],
+    is_counted: Callable[[ReplicaState], bool],
+) -> UnitCount:
+    """The replicas of a unit that are so far, beside its minimum.
+
+    Args:
+        roles: what the unit shall have.
+        states: how far its replicas have come.
+        is_counted: how far they have to be.
+    """
+    counts = {name: sum(map(is_counted, states.get(name, {}).values())) for name in roles}
+    return UnitCount.of(counts, roles)
 
 
 #: By unit, role and replica.

@@ -83,9 +83,8 @@ def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going
 
 def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Collection[str]) -> Iterator[Exchange]:
     turning = Turning.of(observed, in_force)
-    gone = {*going, *observed.condemned}
     for slot, pod in observed.current.items():
-        revision = layout.revision_of(slot) if pod.metadata.uid not in gone else None
+        revision = layout.revision_of(slot) if pod.metadata.uid not in going else None
         images = turning.images(slot, pod, revision) if revision is not None and slot.index < revision.size else None
         if revision is not None and images is not None:
             yield Exchange(pod, images, revision.hash, observed.now)

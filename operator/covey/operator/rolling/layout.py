@@ -12,6 +12,7 @@ from covey.compile import Layout, Scale
 from covey.compile.layout import Unit
 from covey.compile.revision import Revision
 from covey.operator.replicas.scale import Running, States, choose_units
+from covey.operator.rolling.departing import is_anything_leaving
 from covey.operator.rolling.leaving import Leaving, Place
 from covey.operator.rolling.memory import read_progress
 from covey.operator.rolling.moving import Move, find_move
@@ -36,6 +37,8 @@ class Rolling:
     steps: Mapping[int, tuple[UnitState, UnitStep]] = field(default_factory=dict)
     #: The unit that is moved as a whole.
     move: Move | None = None
+    #: Something is on its way out, and the deadline stands still.
+    stands: bool = False
 
     @property
     def arriving(self) -> int | None:
@@ -77,6 +80,8 @@ def roll(
     scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
     if not scale.units:
         return Rolling(_layout({}, in_force.hash, scale))
+    stands = is_anything_leaving(spec, observed)
+    settings = replace(settings, runs_from=now if stands else observed.clock_since)
     last = resumed(read_progress(before or {}), in_force.hash, settings, now)
     late = last is not None and last.is_late(settings, now)
     stays = settings.paused or late
@@ -98,7 +103,8 @@ def roll(
     progress = tell(steps, in_force.hash, last, settings, now)
     again = [progress.again(settings, now) if progress is not None else seen.doubt, seen.due]
     layout = _layout(steps, in_force.hash, scale)
-    return Rolling(layout, progress, min((each for each in again if each is not None), default=None), steps, move)
+    due = min((each for each in again if each is not None), default=None)
+    return Rolling(layout, progress, due, steps, move, stands)
 
 
 def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: Scale) -> Layout:

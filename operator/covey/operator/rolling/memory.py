@@ -46,5 +46,10 @@ def written(progress: Progress, former: str) -> dict[str, Any]:
     return told
 
 
+def read_complete(before: Mapping[str, Any]) -> str:
+    """The hash of the revision that was complete last, as a status remembers it; empty where it says none."""
+    return _text(before.get("completeRevision")) or ""
+
+
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import Mode
 from covey.compile import Scale
-from covey.operator.replicas.scale import ReplicaState, States, choose_units
+from covey.operator.replicas.scale import ReplicaState, States, choose_units, count_unit
 from covey.operator.snapshot.observed import Observed
 from covey.rollout import RoleState, Stage, UnitState
 
@@ -81,7 +82,4 @@ def _is_held(role: RoleState) -> bool:
 
 
 def _serves(scale: Scale, unit: int, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    return all(
-        sum(state.is_ready for state in roles.get(name, {}).values()) >= count.minimum
-        for name, count in scale.unit(unit).items()
-    )
+    return count_unit(scale.unit(unit), roles, attrgetter("is_ready")).has_minimum

@@ -1,4 +1,4 @@
-"""Replicas for which a scheduler has no nodes, as far as it has said so."""
+"""Replicas for which a scheduler has no nodes, as far as it has said so, or quotas have no room."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def _without_nodes(observed: Observed) -> frozenset[Place]:
 
 
 def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
-    """What the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
+    """What quotas, and the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
 
     def asked(layout: Layout) -> Callable[[Place], bool]:
-        pods, without = compiled(layout).pods, _without_nodes(observed)
+        pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
         return lambda place: place in without or _is_refused(observed.objects.get(pods.anchor(Slot(*place, 0))))
 
     return asked

@@ -72,6 +72,13 @@ class Seen:
             for name, role in stored.record.revision.roles.items() if stored.record is not None else ():
                 self._ages[name, role.hash] = max(stored.number, self._ages.get((name, role.hash), 0))
 
+    @cached_property
+    def _unfit(self) -> Mapping[tuple[int, str], set[int]]:
+        found: dict[tuple[int, str], set[int]] = {}
+        for unit, role, replica in self.observed.unfit:
+            found.setdefault((unit, role), set()).add(replica)
+        return found
+
     def _group(self, owned: Owned) -> None:
         unit, replica = number(owned.metadata, names.LABEL_UNIT), number(owned.metadata, names.LABEL_REPLICA)
         role = owned.metadata.label(names.LABEL_ROLE)
@@ -84,7 +91,9 @@ class Seen:
         for role in self.spec.roles:
             pods = self._pods.get(unit, {}).get(role.name, {})
             lost = self._lost.get(unit, {}).get(role.name, set())
-            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost})}
+            # A replica without pods for want of quota waits like one without nodes.
+            unfit = self._unfit.get((unit, role.name), set())
+            replicas = {n: self._replica((unit, role.name, n), pods.get(n, [])) for n in sorted({*pods, *lost, *unfit})}
             spare = self._grouped.get(unit, {}).get(role.name, set()) - replicas.keys()
             target = self.in_force.roles[role.name]
             wanted = counts[role.name].replicas
@@ -131,7 +140,7 @@ class Seen:
             if pod is not None
         )
         now = self.observed.now
-        return now - min((each for each in made if each is not None), default=now)
+        return now - min((each for each in made if each is not None), default=self.observed.unfit.get(place, now))
 
     @cached_property
     def _rooms(self) -> Rooms:
@@ -171,16 +180,13 @@ class Seen:
     def _members(self, place: Place, size: int) -> dict[Slot, core.Pod]:
         """The live pods of a replica."""
         slots = (Slot(*place, index) for index in range(size))
-        found = {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
-        return {slot: pod for slot, pod in found.items() if pod.metadata.uid not in self.observed.condemned}
+        return {slot: pod for slot in slots if (pod := self.observed.current.get(slot)) is not None}
 
     def _stage(self, state: ReplicaState, live: list[core.Pod], every: list[core.Pod]) -> Stage:
         if any(podstate.is_draining(each) or self._retires(each) for each in every):
             return Stage.GOING
         if not state.is_admitted:
             return Stage.WAITING
-        if any(self._goes(each) for each in live):
-            return Stage.STARTING
         if state.is_ready:
             return Stage.SERVING
         since = max((_changed(each) for each in live if not podstate.is_ready(each)), default=0.0)
@@ -191,10 +197,7 @@ class Seen:
         return Stage.DOUBTFUL
 
     def _retires(self, pod: core.Pod) -> bool:
-        return pod.metadata.uid in self.observed.retired and self._goes(pod)
-
-    def _goes(self, pod: core.Pod) -> bool:
-        return pod.metadata.deletion_timestamp is not None
+        return pod.metadata.uid in self.observed.retired and podstate.is_going(pod)
 
 
 def _blocked(roles: Mapping[str, RoleState]) -> str:

@@ -1,13 +1,15 @@
 """One pod of each unit stands for it: an autoscaler multiplies by the number of pods that its selector finds.
 
 It is the leader of the lowest replica of the first role of the gang. Another one keeps the label as long as it lives and
-the lowest is not Ready, so that what is measured is a pod that serves. The label is taken from one pod in one pass and
-given to the next in a later one, and a pod is seen as it was written: no unit has it twice at any moment.
+the lowest is not Ready, so that what is measured is a pod that serves. It is born with the label where the unit has no
+other; otherwise the label is taken from one pod in one pass and given to the next in a later one. A pod is seen as it was
+written: no unit has it twice at any moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Final
 
 from covey.api import constants as names
 from covey.api import core
@@ -17,14 +19,13 @@ from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Relabel
 
-_GIVEN = {names.LABEL_UNIT_LEADER: "true"}
-_TAKEN = {names.LABEL_UNIT_LEADER: None}
+_GIVEN: Final = {names.LABEL_UNIT_LEADER: "true"}
+_TAKEN: Final = {names.LABEL_UNIT_LEADER: None}
 
 
 def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed) -> Iterator[Relabel]:
     """The labels that have to be taken, and those that may be given."""
-    role = next((role.name for role in spec.roles if role.min_replicas), spec.roles[0].name)
-    carriers = _carriers(observed)
+    role, carriers = _role(spec), _carriers(observed)
     chosen = {unit: _chosen(unit, role, layout, observed, carriers.get(unit, ())) for unit in layout.units}
     for unit, pods in carriers.items():
         leader = chosen.get(unit) if unit is not None else None
@@ -34,11 +35,27 @@ def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
             yield Relabel(leader, _GIVEN)
 
 
+def labels_at_birth(
+    spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed
+) -> Mapping[Slot, Mapping[str, str]]:
+    """The places whose pod is born with the label: the leader of each unit that has none and nobody to give it to."""
+    role, carriers = _role(spec), _carriers(observed)
+    return {
+        Slot(unit, role, min(replicas), 0): _GIVEN
+        for unit, roles in layout.units.items()
+        if unit not in carriers and (replicas := roles.get(role)) and _chosen(unit, role, layout, observed, ()) is None
+    }
+
+
+def _role(spec: DisaggregatedInferenceSpec) -> str:
+    return next((role.name for role in spec.roles if role.min_replicas), spec.roles[0].name)
+
+
 def _chosen(
     unit: int, role: str, layout: Layout, observed: Observed, carriers: tuple[core.Pod, ...]
 ) -> core.Pod | None:
-    leaders = [observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role])]
-    live = [pod for pod in leaders if pod is not None and pod.metadata.uid not in observed.condemned]
+    leaders = (observed.current.get(Slot(unit, role, n, 0)) for n in sorted(layout.units[unit][role]))
+    live = [pod for pod in leaders if pod is not None]
     present = next((pod for pod in live for each in carriers if pod.metadata.uid == each.metadata.uid), None)
     if present is not None and not podstate.is_ready(live[0]):
         return present
@@ -50,7 +67,7 @@ def _carriers(observed: Observed) -> dict[int | None, tuple[core.Pod, ...]]:
     found: dict[int | None, tuple[core.Pod, ...]] = {}
     placed = ((slot.unit, pod) for slot, pods in observed.pods.items() for pod in pods)
     for unit, pod in (*placed, *((None, pod) for pod in observed.strays)):
-        if _carries(pod) and pod.metadata.deletion_timestamp is None:
+        if _carries(pod) and not podstate.is_going(pod):
             found[unit] = (*found.get(unit, ()), pod)
     return found
 

@@ -6,6 +6,8 @@
 resolved    ``backend``, ``dialect`` (left out where it has one only), ``schedulerName``, ``topology`` (``name``, ``levels`` and the
             label ``keys`` of each; null where none was chosen): what the spec was resolved to. It does not change by itself.
 ``hashes``  ``revision`` and, by role, the values of the label ``covey.dev/revision`` that pods carry.
+gathered    roles whose pods have their addresses by the Service of the whole resource (``RoleRevision.gathered``); left out
+            where there are none, as in records of former releases.
 ==========  ===========================================================================================================
 
 The content is read again with this release's models and compared as read. What this release does not know of it
@@ -91,6 +93,7 @@ class Accepted:
             topology = {"name": self.resolved.topology, "levels": list(levels)}
             if any(levels.values()):
                 topology["keys"] = [list(keys) for keys in levels.values()]
+        gathered = [name for name, role in self.revision.roles.items() if role.gathered]
         return {
             "format": FORMAT,
             "spec": self.content,
@@ -102,6 +105,7 @@ class Accepted:
                 "revision": self.revision.hash,
                 "roles": {name: role.hash for name, role in self.revision.roles.items()},
             },
+            **({"gathered": gathered} if gathered else {}),
         }
 
 
@@ -147,7 +151,7 @@ def _read_second(data: Mapping[str, Any]) -> Record:
         Backend(data["backend"]), data["schedulerName"], topology.get("name"), levels, data.get("dialect", "")
     )
     hashes = data["hashes"]
-    revision = Revision.of(spec).named(hashes["roles"], hashes["revision"])
+    revision = Revision.of(spec).named(hashes["roles"], hashes["revision"], data.get("gathered", ()))
     return Record(revision, Accepted(spec, data["spec"], resolved, revision))
 
 

@@ -9,25 +9,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Final
 
 import msgspec
 
+from covey.api import constants as names
 from covey.api import core
 from covey.api.times import rfc3339
 from covey.backends import Identity, Owned, Room
+from covey.compile import disruption
 from covey.compile.identity import Owner, Slot, slot_of
+from covey.kube.resources import POD_DISRUPTION_BUDGETS
 from covey.operator.snapshot.accepted import Record
 from covey.operator.snapshot.notice import Notice
 from covey.operator.snapshot.places import Grave, Place, current
 from covey.operator.terms.limits import DEFAULT, Limits
-from covey.operator.terms.objects import ANNOTATION_FAILED, ControllerRevision, RoleScaler
+from covey.operator.terms.objects import ANNOTATION_COMPLETED, ANNOTATION_FAILED, ControllerRevision, RoleScaler
+
+#: Type and name of the budget of a namespace.
+SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, disruption.NAME)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``failed``: its rollout was given up for the revision before it.
+    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready with it.
     """
 
     name: str
@@ -35,6 +42,7 @@ class StoredRevision:
     record: Record | None
     uid: str = ""
     failed: bool = False
+    completed: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,12 +72,24 @@ class Observed:
     candidates: tuple[str, ...] = ()
     #: Nodes of its pods that were deleted, and when, in seconds since the epoch.
     gone: Mapping[str, float] = field(default_factory=dict)
+    #: What its namespace has for all resources together.
+    shared: Mapping[Identity, Owned] = field(default_factory=dict)
     #: RoleScalers by name.
     scalers: Mapping[str, RoleScaler] = field(default_factory=dict)
     #: The free room of the cluster, where the resource's backend asks for it.
     room: Room | None = None
     #: When nodes are avoided.
     limits: Limits = DEFAULT
+    #: Since when the deadline of a rollout runs, in seconds since the epoch: the operator leads, and nothing has been
+    #: on its way out.
+    clock_since: float = 0.0
+    #: The ResourceQuotas and LimitRanges of its namespace.
+    quotas: tuple[core.ResourceQuota, ...] = ()
+    ranges: tuple[core.LimitRange, ...] = ()
+    #: Pods of other resources there that come before its own, by what each is charged (``quota.charge``).
+    reserved: Mapping[Any, int] = field(default_factory=dict)
+    #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
+    unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Have the deletions that this process has asked for count from now on."""
@@ -108,6 +128,17 @@ class Observed:
     def _places(self) -> dict[Slot, Place]:
         return {}
 
+    def of_unit(self, unit: int) -> Mapping[Identity, Owned]:
+        """The objects of one unit, and those that all units share: found once for all units."""
+        return {**self._by_unit.get(None, {}), **self._by_unit.get(unit, {})}
+
+    @cached_property
+    def _by_unit(self) -> Mapping[int | None, Mapping[Identity, Owned]]:
+        found: dict[int | None, dict[Identity, Owned]] = {}
+        for identity, owned in self.objects.items():
+            found.setdefault(number(owned.metadata, names.LABEL_UNIT), {})[identity] = owned
+        return found
+
     def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
         """The same with pods that were found otherwise, in places where none was seen."""
         return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
@@ -122,6 +153,12 @@ def is_ours(metadata: core.Meta, owner: Owner) -> bool:
     """The controlling owner is this very resource."""
     controller = metadata.controller
     return controller is not None and controller.uid == owner.uid
+
+
+def is_shared(kind: str, metadata: core.Meta) -> bool:
+    """It is what Covey makes for all resources of a namespace together, and nobody owns it."""
+    told = metadata.label(names.LABEL_MANAGED_BY) == names.MANAGED_BY and metadata.controller is None
+    return told and (kind, metadata.name) == SHARED_BUDGET
 
 
 def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
@@ -154,6 +191,7 @@ def read_revisions(
             read(item),
             item.metadata.uid,
             item.metadata.annotation(ANNOTATION_FAILED) is not None,
+            item.metadata.annotation(ANNOTATION_COMPLETED) is not None,
         )
         for item in stored
     )

@@ -5,15 +5,45 @@ The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bin
 
 from __future__ import annotations
 
+from enum import Enum, auto
+
 from covey.api import constants as names
 from covey.api import core, times
 from covey.compile.past import Past
 from covey.operator.snapshot import exchange
 
 
+class Course(Enum):
+    """What becomes of a pod."""
+
+    #: Nobody has said otherwise.
+    STAYS = auto()
+    #: It is marked: its replica is to go, and never comes back.
+    DRAINS = auto()
+    #: Its deletion was asked for, by this process (``Observed.condemned``) or as the API server says.
+    GOES = auto()
+    #: It has ended by itself.
+    ENDED = auto()
+
+
+def course(pod: core.Pod) -> Course:
+    """What becomes of a pod of a snapshot: the one answer, whoever asks."""
+    if pod.metadata.deletion_timestamp is not None:
+        return Course.GOES
+    if core.is_terminal(pod):
+        return Course.ENDED
+    return Course.DRAINS if is_draining(pod) else Course.STAYS
+
+
+def is_going(pod: core.Pod) -> bool:
+    """Its deletion was asked for; it need not be asked for again."""
+    return course(pod) is Course.GOES
+
+
 def is_dead(pod: core.Pod) -> bool:
     """It has ended, or is about to: its place needs a successor."""
-    return pod.metadata.deletion_timestamp is not None or core.is_terminal(pod)
+    found = course(pod)
+    return found is Course.GOES or found is Course.ENDED
 
 
 def is_bound(pod: core.Pod) -> bool:
@@ -39,6 +69,13 @@ def is_released(pod: core.Pod) -> bool:
     return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
 
 
+def domains(pod: core.Pod) -> dict[str, str]:
+    """Level and domain for each domain that a pod's node lies in, as the pin says; pods of former releases by labels."""
+    prefix = names.TOPOLOGY_PREFIX
+    said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
+    return {key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)}
+
+
 def is_ready(pod: core.Pod) -> bool:
     """It serves, with the images that it was given last."""
     return says_ready(pod) and exchange.is_restarted(pod)
@@ -49,9 +86,8 @@ def says_ready(pod: core.Pod) -> bool:
 
     What somebody else says by a readiness gate the kubelet takes over a moment later only.
     """
-    return all(each is not None and each.status == "True" for each in readiness(pod)) and not (
-        is_dead(pod) or is_draining(pod)
-    )
+    said = all(each is not None and each.status == "True" for each in readiness(pod))
+    return said and course(pod) is Course.STAYS
 
 
 def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:

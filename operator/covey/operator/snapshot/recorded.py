@@ -6,7 +6,7 @@ An entry that cannot be understood says nothing. It must never end a pass, which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ class RecordedUnit:
     """How far a unit had come; ``phase`` is None where it is none that this release knows.
 
     ``below_since``: since when it was below its minimum, seconds since the epoch. ``step`` and ``at``: what was announced
-    to be given up of it, and when.
+    to be given up of it, and when. ``met``: by role, the minimum that was met last.
     """
 
     phase: Phase | None
@@ -34,6 +34,7 @@ class RecordedUnit:
     below_since: float | None = None
     step: str = ""
     at: float | None = None
+    met: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_available(self) -> bool:
@@ -50,7 +51,8 @@ def recorded_units(status: Mapping[str, Any]) -> dict[int, RecordedUnit]:
         if isinstance(number, int):
             phase = _PHASES.get(str(item.get("phase", "")))
             served = item.get("served") is True or phase in _SERVES
-            found[number] = RecordedUnit(phase, served, _time(item.get("belowMinimumSince")), *_escalation(item))
+            since = _time(item.get("belowMinimumSince"))
+            found[number] = RecordedUnit(phase, served, since, *_escalation(item), _met(item))
     return found
 
 
@@ -59,6 +61,12 @@ def _escalation(item: Mapping[str, Any]) -> tuple[str, float | None]:
     if not isinstance(said, Mapping):
         return "", None
     return str(said.get("step", "")), _time(said.get("at"))
+
+
+def _met(item: Mapping[str, Any]) -> dict[str, int]:
+    said = item.get("metMinimum")
+    found = [each for each in said if isinstance(each, Mapping)] if isinstance(said, list) else []
+    return {str(each.get("name")): each["replicas"] for each in found if isinstance(each.get("replicas"), int)}
 
 
 def _time(value: object) -> float | None:
@@ -97,6 +105,6 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults written out; lists that are maps to the API server in one order."""
     stored = DisaggregatedInferenceStatus.model_validate(status).as_object()
-    for field, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
-        stored[field] = sorted(stored.get(field, ()), key=itemgetter(key))
+    for name, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
+        stored[name] = sorted(stored.get(name, ()), key=itemgetter(key))
     return stored

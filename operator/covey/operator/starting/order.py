@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 from covey.api import constants as names
@@ -15,7 +16,7 @@ from covey.api import core, times
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.roles import Dependency, DependencyCondition, Role, Startup
 from covey.compile import Scale, Slot
-from covey.operator.replicas.scale import ReplicaState, States
+from covey.operator.replicas.scale import ReplicaState, States, count_unit
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Actions, Ungate
@@ -92,7 +93,7 @@ def _causes(
     if role is None:
         return
     for dependency in role.depends_on:
-        if not _holds(dependency, scale, unit.get(dependency.role, {})):
+        if not _holds(dependency, scale, unit):
             yield f"{role.name} waits for {dependency.role} to be {dependency.condition}"
     if role.startup is Startup.LEADER_READY and slot.index > 0:
         leader = observed.current.get(replace(slot, index=0))
@@ -100,11 +101,8 @@ def _causes(
             yield f"the workers of {role.name} wait for their leader to be Ready"
 
 
-def _holds(dependency: Dependency, scale: Scale, replicas: Mapping[int, ReplicaState]) -> bool:
+def _holds(dependency: Dependency, scale: Scale, unit: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
     """The minimum of the other role has come so far; a role that is not wanted at all keeps nobody."""
-    count = scale.roles.get(dependency.role)
-    if count is None:
-        return True
+    role = {name: count for name, count in scale.roles.items() if name == dependency.role}
     scheduled = dependency.condition is DependencyCondition.SCHEDULED
-    far_enough = sum(state.is_bound if scheduled else state.is_ready for state in replicas.values())
-    return far_enough >= count.minimum
+    return count_unit(role, unit, attrgetter("is_bound" if scheduled else "is_ready")).has_minimum

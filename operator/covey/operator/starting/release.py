@@ -45,7 +45,7 @@ def _taken_back(release: Release, observed: Observed) -> Iterator[DeletePod]:
     """Pods without a node in places where there are to be none yet."""
     for slot in release.withheld:
         for pod in observed.pods.get(slot, ()):
-            if not podstate.is_bound(pod) and pod.metadata.deletion_timestamp is None:
+            if not podstate.is_bound(pod) and not podstate.is_going(pod):
                 yield DeletePod(pod, "the minimum comes first")
 
 

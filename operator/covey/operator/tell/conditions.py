@@ -29,6 +29,7 @@ REASON_ROLLED_BACK = "RolledBack"
 REASON_DEADLINE = "ProgressDeadlineExceeded"
 REASON_PAUSED = "RolloutPaused"
 REASON_STARTING = "Starting"
+REASON_REVISION_UNKNOWN = "RevisionUnknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,8 @@ def _progressing(situation: Situation) -> Finding:
         return _SUSPENDED
     if (rolling := _rolling(situation)) is not None:
         return rolling
+    if situation.plan.unexplained:
+        return "Unknown", REASON_REVISION_UNKNOWN, situation.plan.unexplained
     going = [unit for unit in situation.units if unit.phase is not Phase.READY]
     first = next((unit for unit in going if unit.is_admitted), None)
     if first is not None:
@@ -243,7 +246,7 @@ def _rolling(situation: Situation) -> Finding | None:
     if progress is None:
         if not verdict.failed:
             return None
-        message = f"revision {verdict.wanted.hash} did not get ready in time, the revision before it is in force again"
+        message = f"revision {verdict.wanted.hash} did not get ready in time, a revision before it is in force again"
         return "False", REASON_ROLLED_BACK, f"{message}: correct the spec; covey rollout history shows what there was"
     done = f"{progress.ready} replicas of revision {progress.target} are Ready, {progress.outdated} of others are left"
     if starting := situation.plan.starting.everybody:

@@ -10,7 +10,8 @@ from covey.compile import Scale, Slot
 from covey.operator.judge.verdict import Verdict
 from covey.operator.loss.giving_up import written as remembered
 from covey.operator.plan import Plan
-from covey.operator.rolling.memory import written
+from covey.operator.replicas.scale import ReplicaState
+from covey.operator.rolling.memory import read_complete, written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.snapshot.recorded import had_served
@@ -59,6 +60,7 @@ def compute(
         "readyUnits": sum(unit.is_available for unit in units),
         "roles": roles,
         **_rollout(plan),
+        **({"completeRevision": plan.complete} if plan.complete else {}),
         "unitStatuses": _listed(units, served, plan),
         **({"headroom": dict(plan.headroom.told)} if plan.headroom.told else {}),
         "summary": _summary(roles, units, found, Scale.of(inference.spec).units),
@@ -72,13 +74,14 @@ def _rollout(plan: Plan) -> Status:
 
 
 def of_invalid(problem: Problem, before: Mapping[str, Any], generation: int, now: str) -> Status:
-    """The status of a resource that cannot be read: it says so, and nothing else."""
+    """The status of a resource that cannot be read: it says so, and keeps what nothing else remembers."""
     told = {"reason": problem.reason, "message": problem.message}
     states = {names.READY: "False", names.ADMITTED: "False", names.PROGRESSING: "False", names.STALLED: "True"}
     found = [{"type": kind, "status": state, **told} for kind, state in states.items()]
     return {
         "observedGeneration": generation,
         "conditions": with_times(found, before, generation, now),
+        **({"completeRevision": complete} if (complete := read_complete(before)) else {}),
         "summary": {"reason": problem.message},
     }
 
@@ -91,7 +94,8 @@ def _existing(verdict: Verdict, observed: Observed) -> int:
     numbers = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
     # Not every backend has a group for each unit.
     numbers |= {slot.unit for slot in observed.pods}
-    return sum(backend.read_back(name, unit or 0, observed.objects) is not None for unit in numbers)
+    units = [unit or 0 for unit in numbers]
+    return sum(backend.read_back(name, unit, observed.of_unit(unit)) is not None for unit in units)
 
 
 def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
@@ -114,12 +118,20 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
                 "admitted": sum(state.is_admitted for state, _ in states),
                 "scheduled": sum(state.is_bound for state, _ in states),
                 "ready": sum(state.is_ready for state, _ in states),
-                "updated": sum(revisions == {verdict.wanted.roles[name].hash} for _, (revisions, _) in states),
+                "updated": _updated(states, verdict.wanted.roles[name].hash, scale.total(name)),
                 "restarts": sum(restarts for _, (_, restarts) in states),
                 **({"maxFeasible": plan.headroom.most[name]} if name in plan.headroom.most else {}),
             }
         )
     return rows
+
+
+def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int) -> int:
+    """Replicas of a revision, of those that are wanted: one that waits counts only for a place that nobody has."""
+    placed = sum(state.is_admitted for state, _ in states)
+    updated = [state.is_admitted for state, (revisions, _) in states if revisions == {revision}]
+    waiting = min(updated.count(False), max(0, wanted - placed))
+    return min(updated.count(True) + waiting, wanted)
 
 
 def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
@@ -134,7 +146,7 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
 
 def _lives(observed: Observed) -> bool:
     """There are pods that nobody has deleted."""
-    return any(pod.metadata.deletion_timestamp is None for pod in observed.every_pod())
+    return any(not podstate.is_going(pod) for pod in observed.every_pod())
 
 
 def _replica(slot: Slot) -> tuple[int, str, int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from covey.api import constants as names
@@ -13,7 +14,7 @@ from covey.backends import Backend, UnitReport
 from covey.compile import Scale
 from covey.compile.layout import RoleCount
 from covey.operator.plan import Plan
-from covey.operator.replicas.scale import ReplicaState
+from covey.operator.replicas.scale import ReplicaState, count_unit
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.phase import Phase
 
@@ -64,7 +65,7 @@ def describe_units(
     scale = plan.layout.scale or Scale.of(inference.spec)
     arriving = plan.rolling.arriving if plan.rolling is not None else None
     for number in (each for each in plan.layout.units if each != arriving):
-        report = backend.read_back(inference.metadata.name, number, observed.objects) if backend else None
+        report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
         # Whom the operator keeps, the scheduler has not been asked about.
         kept = plan.release.waits.get(number)
         admitted = kept or (report.admitted if report else None)
@@ -86,24 +87,23 @@ def _progress(
     silence: str,
     starting: str,
 ) -> tuple[Phase, str, str]:
-    bound = {name: sum(state.is_bound for state in states.get(name, {}).values()) for name in roles}
-    if short := _short(roles, bound):
+    bound = count_unit(roles, states, attrgetter("is_bound"))
+    if not bound.has_minimum:
         # Pods that are bound need nobody's word for it: their root may be new, after somebody has deleted it.
-        let_go = {name: sum(state.is_admitted for state in states.get(name, {}).values()) for name in roles}
-        if admitted is None and _short(roles, let_go):
+        if admitted is None and not count_unit(roles, states, attrgetter("is_admitted")).has_minimum:
             return Phase.PENDING, names.REASON_WAITING, silence
         if admitted is not None and admitted.status != "True":
             return Phase.PENDING, admitted.reason or names.REASON_WAITING, admitted.message
         if starting:
-            return Phase.ADMITTED, REASON_START_HELD, f"admitted; bound {short} of the minimum: {starting}"
-        return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {short} of the minimum"
-    ready = {name: sum(state.is_ready for state in states.get(name, {}).values()) for name in roles}
-    if short := _short(roles, ready):
-        return Phase.SCHEDULED, "NotReady", f"bound; Ready are {short} of the minimum: see its pods"
+            return Phase.ADMITTED, REASON_START_HELD, f"admitted; bound {bound} of the minimum: {starting}"
+        return Phase.ADMITTED, "NotBound", f"admitted; kube-scheduler has bound {bound} of the minimum"
+    ready = count_unit(roles, states, attrgetter("is_ready"))
+    if not ready.has_minimum:
+        return Phase.SCHEDULED, "NotReady", f"bound; Ready are {ready} of the minimum: see its pods"
     surplus = [
         _surplus(name, count.replicas, states.get(name, {}))
         for name, count in roles.items()
-        if ready[name] < count.replicas
+        if ready.counts[name] < count.replicas
     ]
     if surplus:
         return Phase.PARTIAL, REASON_SURPLUS, f"the minimum is Ready; {'; '.join(surplus)}"
@@ -122,10 +122,3 @@ def _surplus(role: str, wanted: int, states: Mapping[int, ReplicaState]) -> str:
         what = "1 replica beyond the minimum waits" if waiting == 1 else f"{waiting} replicas beyond the minimum wait"
         texts.append(f"{what} for room")
     return f"{role} {ready}/{wanted}: {', '.join(texts)}"
-
-
-def _short(roles: Mapping[str, RoleCount], counts: Mapping[str, int]) -> str:
-    """Roles that have fewer replicas than their minimum, as ``prefill 1/2``."""
-    return ", ".join(
-        f"{name} {counts[name]}/{count.minimum}" for name, count in roles.items() if counts[name] < count.minimum
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 from covey.api import core
@@ -84,11 +85,12 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Mark a ControllerRevision as one whose rollout has failed, or take the mark away."""
+    """Mark a ControllerRevision as one whose rollout has failed, or was completed once, or take the marks away."""
 
     name: str
     uid: str
     failed: bool
+    completed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,16 @@ class PutScaler:
     stored: RoleScaler | None
     patch: Object
     status: Object
+
+
+class Precedence(IntEnum):
+    """Which pods are created first (``replicas.precedence``): those of a lower one are there before others are tried."""
+
+    RUNNING_MINIMUM = 0
+    MINIMUM = 1
+    REPLACEMENT = 2
+    SURPLUS = 3
+    SURGE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +126,7 @@ class CreatePod:
     predecessor: str | None = None
     told: Told = UNTOLD
     replaces: bool = False
+    precedence: Precedence = Precedence.SURPLUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +153,14 @@ class Actions:
     """All that has to be done, in the order of the fields.
 
     Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
-    before the next begins. What gives something up comes first: an object that cannot be applied must not keep a
+    before the next begins, and of ``create`` every precedence. What gives something up comes first: an object that cannot be applied must not keep a
     resource from being suspended or made smaller.
     """
 
     annotate: tuple[Annotate, ...] = ()
     relabel: tuple[Relabel, ...] = ()
+    #: Labels by which the namespace's budget selects pods that run already: a few at a time.
+    protect: tuple[Relabel, ...] = ()
     drain: tuple[Drain, ...] = ()
     serve: tuple[Serve, ...] = ()
     delete_pods: tuple[DeletePod, ...] = ()
@@ -164,6 +179,6 @@ class Actions:
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do, notes on objects (``annotate``) aside: they change nothing."""
+        """Whether there is anything to do, but for what changes nothing that runs: ``annotate`` and ``protect``."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)

@@ -41,6 +41,8 @@ ANNOTATION_APPLIED: Final = "covey.dev/applied"
 #: On a ControllerRevision: its rollout did not end in time, and the revision before it is in force again. It is not
 #: tried once more before another one was asked for.
 ANNOTATION_FAILED: Final = "covey.dev/failed"
+#: On a ControllerRevision that is left: every unit had its minimum Ready with it, so it is worth going back to.
+ANNOTATION_COMPLETED: Final = "covey.dev/completed"
 
 
 #: Characters of a spec, as JSON. Decoded and validated it takes up to seventy times as much, in each of eight workers;

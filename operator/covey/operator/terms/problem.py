@@ -60,6 +60,11 @@ def sum_up(problems: Sequence[Problem]) -> Problem | None:
     return Problem(problems[0].reason, message, retry=all(problem.retry for problem in problems))
 
 
+def is_of_quota(problem: Problem | None) -> bool:
+    """A ResourceQuota is in the way."""
+    return problem is not None and problem.reason == names.REASON_QUOTA_EXCEEDED
+
+
 def retry_delay(attempt: int) -> float:
     """Seconds to wait after so many attempts before this one."""
     # Beyond 2**64 no float is needed: the bound was reached long before.

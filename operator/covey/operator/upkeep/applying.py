@@ -31,7 +31,7 @@ def find_deviations(objects: Iterable[Object], observed: Observed) -> tuple[Devi
 def _deviations(objects: Iterable[Object], observed: Observed) -> Iterator[Deviation]:
     for body in map(stamped, objects):
         identity = identity_of(body)
-        stored = observed.objects.get(identity)
+        stored = observed.objects.get(identity) or observed.shared.get(identity)
         if stored is None or has_drifted(body, stored):
             yield Deviation(identity, body, stored)
 

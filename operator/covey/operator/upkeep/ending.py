@@ -51,7 +51,7 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
                 delete_pods=tuple(
                     DeletePod(pod, "its group is deleted")
                     for pod in pods
-                    if pod.metadata.deletion_timestamp is None and pod.metadata.uid not in going
+                    if not podstate.is_going(pod) and pod.metadata.uid not in going
                 )
             )
         ),

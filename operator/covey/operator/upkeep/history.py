@@ -40,19 +40,30 @@ def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | N
     }
 
 
-def to_mark(observed: Observed, wanted: Revision, *, failed: bool) -> Iterator[Mark]:
+def to_mark(observed: Observed, wanted: Revision, complete: str, *, failed: bool) -> Iterator[Mark]:
     """Marks that ControllerRevisions lack, or have for nothing: only what is still asked for can have failed.
+
+    A revision that was complete is marked when another one is asked for: before that nobody goes back to it.
 
     Args:
         observed: the snapshot.
         wanted: what the spec asks for.
+        complete: the hash of the revision that was complete last.
         failed: its rollout is given up now.
     """
+    completed = {
+        complete,
+        *(each.record.revision.hash for each in observed.revisions if each.record and each.completed),
+    }
     for stored in observed.revisions:
-        asked = stored.record is not None and stored.record.revision.is_same(wanted)
-        marked = asked and (failed or stored.failed)
-        if marked != stored.failed:
-            yield Mark(stored.name, stored.uid, failed=marked)
+        if stored.record is None:
+            continue
+        revision = stored.record.revision
+        asked = revision.is_same(wanted)
+        has_failed = asked and (failed or stored.failed)
+        was_complete = stored.completed or (revision.hash in completed and not asked)
+        if (has_failed, was_complete) != (stored.failed, stored.completed):
+            yield Mark(stored.name, stored.uid, failed=has_failed, completed=was_complete)
 
 
 def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
@@ -65,6 +76,8 @@ def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
         (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
     }
     seen: set[str] = set()
+    #: Revisions of which a newer record says that they were complete.
+    completed: set[str] = set()
     for stored in newest_first:
         if stored.record is None:
             continue
@@ -72,6 +85,8 @@ def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
         tells = told & {(name, role.hash) for name, role in revision.roles.items()}
         told -= tells
         # The one in force is no history.
-        if revision.hash in seen or (len(seen) > limit and not tells and not stored.failed):
+        told_twice = revision.hash in seen and (not stored.completed or revision.hash in completed)
+        if told_twice or (len(seen) > limit and not tells and not stored.failed):
             yield DeleteObject(CONTROLLER_REVISIONS.type, stored.name, stored.uid)
         seen.add(revision.hash)
+        completed |= {revision.hash} if stored.completed else set()

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from covey.api import constants as names
 from covey.backends import Backend, Identity
 from covey.compile import Layout, Scale
-from covey.operator.replicas.scale import ReplicaState, States
+from covey.operator.replicas.scale import ReplicaState, States, count_unit
 from covey.operator.snapshot.observed import number
 from covey.operator.terms.actions import Actions, DeleteObject, Note
 from covey.operator.terms.outcome import Outcome
@@ -85,7 +86,4 @@ def find_remake(
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
     """The minimum of a unit is bound."""
-    return all(
-        sum(state.is_bound for state in roles.get(name, {}).values()) >= count.minimum
-        for name, count in scale.roles.items()
-    )
+    return count_unit(scale.roles, roles, attrgetter("is_bound")).has_minimum

@@ -91,7 +91,6 @@ class Engine:
         """How much is remembered, in bytes or a little less."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
         frames = sum(frame.size for frame in self.frames.values())
-        frames += sum(projection.size for projection in self._projections.values())
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
 
     def candidates(self) -> Sequence[DomainNode]:

@@ -30,8 +30,8 @@ _ENTRY: Final = 200
 _CURVE: Final = 2
 #: Cells that one pass over many moved curves may make.
 _CELLS: Final = 1 << 16
-#: Bytes of boxes that a projection remembers.
-_BOXES: Final = 1 << 17
+#: Points that are added one after another.
+_FEW_POINTS: Final = 8
 #: What one pass over cells costs beside the cells.
 PASS: Final = 2_000
 #: What a cell costs that is kept.
@@ -183,13 +183,8 @@ class Projection:
 
     def __init__(self, consumption: Array, caps: Vector) -> None:
         """Row j of ``consumption`` is what one of the new dimension j takes of the old ones; ``caps`` are the new ones."""
-        self._consumption = consumption
         self._rows: list[list[int]] = consumption.tolist()
         self._caps = caps
-        #: What all vectors of a box take, for small boxes: they come again and again.
-        self._taken: dict[Vector, Array] = {}
-        #: How much that is, in bytes.
-        self.size = 0
 
     def of(self, table: Table, budget: Budget) -> Array:
         """The values of a table in the new units."""
@@ -198,22 +193,22 @@ class Projection:
             1 + min([cap, *(have // want for have, want in zip(extent, row, strict=True) if want)])
             for cap, row in zip(self._caps, self._rows, strict=True)
         )
-        volume = prod(sizes)
-        budget.spend(PASS * 5 + volume * (4 * len(sizes) * len(extent) + KEPT))
-        fits = table.hold(self._takes(sizes)).reshape(sizes)
-        values = np.asarray(fits.sum(axis=-1, dtype=np.int32) - 1)
+        budget.spend(PASS * 5 + prod(sizes) * (4 * len(sizes) * len(extent) + KEPT))
+        axes = np.ix_(*(np.arange(size) for size in sizes))
+        *takes, last = (
+            sum(row[old] * axis for row, axis in zip(self._rows, axes, strict=True) if row[old])
+            for old in range(len(extent))
+        )
+        inside: Any = np.asarray(last <= extent[-1])
+        cell: Any = 0
+        strides = [prod(table.values.shape[axis + 1 :]) for axis in range(table.values.ndim)]
+        for taken, most, stride in zip(takes, extent, strides, strict=False):
+            inside = inside & (taken <= most)
+            cell = cell + taken * stride
+        fits = inside & (table.values.reshape(-1)[np.where(inside, cell, 0)] >= last)
+        values = np.asarray(np.broadcast_to(fits, sizes).sum(axis=-1, dtype=np.int32) - 1)
         values[values < 0] = NEVER
         return trim(values)
-
-    def _takes(self, sizes: Vector) -> Array:
-        taken = self._taken.get(sizes)
-        if taken is None:
-            grid = np.indices(sizes, dtype=np.int32).reshape(len(sizes), -1)
-            taken = (self._consumption.T @ grid).T
-            if self.size + taken.nbytes <= _BOXES:
-                self._taken[sizes] = taken
-                self.size += taken.nbytes
-        return taken
 
 
 def trim(values: Array) -> Array:
@@ -237,6 +232,8 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
     budget.spend(len(few.tops) * (PASS + prod(many.values.shape)))
     if len(caps) == _CURVE:
         return _add_curves(few.tops, many.values, extent[0] + 1, caps[-1])
+    if len(few.tops) > _FEW_POINTS and (moved := _add_at_once(few.tops, many.values, extent[:-1])) is not None:
+        return _close(moved, caps[-1])
     total = np.full(tuple(n + 1 for n in extent[:-1]), NEVER, dtype=np.int32)
     shape = many.values.shape
     for point in few.tops.tolist():
@@ -263,6 +260,31 @@ def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
         some = points[start : start + rows]
         np.maximum(total, (moved[width - some[:, 0]] + some[:, 1:]).max(axis=0), out=total)
     return np.minimum(total, cap, out=total)
+
+
+def _add_at_once(points: Array, values: Array, extent: Vector) -> Array | None:
+    """The highest of a small table moved by each of many points; None when it is not small.
+
+    The table lies in a larger box, so that each move is one stretch of it (as in `sharing.cover`).
+    """
+    width = points[:, :-1].max(axis=0).tolist()
+    sizes = [most + 1 + more for most, more in zip(extent, width, strict=True)]
+    strides = [prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    length = sum(most * stride for most, stride in zip(extent, strides, strict=True)) + 1
+    if length > PASS + values.size:
+        return None
+    box = np.full(sizes, NEVER, dtype=np.int32)
+    box[tuple(slice(more, more + size) for more, size in zip(width, values.shape, strict=True))] = values
+    step = box.itemsize
+    stretches = np.ndarray((box.size - length + 1, length), np.int32, box, 0, (step, step))
+    starts = (np.array(width) - points[:, :-1]) @ np.array(strides)
+    whole = np.full(box.size, NEVER, dtype=np.int32)
+    best = whole[:length]
+    rows = max(1, _CELLS // length)
+    for first in range(0, len(starts), rows):
+        moved = stretches[starts[first : first + rows]] + points[first : first + rows, -1:]
+        np.maximum(best, moved.max(axis=0), out=best)
+    return np.ascontiguousarray(whole.reshape(sizes)[tuple(slice(0, most + 1) for most in extent)])
 
 
 def _close(values: Array, cap: int) -> Array:

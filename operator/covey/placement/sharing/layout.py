@@ -342,10 +342,10 @@ class Layout:
         return found
 
     def _remember(self, key: Hashable, found: Any, points: Points) -> None:
-        self.engine.points_size += points.rest.size
+        self.engine.points_size += points.rows.size
         if self.engine.points_size > _POINTS:
             self.engine.points.clear()
-            self.engine.points_size = points.rest.size
+            self.engine.points_size = points.rows.size
         self.engine.points[key] = found
 
     def _price_list(self, child: DomainNode, table: Table, mask: int, need: Vector) -> tuple[Points, Any] | None:

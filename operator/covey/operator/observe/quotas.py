@@ -1,0 +1,188 @@
+"""The ResourceQuotas of namespaces, and the turns in which resources of one namespace create pods.
+
+The API server adds a pod to ``status.used`` before it answers its creation. So whoever lists the quotas when it is his turn,
+and is the only one who creates meanwhile, sees all that was created before: nothing has to be remembered of it. Where a
+namespace has no quota there are no turns.
+
+What *is* remembered: who waits for quota, so that a change of one wakes them, and which pods of minimums that run have found
+none, so that no other resource takes their room. After a restart both are known again once each resource of the namespace
+has been looked at; before that only running minimums are created there. The same goes for a moment after room has come
+free: whose pod has ended, for which it did, is to be looked at first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from covey.api import core
+from covey.kube.client import Client
+from covey.kube.reflector import Reflector
+from covey.kube.resources import LIMIT_RANGES, RESOURCE_QUOTAS
+from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.watched import Key, Watched
+from covey.operator.quota.balance import Demand, merged
+from covey.placement.cluster.resources import parse_quantity
+
+_NAMESPACE: Final = "namespace"
+#: Seconds that room has to be free before it goes to anybody but a minimum that runs.
+REST: Final = 0.3
+#: Seconds after which nobody is kept waiting for that: somewhere pods may end all the time.
+_PATIENCE: Final = 3.0
+
+
+class Quotas:
+    """A copy of all ResourceQuotas and LimitRanges.
+
+    Args:
+        client: to the API server.
+        namespaces: where to look; empty means everywhere.
+        enqueue_after: called with the key of a resource that has to be looked at, and in how many seconds.
+        clock: monotonic, seconds.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        namespaces: Sequence[str],
+        enqueue_after: Callable[[Key, float], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = client
+        self._enqueue_after = enqueue_after
+        self._quotas = Watched(client, RESOURCE_QUOTAS, core.ResourceQuota, namespaces)
+        self._ranges = Watched(client, LIMIT_RANGES, core.LimitRange, namespaces)
+        for reflector in self.reflectors:
+            reflector.add_index(_NAMESPACE, lambda item: (item.metadata.namespace,))
+        self._quotas.subscribe(self._on_quota)
+        self._ranges.subscribe(self._on_range)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        #: Who has been looked at, who waits, and the pods that come first, all by namespace.
+        self._seen: dict[str, set[Key]] = {}
+        self._settled: set[str] = set()
+        self._waiting: dict[str, set[Key]] = {}
+        self._first: dict[str, dict[Key, Demand]] = {}
+        self._clock = clock
+        #: What was last known to be taken, when some of it was last seen to come free, and since when who is kept waiting.
+        self._used: dict[Key, Mapping[str, Any]] = {}
+        self._freed: dict[str, float] = {}
+        self._kept: dict[Key, float] = {}
+
+    @property
+    def reflectors(self) -> list[Reflector[Any]]:
+        """Its watches."""
+        return [*self._quotas.reflectors, *self._ranges.reflectors]
+
+    def of(self, namespace: str) -> tuple[core.ResourceQuota, ...]:
+        """The quotas of a namespace, as the watch shows them."""
+        return tuple(item for each in self._quotas.reflectors for item in each.by_index(_NAMESPACE, namespace))
+
+    def ranges(self, namespace: str) -> tuple[core.LimitRange, ...]:
+        """The LimitRanges of a namespace."""
+        return tuple(item for each in self._ranges.reflectors for item in each.by_index(_NAMESPACE, namespace))
+
+    def reserved(self, key: Key) -> Demand:
+        """The pods of other resources of the namespace that come first."""
+        return merged(demand for other, demand in self._first.get(key[0], {}).items() if other != key)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, namespace: str, *, wanted: bool) -> AsyncIterator[tuple[core.ResourceQuota, ...] | None]:
+        """Be the only one who creates pods in a namespace, with its quotas as they are then.
+
+        Args:
+            namespace: its name.
+            wanted: there are pods to create. Without, and where there is no quota, there is no turn: None.
+        """
+        if not wanted or not self.of(namespace):
+            yield None
+            return
+        async with self._turns.setdefault(namespace, asyncio.Lock()):
+            found, _ = await self._client.list(RESOURCE_QUOTAS, namespace, type=core.ResourceQuota)
+            for quota in found:
+                self._compare(quota)
+            yield tuple(found)
+
+    def note(self, key: Key, *, waits: bool, first: Demand | None) -> None:
+        """A resource has been looked at.
+
+        Args:
+            key: its namespace and name.
+            waits: quotas have no room for some of its pods.
+            first: those of them that come before other resources' pods.
+        """
+        self._drop(key)
+        if waits:
+            self._waiting.setdefault(key[0], set()).add(key)
+        if first:
+            self._first.setdefault(key[0], {})[key] = first
+
+    def settles(self, namespace: str, keys: Iterable[Key]) -> bool:
+        """Whether one of these resources has not been looked at yet since this process began to lead.
+
+        It may have lost a pod of a minimum that runs, which comes first.
+        """
+        if namespace in self._settled:
+            return False
+        seen = self._seen.get(namespace, set())
+        if any(key[0] == namespace and key not in seen for key in keys):
+            return True
+        # Nobody who comes later runs already.
+        self._settled.add(namespace)
+        self._seen.pop(namespace, None)
+        return False
+
+    def rests(self, key: Key) -> bool:
+        """Whether room of the namespace has come free just now, and others may have to have it."""
+        now = self._clock()
+        free = now - self._freed.get(key[0], -REST) >= REST
+        if free or now - self._kept.setdefault(key, now) >= _PATIENCE:
+            self._kept.pop(key, None)
+            return False
+        return True
+
+    def _compare(self, quota: core.ResourceQuota) -> None:
+        """Note when less is taken than before."""
+        before, now = self._used.get(quota.metadata.key, {}), quota.status.used or {}
+        if any(parse_quantity(now[name]) < parse_quantity(value) for name, value in before.items() if name in now):
+            self._freed[quota.metadata.namespace] = self._clock()
+        self._used[quota.metadata.key] = now
+
+    def saw(self, key: Key) -> None:
+        """A resource has been looked at, whatever came of it."""
+        if key[0] not in self._settled:
+            self._seen.setdefault(key[0], set()).add(key)
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone; nobody waits for it."""
+        self._kept.pop(key, None)
+        self._seen.get(key[0], set()).discard(key)
+        self._drop(key)
+
+    def _drop(self, key: Key) -> None:
+        waiting = self._waiting.get(key[0], set())
+        waiting.discard(key)
+        if not waiting:
+            self._waiting.pop(key[0], None)
+        first = self._first.get(key[0], {})
+        first.pop(key, None)
+        if not first:
+            self._first.pop(key[0], None)
+
+    def _on_quota(self, kind: EventType, item: core.ResourceQuota, before: core.ResourceQuota | None) -> None:
+        if kind == DELETED:
+            self._used.pop(item.metadata.key, None)
+        else:
+            self._compare(item)
+        if kind == DELETED or before is None or (item.spec, item.status) != (before.spec, before.status):
+            self._wake(item.metadata.namespace)
+
+    def _on_range(self, _: EventType, item: core.LimitRange, __: core.LimitRange | None) -> None:
+        self._wake(item.metadata.namespace)
+
+    def _wake(self, namespace: str) -> None:
+        for key in self._waiting.get(namespace, ()):
+            self._enqueue_after(key, REST)

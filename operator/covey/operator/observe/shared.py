@@ -1,0 +1,116 @@
+"""The budget of each namespace: as it is stored, and which resources need it.
+
+A resource says in its pass whether it needs the budget; one that has not said so yet may. Where nobody needs it any more,
+or somebody has changed it, this wakes whoever makes that good: the resources put it, the namespace's own turn deletes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from covey.backends import Identity, Owned
+from covey.compile import disruption
+from covey.kube.reflector import OnEvent
+from covey.kube.watch import DELETED, EventType
+from covey.operator.observe.informer import Informer
+from covey.operator.observe.newborn import Newborns
+from covey.operator.observe.watched import Key, Watched
+from covey.operator.snapshot.observed import SHARED_BUDGET, is_shared
+from covey.operator.terms.objects import InferenceText
+
+
+class NamespaceBudgets:
+    """The budgets of all namespaces that are watched.
+
+    Args:
+        stored: all budgets of Covey's.
+        newborns: those that were just created.
+        inferences: all resources.
+        look_at: adds a resource to the work queue.
+        look_at_namespace: has the budget of a namespace looked at.
+    """
+
+    def __init__(
+        self,
+        stored: Watched[Owned],
+        newborns: Newborns[Owned],
+        inferences: Informer[InferenceText],
+        look_at: Callable[[Key], None],
+        look_at_namespace: Callable[[str], None],
+    ) -> None:
+        self._stored = stored
+        self._newborns = newborns
+        self._inferences = inferences
+        self._look_at = look_at
+        self._look_at_namespace = look_at_namespace
+        self._needed: dict[Key, bool] = {}
+
+    def find(self, namespace: str) -> Owned | None:
+        """The budget of a namespace."""
+        found = self._stored.get((namespace, disruption.NAME))
+        if found is not None and is_shared(SHARED_BUDGET[0], found.metadata):
+            return found
+        return next(iter(self._newborns.of(_key(namespace))), None)
+
+    def of(self, namespace: str) -> Mapping[Identity, Owned]:
+        """The same, as a snapshot has it."""
+        found = self.find(namespace)
+        return {} if found is None else {SHARED_BUDGET: found}
+
+    def welcome(self, item: Owned) -> None:
+        """This process has just created one."""
+        self._newborns.add(_key(item.metadata.namespace), item)
+
+    def note(self, key: Key, *, needed: bool) -> None:
+        """A resource has been looked at."""
+        self._needed[key] = needed
+        if not needed:
+            self._ask(key[0])
+
+    def forget(self, key: Key) -> None:
+        """The resource is gone, or going."""
+        self._needed.pop(key, None)
+        self._ask(key[0])
+
+    def is_needed(self, namespace: str) -> bool:
+        """Whether a resource needs it, or may need it; nobody knows while the API server does not serve the kind."""
+        return not self._inferences.served or any(
+            self._needed.get(each.metadata.key, True)
+            for each in self._inferences.within(namespace)
+            if each.metadata.deletion_timestamp is None
+        )
+
+    def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
+        """Tell who wants to know of an event of a budget, and who needs it if it is a namespace's."""
+        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
+        if kind != DELETED and before is not None and _is_same(item, before):
+            return
+        on_news(kind, item, before)
+        if item.metadata.name == disruption.NAME:
+            self._take_shared(item)
+
+    def _take_shared(self, item: Owned) -> None:
+        namespace = item.metadata.namespace
+        self._newborns.shown(_key(namespace), item.metadata.uid)
+        self._ask(namespace)
+        # Who needs it makes it again, or goes on now that it is there.
+        for each in self._inferences.within(namespace):
+            if self._needed.get(each.metadata.key):
+                self._look_at(each.metadata.key)
+
+    def _ask(self, namespace: str) -> None:
+        if self.find(namespace) is not None and not self.is_needed(namespace):
+            self._look_at_namespace(namespace)
+
+
+def _is_same(now: Owned, before: Owned) -> bool:
+    """Only the status is another, and what the API server notes beside."""
+    return now.spec == before.spec and all(
+        getattr(now.metadata, field) == getattr(before.metadata, field)
+        for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
+    )
+
+
+def _key(namespace: str) -> Key:
+    """Where newborns of no resource are."""
+    return (namespace, "")

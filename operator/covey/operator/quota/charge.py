@@ -1,0 +1,162 @@
+"""What a ResourceQuota charges a pod, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
+
+A pod that is gated is charged like any other, from its creation on. Its requests and limits are the larger of what runs
+together (containers and sidecars) and of the init containers one after another, each beside the sidecars started before
+it; resources of the pod itself stand above that, and overhead is added. What admission would still change is known as far
+as it comes from defaults of the API (a limit is a request) and of LimitRanges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+from covey.api import core
+from covey.placement.cluster.resources import parse_quantity
+
+#: Resources that Kubernetes itself offers; all others are extended ones.
+_STANDARD: Final = ("cpu", "memory", "ephemeral-storage")
+_HUGE_PAGES: Final = "hugepages-"
+#: What the resources of a whole pod may say.
+_POD_LEVEL: Final = frozenset({"cpu", "memory"})
+_ONE: Final = Fraction(1)
+
+Amounts = dict[str, Fraction]
+Object = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """What a pod is charged by quotas that name these resources, and what tells of their scopes whether they do.
+
+    ``amounts``: without zeros, sorted by resource; counts, cores and bytes.
+    """
+
+    amounts: tuple[tuple[str, Fraction], ...]
+    terminating: bool = False
+    best_effort: bool = False
+    priority_class: str = ""
+    across_namespaces: bool = False
+
+    def __hash__(self) -> int:
+        """Cheap: a resource has few kinds of pods, and thousands of each are counted."""
+        return hash((len(self.amounts), self.priority_class))
+
+
+def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
+    """What a pod is charged when it is created.
+
+    Args:
+        pod: as it is sent to the API server.
+        ranges: the LimitRanges of its namespace.
+    """
+    spec = _with_defaults(pod["spec"], ranges)
+    requests, limits = _total(spec, "requests"), _total(spec, "limits")
+    amounts: Amounts = {"count/pods": _ONE, "pods": _ONE}
+    for name, value in requests.items():
+        if name in _STANDARD or name.startswith(_HUGE_PAGES):
+            amounts[name] = amounts[f"requests.{name}"] = value
+        else:
+            amounts[f"requests.{name}"] = value
+    amounts |= {f"limits.{name}": value for name, value in limits.items() if name in _STANDARD}
+    deadline = spec.get("activeDeadlineSeconds")
+    return Charge(
+        tuple(sorted((name, value) for name, value in amounts.items() if value)),
+        terminating=deadline is not None and deadline >= 0,
+        best_effort=_is_best_effort(spec),
+        priority_class=spec.get("priorityClassName") or "",
+        across_namespaces=_reaches_across(spec.get("affinity") or {}),
+    )
+
+
+def _with_defaults(spec: Object, ranges: Sequence[core.LimitRange]) -> Object:
+    """The spec with the defaults of its containers: a LimitRange's first, then the API's."""
+    found = dict(spec)
+    for key in ("containers", "initContainers"):
+        found[key] = [
+            {**each, "resources": _defaulted(each.get("resources") or {}, ranges)} for each in spec.get(key) or ()
+        ]
+    return found
+
+
+def _defaulted(resources: Object, ranges: Sequence[core.LimitRange]) -> Object:
+    # The API's own defaults come first: a limit that the template has is its request, whatever a LimitRange says.
+    limits = dict(resources.get("limits") or {})
+    requests = {**limits, **(resources.get("requests") or {})}
+    for item in (item for each in ranges for item in each.spec.limits if item.type == "Container"):
+        limits = {**(item.default or {}), **limits}
+        requests = {**(item.default_request or item.default or {}), **requests}
+    return {"limits": limits, "requests": requests}
+
+
+def _total(spec: Object, side: str) -> Amounts:
+    running = _sum(_amounts(each, side) for each in spec["containers"])
+    sidecars: Amounts = {}
+    starting: Amounts = {}
+    for each in spec["initContainers"]:
+        own = _sum((_amounts(each, side), sidecars))
+        starting = _larger(starting, own)
+        if each.get("restartPolicy") == "Always":
+            sidecars = own
+    total = _larger(_sum((running, sidecars)), starting)
+    total |= _of_pod(spec.get("resources") or {}, side, total)
+    overhead = _quantities(spec.get("overhead"))
+    if side == "limits":
+        overhead = {name: value for name, value in overhead.items() if total.get(name)}
+    return _sum((total, overhead))
+
+
+def _of_pod(resources: Object, side: str, containers: Amounts) -> Amounts:
+    """Resources of the pod itself; its limit is its request where no container says any."""
+    said = _quantities(resources.get(side))
+    if side == "requests":
+        limits = _quantities(resources.get("limits"))
+        said = {name: value for name, value in limits.items() if name not in containers} | said
+    return {name: value for name, value in said.items() if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+
+
+def _is_best_effort(spec: Object) -> bool:
+    """No container, nor the pod itself, asks for or limits cpu or memory."""
+    every = [each["resources"] for each in (*spec["containers"], *spec["initContainers"])]
+    every.append(spec.get("resources") or {})
+    return not any(
+        value
+        for resources in every
+        for side in ("requests", "limits")
+        for name, value in _quantities(resources.get(side)).items()
+        if name in _POD_LEVEL
+    )
+
+
+def _reaches_across(affinity: Object) -> bool:
+    """Its affinity to pods, or against them, names other namespaces, or how to find them."""
+    for kind in ("podAffinity", "podAntiAffinity"):
+        found = affinity.get(kind) or {}
+        terms = list(found.get("requiredDuringSchedulingIgnoredDuringExecution") or ())
+        wishes = found.get("preferredDuringSchedulingIgnoredDuringExecution") or ()
+        terms += [each.get("podAffinityTerm") or {} for each in wishes]
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
+            return True
+    return False
+
+
+def _amounts(container: Object, side: str) -> Amounts:
+    return _quantities(container["resources"].get(side))
+
+
+def _quantities(found: Mapping[str, str | int | float] | None) -> Amounts:
+    return {name: parse_quantity(value) for name, value in (found or {}).items()}
+
+
+def _sum(parts: Iterable[Amounts]) -> Amounts:
+    total: Amounts = {}
+    for part in parts:
+        for name, value in part.items():
+            total[name] = total.get(name, Fraction(0)) + value
+    return total
+
+
+def _larger(one: Amounts, other: Amounts) -> Amounts:
+    return {name: max(one.get(name, Fraction(0)), other.get(name, Fraction(0))) for name in (*one, *other)}

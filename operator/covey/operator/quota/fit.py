@@ -1,0 +1,176 @@
+"""Which pods fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
+
+Quotas charge pods from their creation on, gated ones as well: two gangs that are created side by side may take a quota by
+halves, and neither ever starts. So pods are counted before the first of them is created.
+
+======================================  ===============================================================================
+pods of                                 fit
+======================================  ===============================================================================
+a minimum that runs and lost some       replica by replica; what does not fit is reserved, before anything else is
+any other minimum                       all of it, or none; what is there of one that does not fit is given back
+replacements                            replica by replica; what does not fit is reserved against what comes after
+surplus, surge                          replica by replica
+======================================  ===============================================================================
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from covey.api import constants as names
+from covey.api import core
+from covey.compile import PodFactory
+from covey.compile.identity import hostname
+from covey.operator.quota.balance import Balance, Demand, Shortage, merged
+from covey.operator.quota.charge import Charge, charge_of
+from covey.operator.replicas.precedence import Replica, replica_of
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed
+from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Precedence, Relabel
+from covey.operator.terms.outcome import Outcome
+from covey.operator.terms.problem import Problem
+from covey.operator.terms.remark import Remark
+
+_RESERVES = (Precedence.RUNNING_MINIMUM, Precedence.REPLACEMENT)
+_OF_MINIMUM = (Precedence.RUNNING_MINIMUM, Precedence.MINIMUM)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """The pods that may be created now, and what quotas lack for the others."""
+
+    create: tuple[CreatePod, ...] = ()
+    outcome: Outcome = field(default_factory=Outcome)
+    #: Replicas that do not fit.
+    unfit: frozenset[Replica] = frozenset()
+    #: What keeps a unit from its minimum.
+    problem: Problem | None = None
+    #: Pods of minimums that run: they come before those of other resources.
+    reserve: Demand | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Pods that are created together or not at all."""
+
+    precedence: Precedence
+    items: tuple[CreatePod, ...]
+
+
+def find_fitting(
+    create: Sequence[CreatePod],
+    charge: Callable[[CreatePod], Charge],
+    observed: Observed,
+    arriving: int | None = None,
+) -> Fitting:
+    """Say which pods fit.
+
+    Args:
+        create: the pods, in the order in which they are to be created.
+        charge: what a pod is charged.
+        observed: the snapshot, with the quotas of the namespace.
+        arriving: a unit that is to take the place of another, which serves until then.
+    """
+    if not observed.quotas or not create:
+        return Fitting(tuple(create))
+    balance = Balance(observed.quotas, observed.reserved)
+    taken: list[CreatePod] = []
+    missed: list[tuple[_Batch, tuple[Shortage, ...]]] = []
+    kept: list[Demand] = []
+    waiting: set[int] = set()
+    for batch in _batches(create):
+        unit = batch.items[0].slot.unit
+        if unit in waiting:
+            continue
+        demand = Counter(map(charge, batch.items))
+        short = balance.shortages(demand)
+        if short:
+            missed.append((batch, short))
+            # Nothing of a unit is there before its minimum is.
+            waiting |= {unit} if batch.precedence is Precedence.MINIMUM else set()
+        else:
+            taken += batch.items
+        if not short or batch.precedence in _RESERVES:
+            balance.take(demand)
+        if short and batch.precedence is Precedence.RUNNING_MINIMUM:
+            kept.append(demand)
+    if not missed:
+        return Fitting(tuple(taken))
+    return Fitting(
+        tuple(taken),
+        Outcome(_given_back(missed, observed), (_remark(missed),)),
+        frozenset(replica_of(item.slot) for batch, _ in missed for item in batch.items),
+        _problem(each for each in missed if each[0].items[0].slot.unit != arriving),
+        merged(kept) if kept else None,
+    )
+
+
+def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
+    def together(item: CreatePod) -> tuple[Precedence, tuple[object, ...]]:
+        whole = item.precedence is Precedence.MINIMUM
+        return item.precedence, (item.slot.unit,) if whole else replica_of(item.slot)
+
+    for (precedence, _), found in groupby(create, key=together):
+        yield _Batch(precedence, tuple(found))
+
+
+def _given_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> Actions:
+    """Pods of minimums that do not fit: they would only keep others from starting."""
+    units = {batch.items[0].slot.unit for batch, _ in missed if batch.precedence is Precedence.MINIMUM}
+    found = [pod for slot, pod in observed.current.items() if slot.unit in units]
+    let_go = {pod.metadata.label(names.LABEL_UNIT) for pod in found if podstate.is_admitted(pod)}
+    given = [pod for pod in found if pod.metadata.label(names.LABEL_UNIT) not in let_go]
+    return Actions(
+        relabel=tuple(Relabel(pod, {names.LABEL_ADDRESS: None}) for pod in given if podstate.is_addressed(pod)),
+        delete_pods=tuple(DeletePod(pod, "the rest of its minimum does not fit the quota") for pod in given),
+    )
+
+
+def _remark(missed: Sequence[tuple[_Batch, tuple[Shortage, ...]]]) -> Remark:
+    batch, short = missed[0]
+    more = f" (and {len(missed) - 1} more)" if len(missed) > 1 else ""
+    return Remark(names.QUOTA_LIMITED, names.REASON_QUOTA_EXCEEDED, f"{_what(batch)}{more}: {_told(short)}")
+
+
+def _problem(missed: Iterable[tuple[_Batch, tuple[Shortage, ...]]]) -> Problem | None:
+    """A unit is below its minimum for want of quota."""
+    for batch, short in missed:
+        if batch.precedence in _OF_MINIMUM:
+            message = f"{_what(batch)}: {_told(short)}; raise the quota, or ask for less"
+            return Problem(names.REASON_QUOTA_EXCEEDED, message, retry=True)
+    return None
+
+
+def _what(batch: _Batch) -> str:
+    slot = batch.items[0].slot
+    match batch.precedence:
+        case Precedence.MINIMUM:
+            return f"no pod of unit {slot.unit} is created before its whole minimum fits"
+        case Precedence.RUNNING_MINIMUM:
+            return f"unit {slot.unit} lacks replica {slot.replica} of {slot.role}"
+        case Precedence.SURGE:
+            return f"no room for another replica of {slot.role} beside those of unit {slot.unit}"
+        case _:
+            return f"unit {slot.unit} cannot have replica {slot.replica} of {slot.role}"
+
+
+def _told(short: Sequence[Shortage]) -> str:
+    first = "; ".join(map(str, short[:3]))
+    return f"{first}; and {len(short) - 3} more" if len(short) > 3 else first
+
+
+def charges(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable[[CreatePod], Charge]:
+    """What pods are charged, computed once for those of one role, revision and template."""
+    found: dict[tuple[str, str, bool], Charge] = {}
+
+    def charge(item: CreatePod) -> Charge:
+        slot = item.slot
+        kind = (slot.role, factory.revision_of(slot).hash, slot.index == 0)
+        if kind not in found:
+            found[kind] = charge_of(factory.named(slot, hostname(slot), item.told), ranges)
+        return found[kind]
+
+    return charge

@@ -1,0 +1,57 @@
+"""Which pods a ResourceQuota counts: its scopes and its scope selector, all of which have to hold.
+
+The rules are those of ``podMatchesScopeFunc`` in Kubernetes (``pkg/quota/v1/evaluator/core/pods.go``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from covey.api import core
+from covey.operator.quota.charge import Charge
+
+
+def counts(quota: core.ResourceQuota, pod: Charge) -> bool:
+    """Whether a quota counts a pod."""
+    return all(_matches(requirement, pod) for requirement in _requirements(quota))
+
+
+def _requirements(quota: core.ResourceQuota) -> Iterator[core.ScopeRequirement]:
+    for scope in quota.spec.scopes or ():
+        yield core.ScopeRequirement(scope, "Exists")
+    selector = quota.spec.scope_selector
+    yield from (selector.match_expressions or ()) if selector is not None else ()
+
+
+def _matches(requirement: core.ScopeRequirement, pod: Charge) -> bool:
+    """A scope that is unknown here is of something else than pods, and matches none."""
+    match requirement.scope_name:
+        case "Terminating":
+            return pod.terminating
+        case "NotTerminating":
+            return not pod.terminating
+        case "BestEffort":
+            return pod.best_effort
+        case "NotBestEffort":
+            return not pod.best_effort
+        case "PriorityClass":
+            return _selects(requirement, pod.priority_class)
+        case "CrossNamespacePodAffinity":
+            return pod.across_namespaces
+        case _:
+            return False
+
+
+def _selects(requirement: core.ScopeRequirement, name: str) -> bool:
+    """As a label selector does of a label that is there only where the pod has a class."""
+    match requirement.operator:
+        case "In":
+            return bool(name) and name in (requirement.values or ())
+        case "NotIn":
+            return name not in (requirement.values or ()) or not name
+        case "Exists":
+            return bool(name)
+        case "DoesNotExist":
+            return not name
+        case _:
+            return False

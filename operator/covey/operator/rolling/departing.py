@@ -1,0 +1,32 @@
+"""Whether something is on its way out, so that the clock of a rollout stands still: what comes next may wait for its room."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from covey.api import core, times
+from covey.api.inference import DisaggregatedInferenceSpec
+from covey.operator.snapshot import podstate
+from covey.operator.snapshot.observed import Observed
+
+#: Seconds that a pod has beyond its time: the clock does not stand still for one that never goes.
+_SLACK: Final = 60.0
+
+
+def is_anything_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> bool:
+    """A pod drains, or terminates because there is to be none in its place, and is within its time.
+
+    Failed pods that are replaced do not count: a revision that crashes again and again would have no deadline.
+    """
+    seconds = {role.name: float(role.drain_seconds or 0) for role in spec.roles}
+    ends = (_ends(pod, seconds.get(slot.role, 0.0), observed) for slot, pods in observed.pods.items() for pod in pods)
+    return any(end is not None and observed.now < end + _SLACK for end in ends)
+
+
+def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
+    """When a pod that is on its way out should be gone; None for any other."""
+    since, deleted = podstate.draining_since(pod), pod.metadata.deletion_timestamp
+    if deleted is not None:
+        # That is when its grace period ends.
+        return times.seconds(deleted) if since is not None or pod.metadata.uid in observed.retired else None
+    return since + seconds if since is not None else None

@@ -1,0 +1,135 @@
+"""Pods go from the budget of a former release to that of their namespace, and never have both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from covey.api import constants as names
+from covey.api.inference import DisaggregatedInference
+from covey.compile import disruption
+from covey.operator.terms.actions import Actions
+from unit.compile.inferences import inference, role
+from unit.operator.budgets import budgets_of
+from unit.operator.world import World
+
+FORMER = "llama-gang"
+
+
+def wanted(**router: Any) -> DisaggregatedInference:
+    return inference(role("prefill", size=2), role("decode"), role("router", **{"minReplicas": 0, **router}))
+
+
+@pytest.fixture
+def world() -> World:
+    """A resource that serves."""
+    made = World(wanted())
+    made.settle()
+    for name in made.pods:
+        made.bind(name)
+        made.ready(name)
+    return made
+
+
+def act(world: World) -> Actions:
+    """One pass; a former release's budget and the namespace's never select one pod, after any write of it."""
+    actions = world.plan().actions
+    for step in world.steps(actions):
+        step()
+        world.check()
+    return actions
+
+
+def budgets(world: World) -> dict[str, int]:
+    """How many pods each budget selects."""
+    found = [name for pod in world.pods.values() for name in budgets_of(pod, world.objects, world.shared)]
+    return {name: found.count(name) for name in found}
+
+
+def stored(world: World) -> set[str]:
+    return {name for kind, name in (*world.objects, *world.shared) if kind.startswith(disruption.KIND)}
+
+
+def test_an_upgrade_goes_from_one_budget_to_the_other_step_by_step(world: World) -> None:
+    world.come_from_former_release()
+    assert budgets(world) == {FORMER: 3}
+    # The namespace's budget is made; nothing else changes before it is seen.
+    first = act(world)
+    assert not first.protect
+    assert stored(world) == {FORMER, disruption.NAME}
+    # The former one leaves alone who has the label; nobody gets the label before that is seen.
+    assert not act(world).protect
+    assert budgets(world) == {FORMER: 3}
+    assert len(act(world).protect) == 3
+    assert budgets(world) == {disruption.NAME: 3}
+    # It goes once every pod is seen with the label.
+    act(world)
+    assert stored(world) == {disruption.NAME}
+    assert not act(world)
+
+
+def test_the_former_budget_stays_while_one_pod_is_its_own(world: World) -> None:
+    world.come_from_former_release()
+    act(world)
+    act(world)
+    first, *_ = world.plan().actions.protect
+    world.label(first.pod.metadata.name, first.labels)
+    world.check()
+    assert budgets(world) == {FORMER: 2, disruption.NAME: 1}
+    planned = world.plan().actions
+    assert len(planned.protect) == 2
+    assert not planned.delete_objects
+
+
+def test_without_the_budget_of_the_namespace_pods_keep_the_former_one(world: World) -> None:
+    """The API server refuses it, or somebody else has its name."""
+    world.come_from_former_release()
+    for _ in range(3):
+        act(world)
+        world.shared.clear()
+    assert budgets(world) == {FORMER: 3}
+
+
+def test_a_pod_that_is_made_meanwhile_has_one_budget(world: World) -> None:
+    world.come_from_former_release()
+    lost = next(name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_ROLE) == "decode")
+    world.vanish(lost)
+    assert len(act(world).create) == 1
+    assert budgets(world) == {FORMER: 3}
+    world.settle()
+    assert budgets(world) == {disruption.NAME: 3}
+
+
+def test_a_former_release_that_has_been_back_is_made_good(world: World) -> None:
+    """It has made its budget over pods that have the label already."""
+    labelled = dict(world.pods)
+    world.come_from_former_release()
+    world.pods = labelled
+    for step in world.steps(world.plan().actions):
+        step()
+    world.check()
+    world.settle()
+    assert stored(world) == {disruption.NAME}
+
+
+@pytest.mark.parametrize("is_former", [False, True])
+def test_the_label_follows_the_minimum(world: World, *, is_former: bool) -> None:
+    if is_former:
+        world.come_from_former_release()
+    world.settle()
+    world.inference = wanted(minReplicas=1)
+    world.settle()
+    assert budgets(world) == {disruption.NAME: 4}
+    world.inference = wanted()
+    world.settle()
+    assert budgets(world) == {disruption.NAME: 3}
+    assert not [pod for pod in world.pods.values() if pod.metadata.deletion_timestamp]
+
+
+def test_what_is_suspended_has_neither(world: World) -> None:
+    world.come_from_former_release()
+    world.inference = inference(role("decode"), suspend=True)
+    actions = act(world)
+    assert FORMER not in stored(world)
+    assert not any(body["kind"] == disruption.KIND for level in actions.apply for body in level)

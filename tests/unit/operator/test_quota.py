@@ -1,0 +1,408 @@
+"""ResourceQuotas: what a pod is charged, which quotas count it, and what fits before the first pod is created."""
+
+from __future__ import annotations
+
+import dataclasses
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.api import constants as names
+from covey.api import core
+from covey.api.times import rfc3339
+from covey.operator.plan import Plan, plan
+from covey.operator.quota.balance import Balance
+from covey.operator.quota.charge import Charge, charge_of
+from covey.operator.quota.scopes import counts
+from covey.operator.snapshot.notice import Notice
+from covey.operator.snapshot.observed import Observed
+from covey.operator.tell.status import compute
+from covey.operator.tell.units import describe_units
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+GPU = "nvidia.com/gpu"
+
+
+def quota(
+    hard: dict[str, Any], used: dict[str, Any] | None = None, name: str = "gpus", **spec: Any
+) -> core.ResourceQuota:
+    used = {**dict.fromkeys(hard, "0"), **(used or {})}
+    body = {
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"hard": hard, **spec},
+        "status": {"hard": hard, "used": used},
+    }
+    return msgspec.convert(body, core.ResourceQuota)
+
+
+def pod(*containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    return {"spec": {"containers": list(containers) or [{"name": "engine"}], **spec}}
+
+
+def asks(limits: dict[str, str] | None = None, **requests: str) -> dict[str, Any]:
+    found = {"requests": requests, "limits": limits or {}}
+    return {"name": "engine", "resources": {key: value for key, value in found.items() if value}}
+
+
+def amounts(body: dict[str, Any], *ranges: core.LimitRange) -> dict[str, Fraction]:
+    return {name: value for name, value in charge_of(body, ranges).amounts if name not in {"pods", "count/pods"}}
+
+
+# What is charged
+
+
+def test_a_pod_is_charged_as_kubernetes_does() -> None:
+    body = pod(
+        asks({GPU: "8", "memory": "2Gi"}, cpu="500m", memory="1Gi"),
+        asks(cpu="1", **{"ephemeral-storage": "1Gi", "hugepages-2Mi": "4Mi"}),
+        initContainers=[
+            {**asks(cpu="250m"), "restartPolicy": "Always"},
+            asks({"memory": "4Gi"}, cpu="2"),
+        ],
+        overhead={"cpu": "100m", "memory": "1Mi"},
+    )
+    gi, mi = 1024**3, 1024**2
+    assert amounts(body) == {
+        # The second init container beside the sidecar, and the overhead.
+        "cpu": Fraction(235, 100),
+        "requests.cpu": Fraction(235, 100),
+        "memory": 4 * gi + mi,
+        "requests.memory": 4 * gi + mi,
+        "limits.memory": 4 * gi + mi,
+        "ephemeral-storage": gi,
+        "requests.ephemeral-storage": gi,
+        "hugepages-2Mi": 4 * mi,
+        "requests.hugepages-2Mi": 4 * mi,
+        f"requests.{GPU}": 8,
+    }
+
+
+def test_resources_of_the_pod_itself_stand_above_those_of_containers() -> None:
+    body = pod(
+        asks(cpu="1", memory="1Gi"), resources={"requests": {"cpu": "3"}, "limits": {"cpu": "4", "memory": "8Gi"}}
+    )
+    assert amounts(body) == {
+        "cpu": 3,
+        "requests.cpu": 3,
+        "memory": 1024**3,
+        "requests.memory": 1024**3,
+        "limits.cpu": 4,
+        "limits.memory": 8 * 1024**3,
+    }
+
+
+def test_defaults_of_a_limit_range_are_charged() -> None:
+    item = {
+        "type": "Container",
+        "default": {"cpu": "2", "memory": "2Gi"},
+        "defaultRequest": {"cpu": "1", "memory": "1Gi"},
+    }
+    found = msgspec.convert({"metadata": {"name": "defaults"}, "spec": {"limits": [item]}}, core.LimitRange)
+    charged = amounts(pod(asks({"memory": "512Mi"})), found)
+    assert (charged["requests.cpu"], charged["limits.cpu"]) == (1, 2)
+    assert charged["requests.memory"] == charged["limits.memory"] == 512 * 1024**2
+
+
+requirements = st.dictionaries(st.sampled_from(["cpu", "memory", GPU]), st.integers(0, 4).map(str), max_size=3)
+container = st.builds(lambda found: {"name": "c", "resources": {"requests": found}}, requirements)
+starting = st.builds(
+    lambda found, always: {**found, **({"restartPolicy": "Always"} if always else {})}, container, st.booleans()
+)
+
+
+@given(st.lists(container, min_size=1, max_size=3), st.lists(starting, max_size=4))
+def test_a_pod_is_charged_the_most_that_it_holds_at_any_time(running: list[Any], first: list[Any]) -> None:
+    """Played: init containers one after another, sidecars staying from then on, then all containers together."""
+    charged = amounts(pod(*running, initContainers=first))
+    for resource in ("cpu", "memory", GPU):
+
+        def of(found: dict[str, Any], resource: str = resource) -> int:
+            return int(found["resources"]["requests"].get(resource, "0"))
+
+        most = held = 0
+        for each in first:
+            most = max(most, held + of(each))
+            held += of(each) if each.get("restartPolicy") else 0
+        most = max(most, held + sum(map(of, running)))
+        assert charged.get(f"requests.{resource}", 0) == most
+
+
+# Which quotas count
+
+
+def scoped(*expressions: dict[str, Any], scopes: tuple[str, ...] = ()) -> core.ResourceQuota:
+    return quota({"pods": "1"}, scopes=scopes, scopeSelector={"matchExpressions": list(expressions)})
+
+
+IN = {"scopeName": "PriorityClass", "operator": "In", "values": ["high", "higher"]}
+NOT_IN = {"scopeName": "PriorityClass", "operator": "NotIn", "values": ["high"]}
+ACROSS = {
+    "podAntiAffinity": {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"podAffinityTerm": {"namespaceSelector": {}}}]
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("found", "spec", "expected"),
+    [
+        (scoped(), {}, True),
+        (scoped(scopes=("Terminating",)), {"activeDeadlineSeconds": 0}, True),
+        (scoped(scopes=("Terminating",)), {}, False),
+        (scoped(scopes=("NotTerminating",)), {}, True),
+        (scoped(scopes=("NotTerminating",)), {"activeDeadlineSeconds": 9}, False),
+        (scoped(scopes=("BestEffort",)), {}, True),
+        (scoped(scopes=("BestEffort",)), {"containers": [asks(cpu="1")]}, False),
+        # Only cpu and memory make the class of service.
+        (scoped(scopes=("BestEffort",)), {"containers": [asks({GPU: "8"})]}, True),
+        (scoped(scopes=("NotBestEffort",)), {"initContainers": [asks({"memory": "1"})]}, True),
+        (scoped(scopes=("NotBestEffort", "Terminating")), {"containers": [asks(cpu="1")]}, False),
+        (scoped(scopes=("PriorityClass",)), {"priorityClassName": "low"}, True),
+        (scoped(scopes=("PriorityClass",)), {}, False),
+        (scoped(IN), {"priorityClassName": "high"}, True),
+        (scoped(IN), {"priorityClassName": "low"}, False),
+        (scoped(IN), {}, False),
+        (scoped(NOT_IN), {"priorityClassName": "low"}, True),
+        (scoped(NOT_IN), {"priorityClassName": "high"}, False),
+        # As a label selector has it: what is not there is in no list.
+        (scoped(NOT_IN), {}, True),
+        (scoped({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {}, True),
+        (scoped({"scopeName": "PriorityClass", "operator": "DoesNotExist"}), {"priorityClassName": "low"}, False),
+        (scoped(IN, NOT_IN), {"priorityClassName": "higher"}, True),
+        (scoped({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {}, False),
+        (scoped({"scopeName": "CrossNamespacePodAffinity", "operator": "Exists"}), {"affinity": ACROSS}, True),
+        (scoped(scopes=("VolumeAttributesClass",)), {}, False),
+    ],
+)
+def test_scopes(found: core.ResourceQuota, spec: dict[str, Any], *, expected: bool) -> None:
+    assert counts(found, charge_of(pod(**spec) if "containers" not in spec else {"spec": spec})) is expected
+
+
+def test_what_is_short_is_told() -> None:
+    demand = {charge_of(pod(asks({GPU: "8"}, memory="1Gi"))): 2}
+    balance = Balance([quota({f"requests.{GPU}": "24", "requests.memory": "1Gi"}, {f"requests.{GPU}": "16"})])
+    assert list(map(str, balance.shortages(demand))) == [
+        "quota ml/gpus: requests.memory 2Gi needed, 1Gi left",
+        "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left",
+    ]
+
+
+def test_a_quota_that_is_not_counted_yet_has_no_room() -> None:
+    new = msgspec.structs.replace(quota({"pods": "9"}), status=core.ResourceQuotaStatus())
+    assert [each.left for each in Balance([new]).shortages({charge_of(pod()): 1})] == [None]
+
+
+charge_strategy = st.builds(
+    Charge,
+    st.dictionaries(st.sampled_from(["pods", "cpu"]), st.integers(1, 4).map(Fraction)).map(lambda d: tuple(d.items())),
+)
+
+
+@given(st.lists(st.tuples(charge_strategy, st.integers(1, 3)), max_size=6), st.integers(0, 12), st.integers(0, 12))
+def test_what_is_taken_never_exceeds_a_quota(demands: list[tuple[Charge, int]], pods: int, cpu: int) -> None:
+    balance = Balance([quota({"pods": str(pods)}, name="a"), quota({"cpu": str(cpu)}, name="b")])
+    taken = {"pods": Fraction(0), "cpu": Fraction(0)}
+    for charge, number in demands:
+        if not balance.shortages({charge: number}):
+            balance.take({charge: number})
+            for name, value in charge.amounts:
+                taken[name] += value * number
+    assert taken["pods"] <= pods
+    assert taken["cpu"] <= cpu
+
+
+# What fits
+
+
+def engine(gpus: int, **fields: Any) -> dict[str, Any]:
+    limits = {GPU: str(gpus)}
+    return {
+        "template": {"spec": {"containers": [{"name": "engine", "image": "e:1", "resources": {"limits": limits}}]}},
+        **fields,
+    }
+
+
+def planned(world: World, *quotas: core.ResourceQuota, **more: Any) -> Plan:
+    observed: Observed = dataclasses.replace(world.observe(), quotas=quotas, **more)
+    return plan(world.judge(), observed, world.status)
+
+
+def created(found: Plan) -> list[str]:
+    return sorted(f"{i.slot.unit}-{i.slot.role}-{i.slot.replica}" for i in found.actions.create)
+
+
+def serve(world: World) -> World:
+    world.settle()
+    for name in list(world.pods):
+        world.bind(name)
+        world.ready(name)
+    return world
+
+
+def lose(world: World, host: str) -> None:
+    world.vanish(next(name for name, pod in world.pods.items() if pod.spec.hostname == host))
+
+
+def gpus(hard: int, used: int = 0) -> core.ResourceQuota:
+    return quota({f"requests.{GPU}": str(hard)}, {f"requests.{GPU}": str(used)})
+
+
+PAIR = (role("prefill", **engine(8)), role("decode", **engine(8)))
+
+
+def test_a_minimum_that_does_not_fit_holds_nothing() -> None:
+    found = planned(World(inference(*PAIR)), gpus(24, 16))
+    assert not found.actions.create
+    problem = found.fitting.problem
+    assert problem is not None
+    assert problem.reason == names.REASON_QUOTA_EXCEEDED
+    assert "quota ml/gpus: requests.nvidia.com/gpu 16 needed, 8 left" in problem.message
+    assert names.QUOTA_LIMITED in {each.type for each in found.remarks}
+
+
+def test_units_are_created_one_after_another() -> None:
+    found = planned(World(inference(*PAIR, replicas=3)), gpus(40))
+    assert created(found) == ["0-decode-0", "0-prefill-0", "1-decode-0", "1-prefill-0"]
+
+
+def test_no_pod_of_a_unit_is_there_before_its_minimum() -> None:
+    roles = (role("prefill", **engine(8)), role("decode", replicas=2, minReplicas=0, **engine(1)))
+    assert not created(planned(World(inference(*roles)), gpus(4)))
+
+
+def test_surplus_is_created_as_far_as_it_fits() -> None:
+    roles = (role("prefill", replicas=3, minReplicas=1, **engine(8)), role("decode", **engine(8)))
+    found = planned(World(inference(*roles)), gpus(24))
+    assert created(found) == ["0-decode-0", "0-prefill-0", "0-prefill-1"]
+    assert found.fitting.problem is None
+    assert [each.reason for each in found.remarks if each.type == names.QUOTA_LIMITED] == ["QuotaExceeded"]
+
+
+def test_half_a_minimum_is_given_back() -> None:
+    """As two gangs leave it that took a quota by halves, or a creation that was cut off."""
+    world = World(inference(*PAIR))
+    world.settle()
+    lose(world, "0-decode-0-0")
+    found = planned(world, gpus(12, 8))
+    assert not found.actions.create
+    assert [item.pod.spec.hostname for item in found.actions.delete_pods] == ["0-prefill-0-0"]
+
+
+def test_what_has_a_node_is_not_given_back() -> None:
+    world = serve(World(inference(*PAIR)))
+    lose(world, "0-decode-0-0")
+    found = planned(world, gpus(12, 8))
+    assert not found.actions.create
+    assert not found.actions.delete_pods
+
+
+def test_a_minimum_that_runs_comes_before_others_of_the_namespace() -> None:
+    world = serve(World(inference(*PAIR)))
+    lose(world, "0-decode-0-0")
+    short = planned(world, gpus(12, 8))
+    assert short.fitting.reserve
+    # Another resource fits what is left, but not beside what was lost.
+    other = World(inference(role("prefill", **engine(4)), name="other"))
+    assert created(planned(other, gpus(12, 8))) == ["0-prefill-0"]
+    assert not created(planned(other, gpus(12, 8), reserved=short.fitting.reserve))
+    assert created(planned(other, gpus(20, 8), reserved=short.fitting.reserve)) == ["0-prefill-0"]
+
+
+def test_a_lost_replica_comes_before_a_surge() -> None:
+    """Else a rollout takes what is lost, pod by pod."""
+    roles = [
+        role("prefill", replicas=2, minReplicas=1, **engine(2)),
+        role("decode", replicas=2, minReplicas=1, **engine(8)),
+    ]
+    world = serve(World(inference(*roles)))
+    roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
+    world.inference = inference(*roles)
+    lose(world, "0-decode-1-0")
+    found = planned(world, gpus(16, 12))
+    assert not created(found)
+
+
+def test_a_rollout_goes_on_where_a_quota_has_no_room_for_a_surge() -> None:
+    roles = [
+        role("prefill", replicas=2, minReplicas=1, **engine(8)),
+        role("decode", replicas=2, minReplicas=1, **engine(8)),
+    ]
+    world = serve(World(inference(*roles)))
+    for each in roles:
+        each["template"]["spec"]["containers"][0]["image"] = "e:2"
+    world.inference = inference(*roles)
+    full = 32
+    for _ in range(60):
+        found = planned(world, gpus(full, 8 * len(world.pods)))
+        for step in world.steps(found.actions):
+            step()
+        assert len(world.pods) * 8 <= full
+        for name in [name for name, each in world.pods.items() if each.spec.node_name is None]:
+            world.bind(name)
+            world.ready(name)
+        told(world, found)
+        world.finish()
+        serving = sum(each.metadata.deletion_timestamp is None for each in world.pods.values())
+        assert serving >= 2
+        world.now += 31
+    assert {each.spec.containers[0].image for each in world.pods.values()} == {"e:2"}
+    assert len(world.pods) == 4
+
+
+def test_a_replica_leaves_its_node_where_a_quota_has_no_room_for_a_successor() -> None:
+    roles = (role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8)))
+    world = World(inference(*roles))
+    world.settle()
+    for name, each in list(world.pods.items()):
+        world.bind(name, "node-old" if each.spec.hostname == "0-prefill-1-0" else "node-1")
+        world.ready(name)
+    world.notices = {"node-old": Notice("cordoned")}
+    leaves = False
+    for _ in range(6):
+        found = planned(world, gpus(24, 24))
+        told(world, found)
+        leaves = leaves or [item.pod.spec.node_name for item in found.actions.delete_pods] == ["node-old"]
+        world.now += 20
+    assert leaves
+
+
+def test_a_surge_that_does_not_fit_is_not_announced_again_and_again() -> None:
+    roles = [role("prefill", replicas=2, minReplicas=1, **engine(8)), role("decode", **engine(8))]
+    world = serve(World(inference(*roles)))
+    roles[0]["template"]["spec"]["containers"][0]["image"] = "e:2"
+    world.inference = inference(*roles)
+    found = planned(world, gpus(24, 24))
+    assert not found.actions.create
+    assert not [note for note in found.actions.notes if note.reason == "RollingOut"]
+    told(world, found)
+    conditions = {each["type"]: each for each in world.status["conditions"]}
+    assert conditions[names.QUOTA_LIMITED]["status"] == "True"
+    assert conditions[names.PROGRESSING]["reason"] == "RollingOut"
+    assert conditions[names.AVAILABLE]["status"] == "True"
+
+
+def told(world: World, found: Plan) -> None:
+    """Let the status be what the next plan remembers."""
+    verdict, observed = world.judge(), world.observe()
+    units = tuple(describe_units(verdict.inference, verdict.backend, observed, found))
+    world.status = compute(verdict, observed, found, units, world.status, rfc3339(world.now))
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(0, 60))
+def test_a_unit_has_its_whole_minimum_or_nothing(units: int, prefill: int, decode: int, hard: int) -> None:
+    roles = (
+        role("prefill", replicas=3, minReplicas=prefill, **engine(4)),
+        role("decode", replicas=3, minReplicas=decode, **engine(1)),
+    )
+    found = planned(World(inference(*roles, replicas=units)), gpus(hard))
+    each = [[i.slot.role for i in found.actions.create if i.slot.unit == unit] for unit in range(units)]
+    for pods in each:
+        assert not pods or (pods.count("prefill") >= prefill and pods.count("decode") >= decode)
+    assert sum(4 * pods.count("prefill") + pods.count("decode") for pods in each) <= hard
+    # And none that could have been there is missing.
+    assert sum(map(bool, each)) == min(units, hard // (4 * prefill + decode))

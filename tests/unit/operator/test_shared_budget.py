@@ -1,0 +1,267 @@
+"""The budget of a namespace belongs to nobody: made for the first resource, deleted after the last, made again meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from covey.api import constants as names
+from covey.api import core
+from covey.backends import Owned
+from covey.compile import disruption
+from covey.kube.client import Client
+from covey.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from covey.kube.events import EventRecorder
+from covey.kube.resources import POD_DISRUPTION_BUDGETS, Resource
+from covey.operator.execute.allowance import Allowance
+from covey.operator.execute.end_budget import BudgetEnder
+from covey.operator.execute.executor import Executor
+from covey.operator.observe.caches import Caches
+from covey.operator.reconcile import Reconciler
+from covey.operator.snapshot.observed import SHARED_BUDGET
+from covey.operator.tell.gauges import WorkloadGauges
+from covey.operator.terms.problem import REASON_NAME_TAKEN, Blocked
+from unit.compile.inferences import inference, role
+from unit.operator.test_execute import OWNER, Server
+from unit.operator.world import World
+
+BUDGET = msgspec.convert(
+    {**disruption.namespace_budget("ml"), "metadata": {**disruption.namespace_budget("ml")["metadata"], "uid": "b-1"}},
+    Owned,
+)
+
+
+class Seen:
+    """Caches of which nothing is listening to a server, and what they asked for."""
+
+    def __init__(self) -> None:
+        self.looks: list[tuple[str, str]] = []
+        self.namespaces: list[str] = []
+        nobody = cast("Client", None)  # no reflector runs
+        self.caches = Caches(
+            nobody,
+            (),
+            lambda _: None,
+            lambda key, _: self.looks.append(key),
+            look_at_namespace=self.namespaces.append,
+        )
+        self._version = 0
+
+    @property
+    def budgets(self) -> Any:
+        return self.caches.budgets
+
+    def show(self, name: str, kind: str = "ADDED", namespace: str = "ml", **meta: Any) -> None:
+        """Kopf tells of a resource."""
+        self._version += 1
+        metadata = core.Meta(
+            name=name, namespace=namespace, uid=f"uid-{name}", resource_version=str(self._version), **meta
+        )
+        shallow = {"metadata": msgspec.to_builtins(metadata), "status": json.dumps({})}
+        self.caches.inferences.take({"type": kind, "object": shallow})
+
+    def store(self, item: Owned = BUDGET, **meta: Any) -> None:
+        """The watch tells of a budget."""
+        [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
+        changed = msgspec.structs.replace(item, metadata=msgspec.structs.replace(item.metadata, **meta))
+        for change in reflector._objects.put(changed):
+            reflector._announce(change)
+
+    def drop(self) -> None:
+        [reflector] = self.caches.objects[POD_DISRUPTION_BUDGETS.type].reflectors
+        for change in reflector._objects.drop(BUDGET):
+            reflector._announce(change)
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()
+
+
+def test_it_is_looked_at_when_the_last_resource_that_needs_it_ends(seen: Seen) -> None:
+    for name in ("one", "two", "router"):
+        seen.show(name)
+    seen.store()
+    seen.budgets.note(("ml", "router"), needed=False)
+    seen.budgets.note(("ml", "one"), needed=True)
+    # The other has not been looked at yet: it may need it.
+    assert seen.namespaces == []
+    seen.budgets.note(("ml", "two"), needed=False)
+    assert seen.namespaces == []
+    seen.show("one", "DELETED")
+    assert set(seen.namespaces) == {"ml"}
+    assert not seen.budgets.is_needed("ml")
+
+
+def test_what_is_being_deleted_does_not_need_it(seen: Seen) -> None:
+    seen.show("one")
+    seen.store()
+    seen.budgets.note(("ml", "one"), needed=True)
+    seen.show("one", "MODIFIED", deletion_timestamp="2026-01-01T00:00:00Z")
+    assert not seen.budgets.is_needed("ml")
+
+
+def test_a_budget_that_a_former_leader_left_behind_is_looked_at(seen: Seen) -> None:
+    seen.show("one", namespace="other")
+    seen.store()
+    assert seen.namespaces == ["ml"]
+
+
+def test_nobody_knows_while_the_kind_is_not_served(seen: Seen) -> None:
+    seen.show("one")
+    seen.store()
+    seen.budgets.note(("ml", "one"), needed=True)
+    seen.caches.inferences.lose()
+    assert seen.budgets.is_needed("ml")
+
+
+def test_who_needs_it_is_woken_where_somebody_has_taken_or_changed_it(seen: Seen) -> None:
+    for name, needed in (("one", True), ("router", False)):
+        seen.show(name)
+        seen.budgets.note(("ml", name), needed=needed)
+    seen.store()
+    seen.looks.clear()
+    # The disruption controller has counted pods.
+    seen.store(resource_version="7")
+    assert seen.looks == []
+    seen.store(labels={**disruption.LABELS, "theirs": "yes"})
+    assert seen.looks == [("ml", "one")]
+    seen.drop()
+    assert seen.looks == [("ml", "one")] * 2
+
+
+def test_who_waits_for_it_is_woken_when_it_comes(seen: Seen) -> None:
+    """A plan that was to make it was not finished; one with a former release's budget goes on to the next step."""
+    for name, needed in (("llama", True), ("router", False)):
+        seen.show(name)
+        seen.budgets.note(("ml", name), needed=needed)
+    seen.looks.clear()
+    seen.store()
+    assert seen.looks == [("ml", "llama")]
+
+
+def test_one_that_was_just_made_counts_before_the_watch_shows_it(seen: Seen) -> None:
+    assert seen.caches.observe(OWNER, 0.0).shared == {}
+    seen.caches.welcome_object(("ml", "llama"), SHARED_BUDGET[0], BUDGET)
+    assert seen.caches.observe(OWNER, 0.0).shared == {SHARED_BUDGET: BUDGET}
+    seen.store()
+    seen.drop()
+    assert seen.caches.observe(OWNER, 0.0).shared == {}
+
+
+def test_a_budget_that_is_not_coveys_is_none(seen: Seen) -> None:
+    seen.store(labels={"covey.dev/inference": ""})
+    assert seen.caches.observe(OWNER, 0.0).shared == {}
+
+
+class Deletions:
+    """Takes deletions, or refuses them."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.asked: list[tuple[str, str, str]] = []
+        self._error = error
+
+    async def delete(self, _: Resource, name: str, namespace: str, *, uid: str) -> None:
+        self.asked.append((namespace, name, uid))
+        if self._error is not None:
+            raise self._error
+
+
+def ender(server: Deletions, found: Owned | None = BUDGET, *, needed: bool = False) -> BudgetEnder:
+    return BudgetEnder(cast("Client", server), lambda _: found, lambda _: needed)
+
+
+async def test_this_incarnation_is_deleted_where_nobody_needs_it() -> None:
+    server = Deletions()
+    await ender(server)("ml")
+    await ender(server, needed=True)("ml")
+    await ender(server, None)("ml")
+    assert server.asked == [("ml", "covey-gangs", "b-1")]
+
+
+@pytest.mark.parametrize("error", [NotFound(404, "NotFound", "gone"), Conflict(409, "Conflict", "another uid")])
+async def test_one_that_has_gone_is_nobodys_business(error: Exception) -> None:
+    server = Deletions(error)
+    await ender(server)("ml")
+    assert len(server.asked) == 1
+
+
+async def test_a_denied_deletion_is_tried_again() -> None:
+    with pytest.raises(Forbidden):
+        await ender(Deletions(Forbidden(403, "Forbidden", "hands off")))("ml")
+
+
+class Taken(Server):
+    """Has a budget of this name that the watch has not shown."""
+
+    def __init__(self, world: World, labels: Mapping[str, str]) -> None:
+        super().__init__(world)
+        self._labels = labels
+        self.applied: list[str] = []
+
+    async def create(self, resource: Resource, body: Mapping[str, Any], *more: Any, **options: Any) -> Any:
+        if body["metadata"]["name"] == disruption.NAME:
+            raise AlreadyExists(409, "AlreadyExists", disruption.NAME)
+        return await super().create(resource, body, *more, **options)
+
+    async def get(self, _: Resource, name: str, *__: Any, type: Any = None, **___: Any) -> Any:  # noqa: A002 - Client's
+        body = disruption.namespace_budget("ml")
+        return msgspec.convert({**body, "metadata": {"name": name, "uid": "b-1", "labels": self._labels}}, type)
+
+    async def json_patch(self, *_: Any, **__: Any) -> None:
+        """Nothing was written by creating it."""
+
+    async def apply(self, _: Resource, body: Mapping[str, Any], **__: Any) -> Any:
+        self.applied.append(body["metadata"]["name"])
+        return BUDGET
+
+
+async def run(server: Taken, world: World) -> None:
+    executor = Executor(cast("Client", server), OWNER, world.observe(), lambda _: None, lambda _kind, _item: None)
+    await executor.run(world.plan().actions)
+
+
+async def test_a_strangers_budget_of_this_name_is_told_and_keeps_no_pod_from_being_made() -> None:
+    world = World(inference(role("prefill", size=2), role("decode")))
+    server = Taken(world, {"team": "search"})
+    with pytest.raises(Blocked) as blocked:
+        await run(server, world)
+    assert blocked.value.problem.reason == REASON_NAME_TAKEN
+    assert "PodDisruptionBudget covey-gangs exists and is not Covey's" in blocked.value.problem.message
+    assert len(server.created) > 3
+    assert not server.applied
+
+
+async def test_one_that_another_worker_has_made_is_taken() -> None:
+    world = World(inference(role("decode")))
+    server = Taken(world, disruption.LABELS)
+    await run(server, world)
+    assert server.applied == [disruption.NAME]
+
+
+def test_pods_of_a_large_cluster_do_not_all_get_it_in_one_pass(seen: Seen) -> None:
+    world = World(inference(role("decode", replicas=70)))
+    world.settle()
+    for name in list(world.pods):
+        world.label(name, {names.LABEL_GANG: None})
+    actions = world.plan().actions
+    reconciler = Reconciler(
+        cast("Client", None), seen.caches, cast("EventRecorder", None), cast("WorkloadGauges", None)
+    )
+    seen.looks.clear()
+    assert [len(each.protect) for each in (actions, reconciler._allowed(("ml", "llama"), actions))] == [70, 50]
+    assert seen.looks == [("ml", "llama")]
+
+
+def test_few_at_a_time() -> None:
+    now = 0.0
+    allowance = Allowance(10, clock=lambda: now)
+    assert [allowance.take(wanted) for wanted in (4, 8, 1)] == [4, 6, 0]
+    now = 0.5
+    assert allowance.take(100) == 5
+    now = 1000.0
+    assert allowance.take(100) == 10

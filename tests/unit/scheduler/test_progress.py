@@ -1,0 +1,164 @@
+"""The counts that tell the barrier when to look: never too low, and the whole is looked at seldom."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.admission.tree import Unit, build_unit
+from covey.api import core
+from covey.scheduler import binder
+from covey.scheduler.barrier import Call, releasable
+from covey.scheduler.binder import Binder
+from covey.scheduler.progress import Progress
+from covey.scheduler.wire import BindArgs
+from scheduler_builders import GATE, RELEASE, START, cache, group, member, node, pod, put, role_groups, root_key, unit
+from unit.kube.virtual_time import run
+
+ROOT = root_key("root")
+TOGETHER = {"scheduling.covey.dev/together": "t"}
+
+#: States of a pod, as far as the barrier tells them apart.
+STATES: list[dict[str, Any] | None] = [
+    None,
+    {"gates": (GATE,)},
+    {"pin": "n1"},
+    {"pin": "n1", "gates": (START,)},
+    {"pin": "n1", "node": "n1"},
+    {"pin": "n1", "node": "n2"},
+    {"pin": "n1", "deleted": True},
+    {"pin": "n1", "annotations": {RELEASE: "Timeout"}},
+    {"node": "n1", "phase": "Failed"},
+]
+#: A pod's place: role, replica, index, size of the replica, and which of two rivals for the place.
+PLACES = [
+    *[("decode", replica, index_, 2, 0) for replica in range(2) for index_ in range(2)],
+    ("decode", 0, 0, 2, 1),
+    *[("router", replica, 0, 1, 0) for replica in range(3)],
+]
+
+
+def made(place: int, state: dict[str, Any], labels: dict[str, str], *, numbered: bool) -> core.Pod:
+    role, replica, number, size, rival = PLACES[place]
+    name = f"{role}-{replica}-{number}-{rival}"
+    if not numbered and size > 1:
+        return pod(name, group=f"root-{role}-{replica}", labels=labels, **state)
+    return member(role, replica, number, size=size, name=name, labels=labels, **state)
+
+
+def assembled(pods: dict[int, core.Pod], groups: list[core.Group]) -> Unit:
+    return unit(groups[0], groups[1:], list(pods.values()))
+
+
+events = st.tuples(
+    st.integers(0, len(PLACES) - 1),
+    st.one_of(st.integers(0, len(STATES) - 1), st.just("call"), st.just("hang up")),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    history=st.lists(events, min_size=1, max_size=40),
+    minimum=st.tuples(st.integers(0, 2), st.integers(0, 3)),
+    kind=st.sampled_from(["plain", "marked", "foreign"]),
+)
+def test_nothing_may_go_that_the_counts_did_not_tell(
+    history: list[tuple[int, int | str]], minimum: tuple[int, int], kind: str
+) -> None:
+    groups = [
+        group("root", composite=True, minimum=sum(each > 0 for each in minimum) or None, desired=2),
+        *role_groups("decode", replicas=2, minimum=minimum[0], size=2),
+        *role_groups("router", replicas=3, minimum=minimum[1], size=1),
+    ]
+    if kind == "foreign":  # some of a group's pods are enough
+        leaves = {"root-decode-0", "root-decode-1"}
+        groups = [each for each in groups if each.metadata.name not in leaves]
+        groups += [group(name, parent="root-decode", minimum=1, desired=2) for name in sorted(leaves)]
+    pods: dict[int, core.Pod] = {}
+    calls: dict[str, Call] = {}
+    known = assembled(pods, groups)
+    progress = Progress(known, (), calls)
+    looked: set[str] = set()
+    for turn, (place, event) in enumerate(history):
+        labels = TOGETHER if kind == "marked" and PLACES[place][1] else {}
+        before = pods.get(place)
+        told = False
+        if isinstance(event, int):
+            state = STATES[event]
+            if state is None:
+                if before is not None:
+                    del pods[place]
+                    calls.pop(before.metadata.uid, None)
+                    told = progress.drop(before.metadata.uid)
+            else:
+                pods[place] = made(place, state, labels, numbered=kind != "foreign")
+                told = progress.change(pods[place])
+        elif before is not None and event == "call":
+            uid = before.metadata.uid
+            calls[uid] = Call(uid, "ns", before.metadata.name, "n1", ROOT, turn, 0.0)
+            told = progress.change(before, called=True)
+        elif before is not None and calls.pop(before.metadata.uid, None) is not None:
+            told = progress.change(before)
+        known = assembled(pods, groups)
+        may_go = {each.metadata.uid for each in releasable(known, calls)}
+        if not told:
+            assert may_go <= looked
+            continue
+        if progress.stale:
+            progress = Progress(known, pods.values(), calls)
+        assert progress.may_go() or not may_go
+        looked = may_go
+
+
+@pytest.mark.parametrize("minimum", [64, 1])
+def test_a_gang_of_any_size_is_looked_at_as_a_whole_seldom(minimum: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each call costs the same; the unit is assembled when it is counted and when it may go, not at each event."""
+    size, count = 8, 512
+    counted = {"assembled": 0, "judged": 0}
+
+    def count_calls(name: str, function: Any) -> Any:
+        def counting(*args: Any, **named: Any) -> Any:
+            counted[name] += 1
+            return function(*args, **named)
+
+        return counting
+
+    monkeypatch.setattr("covey.scheduler.index.build_unit", count_calls("assembled", build_unit))
+    monkeypatch.setattr("covey.scheduler.binder.releasable", count_calls("judged", releasable))
+
+    async def arrive() -> list[str]:
+        found = cache(
+            *(node(f"n{each}") for each in range(count)),
+            group("root", composite=True, minimum=1, desired=1),
+            *role_groups("decode", replicas=count // size, minimum=minimum, size=size),
+            *(member("decode", *divmod(each, size), size=size, gates=(GATE,)) for each in range(count)),
+        )
+        bound: list[str] = []
+
+        class Api:
+            async def bind(self, _namespace: str, name: str, _uid: str, place: str) -> None:
+                known = found.pods.store[("ns", name)]
+                put(found, msgspec.structs.replace(known, spec=msgspec.structs.replace(known.spec, node_name=place)))
+                bound.append(name)
+
+        api: Any = Api()
+        asked = Binder(found, api, api)
+        calls = []
+        for each in range(count):
+            pinned = member("decode", *divmod(each, size), size=size, pin=f"n{each}")
+            put(found, pinned)
+            args = BindArgs(pinned.metadata.name, "ns", f"n{each}", pinned.metadata.uid)
+            calls.append(asyncio.create_task(asked.bind(args)))
+            await asyncio.sleep(0.003)
+        assert await asyncio.gather(*calls) == [""] * count
+        return bound
+
+    assert len(run(arrive())) == count
+    whole = 1 if minimum > 1 else 0.003 * count / ((count - binder.SMALL) * binder.PAUSE) + 4
+    assert counted["judged"] <= whole
+    assert counted["assembled"] <= 2 * whole + 2

@@ -1,0 +1,125 @@
+"""Patches go out by rank, decisions wait while many do, and a late pin looks at its node again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from covey.api import core
+from covey.scheduler.commit import Committer, Placement
+from covey.scheduler.turns import RELEASE, Turns, rank_of
+from covey.scheduler.writer import Pinned, PodWriter
+from scheduler_builders import GATE, cache, member, node, pod, put
+from scheduler_loop import Loop, tree
+from unit.scheduler.test_writer import Slow
+
+
+async def settle() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+async def test_releases_go_before_pins_and_pins_by_the_rank_of_their_gangs() -> None:
+    api: Any = Slow()
+    writer = PodWriter(api, in_flight=1)
+    first = asyncio.create_task(writer.pin(member("decode", 0, gates=(GATE,)), "n1", {}, rank=(2, 0)))
+    await settle()
+    low = asyncio.create_task(writer.pin(member("low", 0, gates=(GATE,)), "n1", {}, rank=(2, 0)))
+    high = asyncio.create_task(writer.pin(member("high", 0, gates=(GATE,)), "n1", {}, rank=(2, -1000)))
+    released = asyncio.create_task(writer.release(member("gone", 0, pin="n1"), "NodeLost"))
+    await settle()
+    api.answer.set()
+    await asyncio.gather(first, low, high, released)
+    assert api.sent == ["root-decode-0-0", "root-gone-0-0", "root-high-0-0", "root-low-0-0"]
+
+
+async def test_a_turn_that_was_given_to_a_task_that_is_cancelled_goes_to_the_next() -> None:
+    turns = Turns(1)
+    taken: list[str] = []
+
+    async def work(name: str) -> None:
+        async with turns.take((name,)):
+            taken.append(name)
+
+    async with turns.take(RELEASE):
+        tasks = [asyncio.create_task(work(name)) for name in ("a", "b", "c")]
+        await settle()
+        tasks[1].cancel()
+    tasks[0].cancel()  # its turn has come, and it does not know yet
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert taken == ["c"]
+    async with turns.take(RELEASE):
+        taken.append("free again")
+    assert taken[-1] == "free again"
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        node("n2", unschedulable=True),
+        node("n2", taints=[{"key": "bad", "effect": "NoSchedule"}]),
+        pod("thief", node="n2", gpus=8),
+    ],
+)
+async def test_a_late_pin_looks_at_its_node_again(spoilt: Any) -> None:
+    gated = [member("decode", number, gates=(GATE,), gpus=8) for number in range(2)]
+    made = cache(node("n1"), node("n2"), *tree("root", replicas=0)[:2], *gated)
+    api: Any = Slow()
+    committer = Committer(made, PodWriter(api, in_flight=1))
+    placements = [Placement(each, f"n{number}", {}) for number, each in enumerate(gated, start=1)]
+    committer.assume(placements)
+    course = asyncio.create_task(committer.commit(placements))
+    await settle()
+    put(made, spoilt)
+    api.answer.set()
+    committed = await course
+    assert api.sent == [gated[0].metadata.name]
+    assert committed.outcomes == {Pinned.DONE: 1, Pinned.DROPPED: 1}
+    assert gated[1].metadata.uid not in made.capacity.assumed
+
+
+async def wait_on(turns: Turns, rank: tuple[int | str, ...], count: int) -> list[asyncio.Task[None]]:
+    """Let so many wait for a turn."""
+
+    async def hold() -> None:
+        async with turns.take(rank):
+            await asyncio.Event().wait()
+
+    tasks = [asyncio.create_task(hold()) for _ in range(count)]
+    await settle()
+    return tasks
+
+
+async def test_planning_waits_while_many_pins_do_unless_the_next_ranks_higher() -> None:
+    loop = Loop(cache(node("n1"), node("n2"), *tree("usual"), *tree("urgent", priority=1000)))
+    turns = loop.writer.turns = Turns(2)
+    loop.admission._turns = turns
+    turns.on_relief(loop.admission.stir)
+    ahead = (2, -10, 0, "")
+    tasks = await wait_on(turns, ahead, 2 + 2 * 2)
+    running = asyncio.create_task(loop.turn())
+    for _ in range(50):
+        await asyncio.sleep(0.001)
+    assert not running.done()
+    assert set(loop.writer.pinned) == {"urgent-decode-0-0"}
+    tasks[0].cancel()
+    assert set(await asyncio.wait_for(running, 10)) == {"urgent-decode-0-0", "usual-decode-0-0"}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_decision_carries_its_gangs_rank() -> None:
+    units: list[Any] = [*tree("usual", replicas=2), *tree("urgent", priority=9)]
+    loop = Loop(cache(*(node(f"n{each}") for each in range(4)), *units))
+    placed = await loop.turn()
+    ranks = [loop.writer.ranks[name] for name in sorted(placed, key=lambda name: not name.startswith("urgent"))]
+    assert ranks == sorted(ranks)
+    assert ranks[0][:2] == (2, -9)
+    assert all(rank > RELEASE for rank in ranks)
+    entry = next(iter(loop.admission._books.shelf.entries.values()))
+    assert entry.gang is not None
+    assert rank_of(entry.gang) < rank_of(entry.gang, surplus=True)
+    assert isinstance(units[-1], core.Pod)

@@ -1,0 +1,168 @@
+"""kube-scheduler says no to every place of a gang, for something that is not modelled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from covey.admission.status import statuses
+from covey.admission.volumes import VolumeClaim
+from covey.api import core, times
+from covey.api.constants import REASON_UNSCHEDULABLE
+from covey.api.groups import GroupStatus
+from covey.scheduler.cache import Cache
+from covey.scheduler.parking import FIRST, HASTE, LONGEST
+from covey.scheduler.queueing import WRITTEN
+from scheduler_builders import GATE, cache, drop, group, member, node, put, role_groups, root_key
+from scheduler_loop import WALL, Loop
+
+PODS = 8
+ROOT = root_key("g")
+SAID = "0/1500 nodes are available: cannot allocate all claims"
+#: Seconds from a pin until kube-scheduler's refusal has made a new pod of it.
+CYCLE = 7.0
+
+
+class Refused:
+    """A gang whose every place is refused, and made anew."""
+
+    def __init__(self, nodes: int = 300, spec: dict[str, Any] | None = None) -> None:
+        self.spec = spec or {}
+        self.loop = Loop(cache(*(node(f"n{each}") for each in range(nodes))))
+        self.queueing: Any = self.loop.admission._queueing
+        self.queueing._monotonic = lambda: self.loop.now
+        self.queueing._clock = lambda: WALL + self.loop.now
+        self.generation = 0
+        self.attempts: list[float] = []
+        put(self.cache, group("g", composite=True, minimum=1, desired=1))
+        for each in role_groups("decode", replicas=PODS, minimum=PODS, size=1, root="g"):
+            put(self.cache, each)
+        self.create()
+
+    @property
+    def cache(self) -> Cache:
+        return self.loop.cache
+
+    def create(self) -> None:
+        self.generation += 1
+        self.pods = [
+            member("decode", each, root="g", name=f"p{each}-{self.generation}", gates=(GATE,), spec=self.spec)
+            for each in range(PODS)
+        ]
+        for each in self.pods:
+            put(self.cache, each)
+
+    async def turn(self) -> bool:
+        """Plan; refuse what is pinned, a pod after the other, and make it anew. Whether anything was."""
+        self.loop.admission.mark(ROOT)
+        placed = await self.loop.turn()
+        if not placed:
+            return False
+        self.attempts.append(self.loop.now)
+        for each in self.pods:
+            name = each.metadata.name
+            put(self.cache, member("decode", int(name[1]), root="g", name=name, pin=placed[name], spec=self.spec))
+        for each in self.pods:
+            unit = self.cache.index.unit(ROOT)
+            assert unit is not None
+            self.queueing.exclude(unit, placed[each.metadata.name], SAID)
+            self.loop.admission.reject(ROOT, SAID)
+            self.loop.now += 0.5
+        self.loop.now += CYCLE - 0.5 * PODS
+        for each in self.pods:
+            drop(self.cache, each)
+        self.create()
+        return True
+
+    async def live(self, until: float) -> None:
+        while self.loop.now < until:
+            if not await self.turn():
+                self.loop.now += 1.0
+
+
+async def test_each_attempt_waits_twice_as_long_and_says_why() -> None:
+    world = Refused()
+    await world.live(7200.0)
+    waits = [later - earlier for earlier, later in zip(world.attempts, world.attempts[1:], strict=False)]
+    for number, wait in enumerate(waits):
+        assert wait >= min(FIRST * 2**number, LONGEST)
+        assert wait <= max(CYCLE + 1, min(FIRST * 2**number, LONGEST) + 2)
+    assert len(world.attempts) < 25
+    world.loop.admission.mark(ROOT)
+    await world.loop.turn()
+    decision = world.loop.admission.decision(ROOT)
+    assert decision.reason == REASON_UNSCHEDULABLE
+    assert SAID in decision.message
+
+
+async def test_what_is_bound_begins_again_with_the_shortest_time() -> None:
+    world = Refused()
+    for _ in range(4):
+        await world.live(world.loop.now + LONGEST / 10)
+    while not (placed := await world.loop.turn()):
+        world.loop.now += 1.0
+        world.loop.admission.mark(ROOT)
+    for each in world.pods:
+        name = each.metadata.name
+        put(world.cache, member("decode", int(name[1]), root="g", name=name, pin=placed[name], node=placed[name]))
+    await world.loop.turn()
+    world.loop.admission.reject(ROOT, SAID)
+    parked = world.loop.admission._books.parking.left(ROOT)
+    assert parked == FIRST
+
+
+async def test_a_claim_that_comes_is_tried_at_once_and_a_node_within_a_minute() -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+    world = Refused(spec={"volumes": [volume]})
+    await world.live(3600.0)
+    parking = world.loop.admission._books.parking
+    left = parking.left(ROOT)
+    assert left is not None
+    assert left > 2 * HASTE
+    put(world.cache, node("new"))
+    left = parking.left(ROOT)
+    assert left is None or left <= HASTE
+    while not await world.turn():
+        world.loop.now += 1.0
+    assert parking.left(ROOT) is not None
+    claim = msgspec.convert({"metadata": {"name": "data", "namespace": "ns"}}, VolumeClaim)
+    world.cache._on_claim("ADDED", claim, None)
+    assert parking.left(ROOT) is None
+    assert await world.turn()
+
+
+@pytest.mark.parametrize("count", [WRITTEN - 1, 2000])
+async def test_the_status_lists_the_worst_nodes_and_can_be_written(count: int) -> None:
+    world = Refused(nodes=4)
+    unit = world.cache.index.unit(ROOT)
+    assert unit is not None
+    for each in range(count):
+        world.queueing.exclude(unit, f"out-{each:04d}", SAID)
+        world.loop.now += 0.01
+    world.loop.now += 61.0
+    for each in range(count):
+        world.queueing.exclude(unit, f"out-{each:04d}", SAID)
+    kept, _, around = world.queueing.around(unit)
+    assert len(around.excluded) == count, "the planner heeds all of them"
+    written = statuses(unit, kept, lambda _node: (), times.rfc3339(WALL))[0][1]
+    assert len(written["excludedNodes"]) == min(count, WRITTEN)
+    GroupStatus.model_validate(written)
+
+
+async def test_of_many_nodes_those_that_failed_most_often_are_listed() -> None:
+    world = Refused(nodes=4)
+    unit = world.cache.index.unit(ROOT)
+    assert unit is not None
+    world.queueing.exclude(unit, "bad", SAID)
+    world.loop.now += 61.0
+    for each in ("bad", *(f"out-{number}" for number in range(100))):
+        world.queueing.exclude(unit, each, SAID)
+        world.loop.now += 0.01
+    kept, _, _ = world.queueing.around(unit)
+    names = {each.node for each in kept.excluded}
+    assert "bad" in names
+    assert "out-99" in names
+    assert "out-0" not in names
+    assert all(isinstance(each, core.ExcludedNode) for each in kept.excluded)
