@@ -141,6 +141,8 @@ EVACUATING: Final = "Evacuating"
 EVACUATION_BLOCKED: Final = "EvacuationBlocked"
 #: As HorizontalPodAutoscalers call it.
 SCALING_LIMITED: Final = "ScalingLimited"
+#: Groups are not as they would be made today, and are left as they are.
+REMAKE_PENDING: Final = "RemakePending"
 MINIMUM_MET: Final = "MinimumMet"
 #: Pods are wanted for which a ResourceQuota has no room.
 QUOTA_LIMITED: Final = "QuotaLimited"
@@ -161,6 +163,7 @@ REASON_SUSPENDED: Final = "Suspended"
 REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
+REASON_TOPOLOGY_CHANGED: Final = "TopologyChanged"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"

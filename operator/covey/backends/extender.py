@@ -33,6 +33,7 @@ class Extender:
         "the scheduler process has not looked at it yet; if this stays, see whether covey scheduler runs"
     )
     needs_room: ClassVar[bool] = False
+    has_fixed_levels: ClassVar[bool] = False
 
     def kinds(self) -> tuple[Resource, ...]:
         """Covey's own groups."""

@@ -190,6 +190,10 @@ class Backend(Protocol):
     def needs_room(self) -> bool:
         """It lets pods go by the free room of the cluster, so that the operator has to watch nodes and pods."""
 
+    @property
+    def has_fixed_levels(self) -> bool:
+        """The groups have the label keys of their levels in fields that nobody may change."""
+
     def kinds(self) -> tuple[Resource, ...]:
         """Kinds of its groups, in the order in which they are created; one cluster need not serve them all."""
 

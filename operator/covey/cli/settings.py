@@ -107,6 +107,7 @@ class OperatorConfig(Common):
     metrics_workload_limit: int = Field(500, ge=0)
     backends: Backends = (Backend.EXTENDER,)
     autoscaler_taints: Names = AUTOSCALERS
+    evacuation_taints: Names = ()
     avoid_node_after: int = Field(3, ge=0)
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     ui_bind_address: Address = ""
@@ -135,6 +136,7 @@ class OperatorConfig(Common):
             metrics_workload_limit=self.metrics_workload_limit,
             backends=self.backends,
             autoscaler_taints=self.autoscaler_taints,
+            evacuation_taints=self.evacuation_taints,
             avoid_node_after=self.avoid_node_after,
             avoid_node_seconds=self.avoid_node_seconds,
         )

@@ -70,6 +70,7 @@ _CONDITIONS: Final[Mapping[str, tuple[str, str]]] = {
     names.QUOTA_LIMITED: ("waiting", "other"),
     names.ESCALATING: ("failed", "other"),
     names.NODES_AVOIDED: ("failed", "other"),
+    names.REMAKE_PENDING: ("other", "other"),
 }
 
 
@@ -202,6 +203,7 @@ _BAD: Final = frozenset(
         names.QUOTA_LIMITED,
         names.ESCALATING,
         names.NODES_AVOIDED,
+        names.REMAKE_PENDING,
     }
 )
 

@@ -34,7 +34,7 @@ def pod(*tolerations: dict[str, Any]) -> core.Pod:
 
 
 def drives(found: core.Node, *tolerations: dict[str, Any]) -> str:
-    notice = notice_of(found)
+    notice = notice_of(found, evacuations=["team"])
     return notice.drives(pod(*tolerations)) if notice is not None else ""
 
 
@@ -50,6 +50,8 @@ EVERYTHING = {"operator": "Exists"}
         (node("a", "team=x:NoSchedule"), ({"key": "team", "operator": "Exists"},), ""),
         (node("a", "team=x:NoSchedule"), ({"key": "team", "value": "y"},), "taint team:NoSchedule"),
         (node("a", "team=x:PreferNoSchedule"), (), ""),
+        # Agents set such around their own restarts.
+        (node("a", "node.cilium.io/agent-not-ready:NoSchedule"), (), ""),
         # Who does not tolerate it has been deleted already.
         (node("a", "bad=x:NoExecute"), (), ""),
         (node("a", "bad=x:NoExecute"), (EVERYTHING,), ""),
@@ -97,6 +99,7 @@ def test_only_what_matters_to_pods_is_told() -> None:
     assert watch.see(node()) == []
     assert watch.see(node(resource_version="2")) == []
     assert watch.see(node("a", "node.kubernetes.io/disk-pressure:NoSchedule")) == []
+    assert watch.see(node("a", "driver=restarts:NoSchedule")) == []
     assert watch.see(node(cordoned=True)) == ["a"]
     assert watch.see(node("a", "x=1:NoSchedule", cordoned=True)) == []
     assert watch.see(node()) == ["a"]

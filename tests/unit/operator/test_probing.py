@@ -104,6 +104,17 @@ async def test_a_changed_answer_is_noticed() -> None:
     assert not asking.cluster(frozenset()).kept
 
 
+async def test_a_dry_run_that_fails_later_takes_no_answer_back() -> None:
+    server = Server(BODY)
+    asking = made(server, lambda: None)
+    assert (await once(asking)).kept == {"size"}
+    asking.asked.clear()
+    server.answer = Forbidden(403, "Forbidden", "no")
+    cluster = await once(asking)
+    assert len(server.asked) == 2
+    assert (cluster.kept, cluster.unprobed) == ({"size"}, {})
+
+
 async def test_who_is_not_enabled_asks_nothing() -> None:
     server = Server(BODY)
     asking = made(server, lambda: None, enabled=BackendName.EXTENDER)

@@ -168,3 +168,16 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     assert after[POD_GROUPS.type, "llama-0-decode"] != before[POD_GROUPS.type, "llama-0-decode"]
     assert after[WORKLOADS.type, "llama"] != before[WORKLOADS.type, "llama"]
     assert not world.plan().actions
+
+
+def test_nobody_is_advised_to_suspend_because_a_probe_has_failed() -> None:
+    world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
+    world.cluster = Cluster(kept=probes)
+    world.settle()
+    world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
+    assert not world.plan().actions
+    status, _, message = conditions(world)["BackendSupported"]
+    assert status == "False"
+    assert "what runs is left alone, and the API server is asked again" in message
+    assert "suspend" not in message

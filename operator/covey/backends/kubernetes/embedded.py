@@ -31,6 +31,7 @@ class Embedded:
     dialect: ClassVar[str] = "1.35"
     silence: ClassVar[str] = "its Workload is being created"
     needs_room: ClassVar[bool] = True
+    has_fixed_levels: ClassVar[bool] = True
 
     def kinds(self) -> tuple[Resource, ...]:
         """The Workload."""

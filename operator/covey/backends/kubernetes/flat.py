@@ -45,6 +45,7 @@ class Flat:
     dialects: ClassVar[tuple[str, ...]] = tuple(_VERSIONS)
     silence: ClassVar[str] = "its groups are being created"
     needs_room: ClassVar[bool] = True
+    has_fixed_levels: ClassVar[bool] = True
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect

@@ -44,6 +44,7 @@ class Hierarchical:
         "TopologyAwareWorkloadScheduling and CompositePodGroup"
     )
     needs_room: ClassVar[bool] = False
+    has_fixed_levels: ClassVar[bool] = True
 
     def kinds(self) -> tuple[Resource, ...]:
         """The Workload, and its groups from the root down."""

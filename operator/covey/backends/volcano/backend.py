@@ -46,6 +46,7 @@ class Volcano:
         "and is open"
     )
     needs_room: ClassVar[bool] = False
+    has_fixed_levels: ClassVar[bool] = False
 
     def within(self, cluster: Cluster) -> Volcano:
         """The same, with levels as the tiers of this cluster."""

@@ -65,6 +65,11 @@ def _common(command: F) -> F:
     help="Keys of taints, with commas, by which autoscalers announce that they delete a node. Default: those of "
     "cluster-autoscaler and Karpenter.",
 )
+@click.option(
+    "--evacuation-taints",
+    metavar="KEYS",
+    help="Keys of other NoSchedule taints, with commas, that replicas leave a node for. Default: none.",
+)
 @click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
 @click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
 @click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")

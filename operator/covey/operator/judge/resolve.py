@@ -37,6 +37,8 @@ def resolve_backend(
     if recorded is not None and is_there:
         lost = why or f"this release of Covey has no backend {_described(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
+        if former is not None and any(probe.name in cluster.unprobed for probe in former.probes()):
+            remedy = "what runs is left alone, and the API server is asked again"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
     # 4. Nothing runs: the newest that the cluster can do.
     chosen = choose(name, cluster)

@@ -6,7 +6,8 @@ released pods are deleted, units are counted. Nothing here does I/O.
 ========================================================  ============================================================
 the new spec                                              what is kept up
 ========================================================  ============================================================
-is in order                                               the new spec
+is in order                                               the new spec; on a backend whose groups cannot be changed,
+                                                          with the levels of a topology that they were made for
 asks for rolled fields whose rollout was given up         the new spec with the rolled fields before (``failed``)
 cannot be read, asks for what is not supported, names     the last accepted one, where anything of it is there; else
 levels that do not exist, has a refused template          nothing is created, replaced or deleted
@@ -30,6 +31,7 @@ from covey.api.roles import InPlace
 from covey.backends import Backend, Cluster, find
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision
+from covey.operator.judge.kept import describe_change, is_topology_kept
 from covey.operator.judge.resolve import find_refused, resolve_backend
 from covey.operator.judge.validate import find_unsupported, resolve_topology
 from covey.operator.snapshot.accepted import Accepted, Content, Resolved, with_rolled
@@ -49,6 +51,8 @@ class Case:
     backend: Backend | None = None
     #: The backend cannot be had: its objects cannot even be seen.
     is_blind: bool = False
+    #: Why groups keep levels that the ClusterTopology of today does not have so; empty where they do not.
+    kept_levels: str = ""
 
     @property
     def is_suspended(self) -> bool:
@@ -64,6 +68,7 @@ class Verdict:
     there is none: then nothing is done.
     ``wanted`` is what the newest readable spec asks for, and ``failed`` that its rolled fields were given up.
     ``problem`` is the new spec's. ``unproven``: the API server has not been asked about the templates yet.
+    ``kept_levels`` says how the topology that the groups were made for differs from today's; empty where it does not.
     """
 
     inference: DisaggregatedInference
@@ -73,6 +78,7 @@ class Verdict:
     failed: bool = False
     problem: Problem | None = None
     unproven: bool = False
+    kept_levels: str = ""
 
     @property
     def is_kept_up(self) -> bool:
@@ -101,6 +107,11 @@ def read_case(
     backend, missing = resolve_backend(spec, recorded, cluster, is_there=_is_there(observed))
     if backend is None:
         return Case(stored, inference, find_unsupported(spec) or missing, is_blind=True)
+    kept = ""
+    if last is not None and _is_there(observed) and backend.has_fixed_levels and is_topology_kept(spec, last):
+        kept = describe_change(last.resolved, topology, levels)
+    if kept and recorded is not None:
+        topology, levels, bad_levels = recorded.topology, recorded.levels, None
     resolved = Resolved(
         backend.name,
         recorded.scheduler_name if recorded else spec.effective_scheduler_name,
@@ -109,7 +120,7 @@ def read_case(
         backend.dialect,
     )
     problem = find_unsupported(spec) or missing or bad_levels or find_refused(backend, spec, levels, cluster)
-    return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None)
+    return Case(stored, inference, problem, resolved, backend, is_blind=missing is not None, kept_levels=kept)
 
 
 def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:
@@ -122,7 +133,8 @@ def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -
     """
     inference, last = case.inference, _last(observed)
     if inference is not None and case.resolved is not None and (case.problem is None or case.is_suspended):
-        verdict = replace(_accept(inference, case.stored.spec, case.resolved, observed), backend=case.backend)
+        verdict = _accept(inference, case.stored.spec, case.resolved, observed)
+        verdict = replace(verdict, backend=case.backend, kept_levels=case.kept_levels)
         if case.problem is not None:
             return replace(verdict, problem=case.problem, unproven=False)
         if bad_template is None:

@@ -80,6 +80,7 @@ class Caches:
         enqueue_after: likewise, so many seconds later.
         backends: those whose kinds are watched.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
         look_at_namespace: called with a namespace whose budget may be needed no more.
         clock: monotonic, seconds.
     """
@@ -93,6 +94,7 @@ class Caches:
         *,
         backends: Collection[Backend] = tuple(Backend),
         autoscalers: Collection[str] = AUTOSCALERS,
+        evacuations: Collection[str] = (),
         look_at_namespace: Callable[[str], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -104,7 +106,7 @@ class Caches:
         self.pods = Watched(client, resources.PODS, core.Pod, namespaces, labels=ours)
         for reflector in self.pods.reflectors:
             reflector.add_index(_NODE, _node_of)
-        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers)
+        self.nodes = Nodes(client, self._look_at_node, autoscalers=autoscalers, evacuations=evacuations)
         self._kinds = group_kinds(backends)
         self.objects = {
             resource.type: Watched(client, resource, Owned, namespaces, labels=ours)

@@ -32,6 +32,7 @@ class Nodes:
         client: to the API server.
         on_change: called with the name of a node when it is to be empty, or no longer, or lost.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
         clock: seconds since the epoch.
     """
 
@@ -41,11 +42,13 @@ class Nodes:
         on_change: Callable[[str], None],
         *,
         autoscalers: Collection[str] = AUTOSCALERS,
+        evacuations: Collection[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.reflector: Reflector[core.Node] = Reflector(client, NODES, core.Node, on_event=self._on_event)
         self._on_change = on_change
         self._autoscalers = frozenset(autoscalers)
+        self._evacuations = frozenset(evacuations)
         self._clock = clock
         self._notices: dict[str, Notice] = {}
         #: Nodes that were seen to be deleted, and when.
@@ -80,7 +83,7 @@ class Nodes:
         self._gone.pop(name, None)
         if before is not None and node.spec == before.spec:
             return
-        was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers)
+        was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers, self._evacuations)
         if now is not None:
             self._notices[name] = now = self._dated(now, was)
         if now != was or is_out_of_service(node) != (before is not None and is_out_of_service(before)):

@@ -53,6 +53,9 @@ class Probing:
         self._stale = asyncio.Event()
         self._kept: frozenset[str] = frozenset()
         self._unprobed: dict[str, str] = {}
+        #: By name of a probe, its last answer: a dry run that fails later says nothing of the field.
+        self._known: dict[str, bool] = {}
+        self._is_complete = False
         #: Set once all that is served has been asked about.
         self.asked = asyncio.Event()
         if not self._probes:
@@ -73,14 +76,20 @@ class Probing:
             await self._ask_all()
             self.asked.set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stale.wait(), _SOON if self._unprobed else _AGAIN)
+                await asyncio.wait_for(self._stale.wait(), _AGAIN if self._is_complete else _SOON)
 
     async def _ask_all(self) -> None:
         unserved = self._unserved()
         probes = [probe for probe in self._probes if probe.resource not in unserved]
         answers = await asyncio.gather(*map(self._ask, probes))
-        kept = frozenset(probe.name for probe, answer in zip(probes, answers, strict=True) if answer is True)
-        unprobed = {probe.name: said for probe, said in zip(probes, answers, strict=True) if isinstance(said, str)}
+        failed = {probe.name: said for probe, said in zip(probes, answers, strict=True) if isinstance(said, str)}
+        before = {name: answer for name, answer in self._known.items() if name in failed}
+        told = {probe.name: said for probe, said in zip(probes, answers, strict=True) if not isinstance(said, str)}
+        self._known, self._is_complete = {**before, **told}, not failed
+        kept = frozenset(name for name, answer in self._known.items() if answer)
+        unprobed = {name: said for name, said in failed.items() if name not in before}
+        if before:
+            _log.warning("probes failed, their last answers are kept", failed={name: failed[name] for name in before})
         changed = (kept, unprobed) != (self._kept, self._unprobed)
         self._kept, self._unprobed = kept, unprobed
         if changed:

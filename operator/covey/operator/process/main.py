@@ -101,6 +101,7 @@ class OperatorProcess:
             queue.add_after,
             backends=settings.backends,
             autoscalers=settings.autoscaler_taints,
+            evacuations=settings.evacuation_taints,
             look_at_namespace=namespaces.add,
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)

@@ -18,7 +18,8 @@ class Settings:
     and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
     the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of at
     most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
-    ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node. After
+    ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
+    ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
     """
 
@@ -35,6 +36,7 @@ class Settings:
     metrics_workload_limit: int = 500
     backends: tuple[Backend, ...] = (Backend.EXTENDER,)
     autoscaler_taints: tuple[str, ...] = AUTOSCALERS
+    evacuation_taints: tuple[str, ...] = ()
     avoid_node_after: int = 3
     avoid_node_seconds: float = 600.0
 

@@ -4,8 +4,10 @@
 a node has                                     its replicas leave
 =============================================  ==========================================================================
 a cordon                                       at once, whatever they tolerate
-a taint NoSchedule that a pod does not         at once
-tolerate
+a taint NoSchedule of a listed key             at once
+(``evacuations``) that a pod does not tolerate
+any other taint NoSchedule                     never: Kubernetes lets stay who runs, and agents of networks, volumes and
+                                               drivers set such taints around their own restarts
 a taint NoExecute that a pod tolerates for a   at once: it goes when the time is over. Who does not tolerate it at all
 time                                           has been deleted already, which is a failure and no evacuation
 a taint of an autoscaler that deletes it       at once, whatever they tolerate
@@ -57,8 +59,16 @@ class Notice:
         return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
 
 
-def notice_of(node: core.Node, autoscalers: Collection[str] = AUTOSCALERS) -> Notice | None:
-    """What a node says of its end; None where it says nothing."""
+def notice_of(
+    node: core.Node, autoscalers: Collection[str] = AUTOSCALERS, evacuations: Collection[str] = ()
+) -> Notice | None:
+    """Read why a node is to be empty; None where it need not be.
+
+    Args:
+        node: a node.
+        autoscalers: keys of the taints by which autoscalers announce that they delete a node.
+        evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
+    """
     if node.spec.unschedulable:
         return Notice(_CORDONED)
     found: list[core.Taint] = []
@@ -68,7 +78,7 @@ def notice_of(node: core.Node, autoscalers: Collection[str] = AUTOSCALERS) -> No
             candidate = taint if taint.key in autoscalers else candidate
         elif taint.key in autoscalers:
             return Notice(_named(taint))
-        elif not taint.key.startswith(_CONDITIONS):
+        elif taint.key in evacuations or (taint.effect == "NoExecute" and not taint.key.startswith(_CONDITIONS)):
             found.append(taint)
     if not found and candidate is None:
         return None

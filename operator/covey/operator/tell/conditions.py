@@ -96,6 +96,8 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
     found = [unit.topology for unit in situation.units if unit.topology is not None]
     if found:
         yield names.TOPOLOGY_SATISFIED, _topology(found)
+    if situation.verdict.kept_levels:
+        yield names.REMAKE_PENDING, ("True", names.REASON_TOPOLOGY_CHANGED, _kept_levels(situation.verdict))
     told = {remark.type: remark for remark in reversed(situation.plan.remarks) if remark.type != names.DEGRADED}
     for remark in told.values():
         yield remark.type, ("True", remark.reason, remark.message)
@@ -114,6 +116,13 @@ def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
         if not unit.is_admitted and unit.reason != names.REASON_INVALID_TOPOLOGY:
             yield unit.reason, _of_unit(situation, unit)
     yield from ((remark.reason, remark.message) for remark in situation.plan.remarks)
+
+
+def _kept_levels(verdict: Verdict) -> str:
+    remedy = (
+        "groups keep the levels that they were made for; change spec.topology, or suspend and resume, to remake them"
+    )
+    return f"{verdict.kept_levels}: {remedy}"
 
 
 def _supported(situation: Situation) -> Finding:
