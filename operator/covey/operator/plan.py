@@ -122,7 +122,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)
     replicas, late = failing.applied(plans, inference, observed)
-    loss = find_loss(inference, backend, want.scale, want.rolling, states, observed, before)
+    loss = find_loss(inference, backend, want.scale, want.rolling.states, states, observed, before)
     stranded = find_stranded(observed)
     lost = _uids(_deletions(replicas), loss.outcome, stranded)
     # 5. Some pods wait: for their minimum, for their group that is being deleted, for others to start.

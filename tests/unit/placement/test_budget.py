@@ -22,7 +22,7 @@ from unit.placement.builders import make_gang, make_inventory, make_role, make_s
 #: Work of a plan and its surplus, in all looks together: far below what one look cost before there was a budget.
 WORK = 250_000_000
 #: The same for thousands of pods that are filled up bit by bit.
-MORE = {"surplus_on_unlike": 700_000_000, "surplus_beyond": 700_000_000}
+MORE = {"surplus_on_unlike": 700_000_000, "surplus_beyond": 700_000_000, "seven_levels": 700_000_000}
 #: Bytes that plans may leave behind.
 REMEMBERED = 60 << 20
 

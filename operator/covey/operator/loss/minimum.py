@@ -22,11 +22,10 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import Scale, UnitCount
 from covey.operator.replicas.scale import ReplicaState, States, count_unit
-from covey.operator.rolling.layout import Rolling
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
 from covey.operator.snapshot.recorded import had_served, recorded_units
-from covey.rollout import RoleState
+from covey.rollout import RoleState, UnitState
 
 Counts = Mapping[str, int]
 
@@ -66,7 +65,7 @@ class Minimums:
 def find_shortages(
     spec: DisaggregatedInferenceSpec,
     scale: Scale,
-    rolling: Rolling,
+    rolling: Mapping[int, UnitState | None],
     states: States,
     observed: Observed,
     before: Mapping[str, Any],
@@ -76,7 +75,7 @@ def find_shortages(
     Args:
         spec: what is kept up.
         scale: what is wanted.
-        rolling: the units that there shall be, and what becomes of them.
+        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far, which remembers since when.
@@ -85,13 +84,13 @@ def find_shortages(
     shortages: dict[int, Shortage] = {}
     met: dict[int, Counts] = {}
     places: Counter[tuple[int, str, int]] | None = None
-    for unit in rolling.layout.units:
+    for unit, state in rolling.items():
         count = count_unit(scale.roles, states.get(unit, {}), attrgetter("is_bound"))
         if not count.has_minimum:
             places = _count_in_place(observed) if places is None else places
             count = UnitCount.of(_in_place(states.get(unit, {}), places, unit), scale.roles)
         known = recorded.get(unit)
-        owed = _owed(count, known.met if known is not None else {}, rolling, unit)
+        owed = _owed(count, known.met if known is not None else {}, state)
         if spec.gang.termination_delay_seconds is not None:
             met[unit] = owed
         if not count.has_minimum:
@@ -102,9 +101,8 @@ def find_shortages(
     return Minimums(shortages, met)
 
 
-def _owed(count: UnitCount, met: Counts, rolling: Rolling, unit: int) -> Counts:
+def _owed(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
     """The minimum that was met last, as far as nobody has asked for less since."""
-    state = rolling.steps[unit][0] if unit in rolling.steps else None
     found: dict[str, int] = {}
     for name, least in count.minimums.items():
         placed = count.counts.get(name, 0)

@@ -11,15 +11,15 @@ from covey.compile import Scale
 from covey.operator.loss.giving_up import GivenUp, give_up
 from covey.operator.loss.minimum import find_shortages
 from covey.operator.replicas.scale import States
-from covey.operator.rolling.layout import Rolling
 from covey.operator.snapshot.observed import Observed
+from covey.rollout import UnitState
 
 
 def find_loss(
     inference: DisaggregatedInference,
     backend: Backend,
     scale: Scale,
-    rolling: Rolling,
+    rolling: Mapping[int, UnitState | None],
     states: States,
     observed: Observed,
     before: Mapping[str, Any],
@@ -30,7 +30,7 @@ def find_loss(
         inference: the resource, with the spec that is kept up.
         backend: whose word says what could be placed elsewhere.
         scale: what is wanted.
-        rolling: the units that there shall be, and what becomes of them.
+        rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far.

@@ -41,6 +41,11 @@ class Rolling:
     stands: bool = False
 
     @property
+    def states(self) -> dict[int, UnitState | None]:
+        """Each unit that there shall be as it is; None for one of which nothing is known yet."""
+        return {unit: self.steps[unit][0] if unit in self.steps else None for unit in self.layout.units}
+
+    @property
     def arriving(self) -> int | None:
         """The number of a unit that is not asked for yet: it is to take the place of another."""
         return self.move.to if self.move is not None and not self.move.done else None
