@@ -34,8 +34,9 @@ class HelpfulGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Look for the help before the first command."""
-        if args and args[0].startswith("-") and not set(ctx.help_option_names).isdisjoint(args):
-            args = [ctx.help_option_names[0]]
+        help_option = self.get_help_option(ctx)
+        if args and args[0].startswith("-") and help_option and not set(ctx.help_option_names).isdisjoint(args):
+            args = [help_option.opts[0]]  # click keeps the option of the first context that it was asked for
         return super().parse_args(ctx, args)
 
 
