@@ -33,8 +33,8 @@ TOO_MANY_PODS = (
 SAME_LEVEL = "preferred is the same level as required and adds nothing: remove it, or name a finer level"
 NO_SUCH_DEPENDENCY = "dependsOn names a role that is not in spec.roles: correct the name or add the role"
 OWN_ANNOTATIONS = (
-    "annotations under covey.dev are Covey's own except covey.dev/restart-ignored-containers: remove them, or use a prefix "
-    "of yours"
+    "annotations under covey.dev are Covey's own except covey.dev/restart-ignored-containers, covey.dev/domain-labels: remove "
+    "them, or use a prefix of yours"
 )
 NO_MINIMUM = (
     "dependsOn names a role with minReplicas 0, for which nobody would wait: set its minReplicas to 1 or more, or remove "
@@ -323,7 +323,7 @@ GOOD: list[tuple[Object, Edits]] = [
         inference(),
         {
             "spec.roles.0.template.metadata": {
-                "annotations": {"covey.dev/restart-ignored-containers": "proxy", "example.com/a": "b"}
+                "annotations": {"covey.dev/restart-ignored-containers": "proxy", "covey.dev/domain-labels": "true"}
             }
         },
     ),

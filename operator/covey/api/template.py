@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import WithJsonSchema
 
-from covey.api.constants import ANNOTATION_RESTART_IGNORED
+from covey.api.constants import ANNOTATION_DOMAIN_LABELS, ANNOTATION_RESTART_IGNORED
 from covey.api.model import VERBATIM, Rule
 
 #: Fields of a pod that Covey sets itself, and where a person says the same thing instead.
@@ -76,6 +76,9 @@ def _own_keys(what: str, *but: str) -> dict[str, Any]:
     return {"x-kubernetes-validations": [rule.as_schema()]}
 
 
+#: Annotations of Covey's that people set.
+_FOR_PEOPLE: Final = (ANNOTATION_RESTART_IGNORED, ANNOTATION_DOMAIN_LABELS)
+
 RESERVED_RULES: Final = tuple(_reserved_rule(name, instead) for name, instead in RESERVED.items())
 
 POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
@@ -85,12 +88,11 @@ POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
     "properties": {
         "metadata": {
             "type": "object",
-            "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's, but for the annotation "
-            f"{ANNOTATION_RESTART_IGNORED}.",
+            "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's, but for the annotations "
+            f"{' and '.join(_FOR_PEOPLE)}.",
             "properties": {
                 "labels": _strings("Labels of the pods, beside those that Covey sets.") | _own_keys("labels"),
-                "annotations": _strings("Annotations of the pods.")
-                | _own_keys("annotations", ANNOTATION_RESTART_IGNORED),
+                "annotations": _strings("Annotations of the pods.") | _own_keys("annotations", *_FOR_PEOPLE),
                 "creationTimestamp": {
                     "type": "string",
                     "nullable": True,
