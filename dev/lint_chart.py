@@ -15,7 +15,7 @@ RELEASES = ("1.30", "1.31", "1.32", "1.33", "1.34", "1.35", "1.36", "1.37")
 VARIANTS = (
     ("default",),
     ("ha and closed", "--set=replicas=2,networkPolicy.enabled=true"),
-    ("existing scheduler", "--set=scheduler.mode=Existing"),
+    ("existing scheduler", "--set=scheduler.mode=Existing,replicas=2"),
     ("namespaced", "--set=watchNamespaces={team-a}"),
 )
 #: What checkov would have otherwise, and why it is so.
