@@ -113,8 +113,8 @@ def test_a_group_that_is_deleted_by_hand_gives_its_pins_room_back(
 ) -> None:
     assert scheduler.alive
     [node] = nodes(nodes=1)
-    held = {"schedulerName": "nobody"}  # no kube-scheduler takes it: it stays pinned
-    tree = bench.unit("first", Role("decode", spec=held))
+    # No kube-scheduler takes it: it stays pinned.
+    tree = bench.unit("first", Role("decode", gates=("scheduling.covey.dev/gang", "scheduling.covey.dev/start")))
     eventually(lambda: pin_of(tree.pods()[0]) == node)
     second = bench.unit("second", Role("decode"))
     assert "8 more nvidia.com/gpu" in second.wait_refused()

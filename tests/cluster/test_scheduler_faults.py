@@ -43,7 +43,8 @@ class Processes:
 @pytest.fixture(scope="module")
 def running(cluster: Cluster) -> Iterator[Processes]:
     try:
-        extender = cluster.start_covey("scheduler")
+        # Of the profile "nobody" there is no kube-scheduler.
+        extender = cluster.start_covey("scheduler", "--scheduler-name=covey-scheduler", "--scheduler-name=nobody")
         yield Processes(extender, cluster.start_scheduler(scheduler_config(extender)))
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
