@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from covey.admission.tree import Key, Unit, build_unit
 from covey.api import core
@@ -191,6 +192,10 @@ def put(made: Cache, each: core.Node | core.Group | core.Pod, previous_group: co
         made.nodes.store[each.metadata.key] = each
         made._on_node("ADDED", each, None)
     elif isinstance(each, core.Group):
+        if each.spec.priority is not None:  # a test's priority is one of a class, as those of a cluster are
+            name = f"priority-{each.spec.priority}"
+            made.priority_classes.store[("", name)] = core.PriorityClass(core.Meta(name=name), value=each.spec.priority)
+            each = replace(each, spec=replace(each.spec, priority_class_name=name))
         made._on_group("MODIFIED" if previous_group else "ADDED", each, previous_group)
     else:
         previous = made.pods.store.get(each.metadata.key)

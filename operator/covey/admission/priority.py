@@ -12,15 +12,18 @@ _SYSTEM: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critica
 
 
 def priority_of(written: int | None, name: str | None, classes: Mapping[str, core.PriorityClass]) -> int | None:
-    """The priority as written, else that of its class, else the global default, else 0; None for an unknown class.
+    """The priority of its class, else the global default, else 0, or less where less is written; None for an unknown class.
+
+    Whoever may create groups may write any number; a class is an administrator's, as for pods
+    (``plugin/pkg/admission/priority``).
 
     Args:
         written: ``spec.priority``.
         name: ``spec.priorityClassName``.
         classes: the cluster's classes by name.
     """
-    if written is not None:
-        return written
-    if not name:
-        return next((each.value for each in classes.values() if each.global_default), 0)
-    return classes[name].value if name in classes else _SYSTEM.get(name)
+    if name:
+        value = classes[name].value if name in classes else _SYSTEM.get(name)
+    else:
+        value = next((each.value for each in classes.values() if each.global_default), 0)
+    return value if written is None or value is None else min(written, value)

@@ -136,4 +136,4 @@ class Prioritised(Model):
     priority_class_name: Annotated[ObjectName | None, LIVE] = None
     """The PriorityClass of the group's pods."""
     priority: Annotated[int | None, LIVE, Field(ge=-2_147_483_648, le=1_000_000_000)] = None
-    """The priority of the group; one of its PriorityClass where absent."""
+    """The priority of the group, where it is lower than that of its PriorityClass, which holds otherwise."""

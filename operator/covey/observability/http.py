@@ -15,14 +15,13 @@ from typing import Final
 from aiohttp import web
 
 from covey.observability import metrics
+from covey.observability.listener import Listener, bind
 
 #: Says whether all is well, and a line of text for whoever asks.
 Probe = Callable[[], tuple[bool, str]]
 
 #: Addresses that switch an endpoint off, as controller-runtime's flags do.
 _OFF: Final = frozenset({"", "0"})
-#: Seconds that a request under way is given at the end.
-_GRACE: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,15 +79,20 @@ async def serve(app: web.Application, address: str, *, abandon: bool = False) ->
     if address in _OFF:
         yield None
         return
-    host, port = parse_address(address)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GRACE, handler_cancellation=abandon)
-    await runner.setup()
+    listener = Listener(
+        app,
+        await bind(*parse_address(address)),
+        abandon=abandon,
+        dropped=lambda _why: metrics.CONNECTIONS_DROPPED.inc(),
+    )
+    await listener.open()
+    running = asyncio.create_task(listener.run())
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
-        yield _url(runner)
+        yield _url(*listener.address)
     finally:
-        await runner.cleanup()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await listener.close()
 
 
 def metrics_app() -> web.Application:
@@ -119,8 +123,7 @@ def health_app(healthz: Probe, readyz: Probe) -> web.Application:
     return app
 
 
-def _url(runner: web.AppRunner) -> str:
-    host, port = runner.addresses[0][:2]
+def _url(host: str, port: int) -> str:
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - to be replaced, not bound
         host = "127.0.0.1"
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -16,6 +16,12 @@ CONTENT_TYPE: Final = prometheus_client.CONTENT_TYPE_PLAIN_0_0_4
 
 FAMILIES: Final = Families("Both")
 
+# Ports
+CONNECTIONS_DROPPED: Final = FAMILIES.counter(
+    "covey_connections_dropped_total",
+    "Connections of the ports of metrics, probes and the page that were cut off, since as many were open as may be.",
+)
+
 # Kubernetes client
 KUBE_REQUESTS: Final = FAMILIES.counter(
     "covey_kube_requests_total",

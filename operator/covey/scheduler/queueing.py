@@ -106,7 +106,7 @@ class Queueing:
             return entry.decision.topology is not None
 
     def priority(self, root: core.Group) -> int:
-        """The unit's priority: as written, else its class's, else the global default, else 0."""
+        """The unit's priority (``priority_of``); 0 for a class that does not exist."""
         found = root_priority(self._cache, root)
         name = root.spec.priority_class_name or ""
         if found is None and self._unknown.get(key_of(root)) != name:
