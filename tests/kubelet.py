@@ -44,11 +44,11 @@ def environment_of(pod: Object) -> dict[str, str]:
 
 
 def _field(pod: Object, path: str) -> str:
-    """A field of the downward API: a label (``metadata.labels['key']``), or a path without lists."""
+    """A field of the downward API: a label (``metadata.labels['key']``), an annotation, or a path without lists."""
     if "[" not in path:
         return str(functools.reduce(lambda value, key: value[key], path.split("."), pod))
-    key = path.removeprefix("metadata.labels['").removesuffix("']")
-    return str(pod["metadata"].get("labels", {}).get(key, ""))
+    kind, _, key = path.removeprefix("metadata.").removesuffix("']").partition("['")
+    return str(pod["metadata"].get(kind, {}).get(key, ""))
 
 
 def command_of(pod: Object) -> list[str]:

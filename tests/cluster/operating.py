@@ -12,7 +12,7 @@ from localcluster import Cluster, Process
 def operator(cluster: Cluster) -> Iterator[Process]:
     """The operator, alone, under its own access rules; it runs again after a test that has killed it."""
     try:
-        yield cluster.start_covey("operator", "--evacuation-taints=team")
+        yield cluster.start_covey("operator")
     finally:
         cluster.stop_all()
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from api_manifests import Object
+from cluster.conftest import Covey
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
@@ -146,7 +147,11 @@ def test_a_candidate_of_an_autoscaler_is_left_after_a_while(serving: Serving, no
     assert len(uids(after) & uids(before)) == 1
 
 
-def test_a_hard_taint_that_is_not_tolerated_empties_a_node(serving: Serving, nodes: AddNodes) -> None:
+def test_a_hard_taint_that_is_listed_and_not_tolerated_empties_a_node(
+    serving: Serving, nodes: AddNodes, covey_to_kill: Covey
+) -> None:
+    covey_to_kill.operator.kill()
+    serving.cluster.start_covey("operator", "--evacuation-taints=team", name="covey-operator-taints")
     nodes(blocks=1, racks=1, nodes=4)
     tolerated = {"tolerations": [{"key": "team", "operator": "Exists"}]}
     serving.create(workers("prefill", spec=tolerated), workers("decode"))

@@ -273,7 +273,10 @@ def helm(serving: Serving, tmp_path: Path) -> Helm:
             "spec": {"roles": list(roles), **spec},
         }
         (tmp_path / "templates").mkdir(exist_ok=True)
-        (tmp_path / "templates" / "llm.yaml").write_text(yaml.safe_dump(body))
+        text = yaml.safe_dump(body).replace(
+            "{{", '{{ "{{" }}'
+        )  # the start command's own braces are no template of Helm's
+        (tmp_path / "templates" / "llm.yaml").write_text(text)
         (tmp_path / "Chart.yaml").write_text(yaml.safe_dump({"apiVersion": "v2", "name": "llm", "version": "1.0.0"}))
         access = ("--kubeconfig", str(serving.cluster.kubeconfig), "--namespace", serving.namespace)
         command = [ensure_tool("helm"), verb, "llm", str(tmp_path), "--wait", f"--timeout={seconds}s", *access]
