@@ -132,7 +132,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
-    create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
+    create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
     fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
@@ -238,10 +238,13 @@ def _missing(
     not_yet: Collection[Slot],
     want: Desired,
     observed: Observed,
-    labels: Mapping[Slot, Mapping[str, str]],
+    at_birth: Callable[[], Mapping[Slot, Mapping[str, str]]],
 ) -> tuple[CreatePod, ...]:
     """The pods that are to be created now, first those that matter most."""
-    found = (item for part in replicas for item in part.create if item.slot not in not_yet)
+    found = [item for part in replicas for item in part.create if item.slot not in not_yet]
+    if not found:
+        return ()
+    labels = at_birth()
     born = (
         replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
         for item in found
