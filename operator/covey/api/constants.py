@@ -92,6 +92,8 @@ ANNOTATION_PINNED_AT: Final = f"{SCHEDULING_GROUP}/pinned-at"
 ANNOTATION_DOMAIN_LABELS: Final = "covey.dev/domain-labels"
 #: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
 ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
+#: On a group of a scheduler whose API lets nobody change some of its fields: a digest of those that Covey wrote.
+ANNOTATION_FIXED: Final = "covey.dev/fixed"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 

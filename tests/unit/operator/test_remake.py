@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -78,3 +81,74 @@ def test_groups_are_made_for_other_keys_when_the_owner_asks_for_another_level() 
     verdict = world.judge()
     assert verdict.levels is not None
     assert verdict.levels["rack"] == ("y/rack",)
+
+
+def counted(least: int, **spec: Any) -> World:
+    world = World(
+        inference(role("prefill", size=2), role("decode", replicas=3, minReplicas=least), backend="Kubernetes", **spec)
+    )
+    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    return world
+
+
+def act(world: World, passes: int = 4) -> None:
+    for _ in range(passes):
+        for step in world.steps(world.plan().actions):
+            step()
+        world.finish()
+
+
+def run(world: World) -> None:
+    for _ in range(3):
+        act(world)
+        for name in list(world.pods):
+            if not world.pods[name].spec.node_name:
+                world.bind(name)
+                world.ready(name)
+    act(world)
+
+
+def later_release(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A field of a later Kubernetes, and a level that a webhook gives to groups without one."""
+    if kind != "PodGroup":
+        return {**spec, "preemptionPolicy": "Never"}
+    return {"schedulingConstraints": {"topology": [{"key": "x/zone"}]}, **spec, "queueing": {"mode": "Fair"}}
+
+
+def stricter(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A webhook has its own mind about preemption."""
+    return {**spec, "disruptionMode": {"single": {}}} if kind != "Workload" else spec
+
+
+@pytest.mark.parametrize("admit", [later_release, stricter])
+def test_what_others_write_into_groups_takes_no_unit_down(admit: Any) -> None:
+    world = counted(1)
+    world.admit = admit
+    run(world)
+    before = set(world.pods)
+    world.inference = counted(2).inference
+    act(world)
+    assert before <= set(world.pods)
+    groups = [
+        owned for (kind, name), owned in world.objects.items() if ("Group" in kind, name) == (True, "llama-0-decode")
+    ]
+    assert [owned.spec["schedulingPolicy"] for owned in groups] == [{"gang": {"minCount": 2}}]
+
+
+def test_what_is_filled_into_groups_of_former_releases_takes_no_unit_down() -> None:
+    world = counted(1)
+    world.admit = lambda _, spec: {**spec, "queueing": {"mode": "Fair"}, "priority": 0}
+    run(world)
+    for key, owned in world.objects.items():
+        annotations = {k: v for k, v in (owned.metadata.annotations or {}).items() if k != names.ANNOTATION_FIXED}
+        metadata = msgspec.structs.replace(owned.metadata, annotations=annotations)
+        world.objects[key] = msgspec.structs.replace(owned, metadata=metadata)
+    assert not world.plan().actions, "an upgrade applies nothing"
+    world.inference = counted(2).inference
+    assert not world.plan().actions.delete_pods
+
+
+def test_a_field_that_its_owner_takes_away_is_not_taken_for_others() -> None:
+    world = serving()
+    world.inference = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes")).inference
+    assert world.plan().actions.delete_pods
