@@ -14,7 +14,7 @@ from covey.backends.extender import Extender
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
 from covey.operator.judge.resolve import resolve_backend
 from covey.operator.snapshot.observed import Observed
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import confirmed, inference, role
 from unit.operator.test_judge import conditions
 from unit.operator.world import World
 
@@ -145,7 +145,8 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     world.settle()
     bind_all(world)
     before = {key: owned.metadata.uid for key, owned in world.objects.items()}
-    world.inference = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
+    changed = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
+    world.inference = confirmed(changed)
     planned = world.plan()
     assert {item.pod.metadata.label("covey.dev/unit") for item in planned.actions.delete_pods} == {"0"}
     assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}

@@ -64,7 +64,7 @@ _GATHER = 0.03
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
-_ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS)
+_ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS, names.ANNOTATION_REMAKE)
 _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: The index of pods by their node.
 _NODE = "node"
