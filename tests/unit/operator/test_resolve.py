@@ -171,14 +171,26 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     assert not world.plan().actions
 
 
-def test_nobody_is_advised_to_suspend_because_a_probe_has_failed() -> None:
+def test_what_is_there_is_repaired_while_probes_have_no_answer() -> None:
     world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
     probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(kept=probes)
     world.settle()
+    bind_all(world)
+    world.settle()
+    world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
+    assert not world.plan().actions, "the operator has begun again, and knows of no answer"
+    world.vanish(next(iter(world.pods)))
+    assert world.plan().actions.create
+    assert conditions(world)["BackendSupported"][0] == "True"
+
+
+def test_nothing_new_is_made_while_probes_have_no_answer() -> None:
+    world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    probes = (probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
     assert not world.plan().actions
     status, _, message = conditions(world)["BackendSupported"]
     assert status == "False"
-    assert "what runs is left alone, and the API server is asked again" in message
+    assert "503 ServiceUnavailable" in message
     assert "suspend" not in message

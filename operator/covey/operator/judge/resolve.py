@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Cluster, choose, find, newest
@@ -29,16 +31,14 @@ def resolve_backend(
         return former or newest(name), Problem(
             names.REASON_UNSUPPORTED, f"the operator runs without backend {name}: {remedy}"
         )
-    # 2. What was chosen before, and still can be had.
-    why = former.absent(cluster) if former is not None else None
+    # 2. What was chosen before, and still can be had. A field that nobody can be asked about now was kept then.
+    why = former.absent(_as_chosen(cluster) if is_there else cluster) if former is not None else None
     if former is not None and why is None:
         return former, None
     # 3. It cannot be had any more: what runs is left alone.
     if recorded is not None and is_there:
         lost = why or f"this release of Covey has no backend {_described(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
-        if former is not None and any(probe.name in cluster.unprobed for probe in former.probes()):
-            remedy = "what runs is left alone, and the API server is asked again"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
     # 4. Nothing runs: the newest that the cluster can do.
     chosen = choose(name, cluster)
@@ -47,6 +47,11 @@ def resolve_backend(
         why = latest.absent(cluster) if latest is not None else f"this release of Covey has no backend {name}"
         return latest, Problem(names.REASON_UNSUPPORTED, why or "")
     return chosen, None
+
+
+def _as_chosen(cluster: Cluster) -> Cluster:
+    """The cluster as it was known when a backend was chosen, where a probe has no answer."""
+    return replace(cluster, kept=cluster.kept | cluster.unprobed.keys(), unprobed={})
 
 
 def find_refused(
