@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, cast
 
 import pytest
-from covey.observability.families import REGISTRY
 
 from covey import backends
 from covey.api.inference import Backend as BackendName
@@ -16,6 +15,7 @@ from covey.backends.extender import Extender
 from covey.kube.client import Client
 from covey.kube.errors import Forbidden, NotFound
 from covey.kube.resources import PODS, Resource
+from covey.observability.families import REGISTRY
 from covey.operator.observe import probing
 from covey.operator.observe.probing import Probing
 from covey.operator.process.settings import Settings
