@@ -103,7 +103,7 @@ def desire(
 def _is_confirmed(inference: DisaggregatedInference) -> bool:
     """Its owner lets units be taken down for this very spec before others serve."""
     metadata = inference.metadata
-    return metadata.annotations.get(names.ANNOTATION_REMAKE) == str(metadata.generation)
+    return (metadata.annotations or {}).get(names.ANNOTATION_REMAKE) == str(metadata.generation)
 
 
 def _deviations(tree: Tree, observed: Observed) -> tuple[tuple[Deviation, ...], ...]:

@@ -59,7 +59,7 @@ def find_move(
     """
     stuck = (number for number, state in sorted(units.items()) if _is_stuck(state))
     unit = next(stuck, None) if _is_confined(spec) else None
-    if unit is None and remade in units and not _is_rolled(units[remade]):
+    if unit is None and remade is not None and remade in units and not _is_rolled(units[remade]):
         unit = remade
     if unit is None:
         return None
