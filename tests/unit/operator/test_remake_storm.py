@@ -8,18 +8,19 @@ from hypothesis import strategies as st
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.operator.snapshot import podstate
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import inference, role, template
 from unit.operator.test_native import Native, uids
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["ask", "mode", "crash", "act", "place", "serve", "forget"]), st.integers(0, 99)),
+    st.tuples(st.sampled_from(["ask", "mode", "roll", "crash", "act", "place", "serve", "forget"]), st.integers(0, 99)),
     max_size=24,
 )
 MODES = ("Unit", "Replica", "Pod")
 
 
-def wanted(least: int, mode: str, replicas: int) -> DisaggregatedInference:
-    roles = (role("prefill", size=2, replicas=3, minReplicas=least), role("decode"))
+def wanted(least: int, mode: str, replicas: int, pod: int = 0) -> DisaggregatedInference:
+    pods = template(nodeSelector={"pod": str(pod)})
+    roles = (role("prefill", size=2, replicas=3, minReplicas=least), role("decode", template=pods))
     return inference(*roles, replicas=replicas, disruptionMode=mode, backend="Kubernetes")
 
 
@@ -45,7 +46,7 @@ def serve(world: Native, unit: str | None = None) -> None:
 @given(EVENTS, st.integers(1, 2))
 def test_what_serves_goes_on_serving(events: list[tuple[str, int]], replicas: int) -> None:
     world = Native(role("decode"))
-    asked = {"least": 1, "mode": "Unit"}
+    asked = {"least": 1, "mode": "Unit", "pod": 0}
     world.inference = wanted(1, "Unit", replicas)
     for _ in range(3):
         world.rest()
@@ -58,6 +59,8 @@ def test_what_serves_goes_on_serving(events: list[tuple[str, int]], replicas: in
             asked["least"] = 1 + number % 3
         elif event == "mode":
             asked["mode"] = MODES[number % 3]
+        elif event == "roll":
+            asked["pod"] = number % 2
         elif event == "crash":
             for step in list(world.steps(world.plan().actions))[: number % 7]:
                 step()
@@ -69,9 +72,9 @@ def test_what_serves_goes_on_serving(events: list[tuple[str, int]], replicas: in
             serve(world, str(number % 4))
         else:
             world.forget()
-        world.inference = wanted(int(asked["least"]), str(asked["mode"]), replicas)
+        world.inference = wanted(int(asked["least"]), str(asked["mode"]), replicas, int(asked["pod"]))
         assert serving(world) >= replicas, (event, number)
-    for _ in range(16):
+    for _ in range(24):
         world.place()
         serve(world)
         world.act()

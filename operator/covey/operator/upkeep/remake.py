@@ -85,10 +85,10 @@ class Remake:
 
     def _course(self, move: Move | None) -> str:
         """What is done about it now."""
+        if self.beside is None and self.unit is not None:
+            return f"unit {self.unit} is made anew now"
         if self.beside is None:
-            return (
-                "they wait for other units to be whole" if self.unit is None else f"unit {self.unit} is made anew now"
-            )
+            return "they wait for what all units share, and for other units to have their minimum bound"
         if move is None or not move.is_remake:
             return f"unit {self.beside} waits until nothing of it is rolled out or moved"
         return (
