@@ -8,11 +8,13 @@ from typing import Any, ClassVar
 import pytest
 
 from covey import backends
+from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
 from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
+from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.judge.resolve import resolve_backend
+from covey.operator.judge.resolve import find_refused, resolve_backend
 from covey.operator.snapshot.observed import Observed
 from unit.compile.inferences import confirmed, inference, role
 from unit.operator.test_judge import conditions
@@ -194,3 +196,31 @@ def test_nothing_new_is_made_while_probes_have_no_answer() -> None:
     assert status == "False"
     assert "503 ServiceUnavailable" in message
     assert "suspend" not in message
+    assert names.STALLED not in conditions(world), "it is asked again by itself"
+    world.cluster = Cluster()
+    assert names.STALLED in conditions(world), "the fields are dropped"
+
+
+def test_no_older_dialect_is_chosen_while_a_probe_has_no_answer() -> None:
+    world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
+    [parent] = [each for each in probes if "parent" in each]
+    world.cluster = Cluster(kept=probes - {parent}, unprobed={parent: "503 ServiceUnavailable"})
+    assert not world.plan().actions, "the dialect that is chosen stays"
+    assert names.STALLED not in conditions(world)
+    world.cluster = Cluster(kept=probes - {parent})
+    verdict = world.judge()
+    assert verdict.backend is not None
+    assert verdict.backend.dialect == "1.37-flat"
+
+
+def test_a_field_that_nobody_can_be_asked_about_is_no_persons_business() -> None:
+    wanted = inference(role("prefill", size=2, topology={"required": "rack"}), role("decode"), backend="Kubernetes")
+    levels = {"rack": ("x/rack",)}
+    flat = Flat("1.37-flat")
+    [topology] = [probe.name for probe in flat.probes() if "topology" in probe.name]
+    unasked = find_refused(flat, wanted.spec, levels, Cluster(unprobed={topology: "503 ServiceUnavailable"}))
+    dropped = find_refused(flat, wanted.spec, levels, Cluster())
+    assert unasked is not None
+    assert dropped is not None
+    assert (unasked.retry, dropped.retry) == (True, False)

@@ -32,7 +32,7 @@ def resolve_backend(
             names.REASON_UNSUPPORTED, f"the operator runs without backend {name}: {remedy}"
         )
     # 2. What was chosen before, and still can be had. A field that nobody can be asked about now was kept then.
-    why = former.absent(_as_chosen(cluster) if is_there else cluster) if former is not None else None
+    why = former.absent(_with_unprobed(cluster) if is_there else cluster) if former is not None else None
     if former is not None and why is None:
         return former, None
     # 3. It cannot be had any more: what runs is left alone.
@@ -40,8 +40,10 @@ def resolve_backend(
         lost = why or f"this release of Covey has no backend {_described(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
-    # 4. Nothing runs: the newest that the cluster can do.
-    chosen = choose(name, cluster)
+    # 4. Nothing runs: the newest that the cluster can do. It stays, so what decides which one it is has to be answered.
+    chosen, hoped = choose(name, cluster), choose(name, _with_unprobed(cluster))
+    if hoped is not None and hoped is not chosen:
+        return hoped, Problem(names.REASON_UNSUPPORTED, hoped.absent(cluster) or "", retry=True)
     if chosen is None:
         latest = newest(name)
         why = latest.absent(cluster) if latest is not None else f"this release of Covey has no backend {name}"
@@ -49,17 +51,20 @@ def resolve_backend(
     return chosen, None
 
 
-def _as_chosen(cluster: Cluster) -> Cluster:
-    """The cluster as it was known when a backend was chosen, where a probe has no answer."""
+def _with_unprobed(cluster: Cluster) -> Cluster:
+    """The cluster as if it kept the fields about which probes have no answer."""
     return replace(cluster, kept=cluster.kept | cluster.unprobed.keys(), unprobed={})
 
 
 def find_refused(
     backend: Backend, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster
 ) -> Problem | None:
-    """What a backend cannot carry of a spec."""
+    """What a backend cannot carry of a spec; it may pass where only a probe has no answer."""
     refused = backend.refusals(spec, levels, cluster)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
+    if not refused:
+        return None
+    may_pass = not backend.refusals(spec, levels, _with_unprobed(cluster))
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused), retry=may_pass)
 
 
 def _described(recorded: Resolved) -> str:
