@@ -107,6 +107,8 @@ class OperatorProcess:
             autoscalers=settings.autoscaler_taints,
             evacuations=settings.evacuation_taints,
             look_at_namespace=namespaces.add,
+            probes_in=settings.probes_in,
+            probe_image=settings.probe_image,
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None

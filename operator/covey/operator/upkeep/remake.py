@@ -1,8 +1,12 @@
 """What the API server would not change is made anew.
 
 An object that all units share is deleted, and created again in the next pass. A group goes with its whole unit, pods
-first: they cannot be told of another group. One unit after another, each only when the others run, so that a change of
-the spec never takes everything down.
+first: they cannot be told of another group. One unit after another, in this order:
+
+1. A unit of which nothing serves is taken down, and comes again.
+2. One that serves stays until another one that was built beside it serves (``rolling.moving``), which needs room for one
+   unit more. It begins when the others have their minimum bound.
+3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
 """
 
 from __future__ import annotations
@@ -12,20 +16,31 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from covey.api import constants as names
-from covey.backends import Backend, Identity
+from covey.backends import Backend, Identity, Owned
 from covey.compile import Layout, Scale
 from covey.operator.replicas.scale import ReplicaState, States, count_unit
+from covey.operator.rolling.moving import Move
 from covey.operator.snapshot.observed import number
 from covey.operator.terms.actions import Actions, DeleteObject, Note
 from covey.operator.terms.outcome import Outcome
+from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import Deviation
+
+#: Objects that cannot be changed in place, by identity.
+_Fixed = Mapping[Identity, Owned]
 
 
 @dataclass(frozen=True, slots=True)
 class Remake:
-    """What has to be made anew. ``unit`` is the one that is taken down now; ``fixed`` must not be applied meanwhile."""
+    """What has to be made anew.
+
+    ``unit`` is taken down now; ``beside`` serves, and another one is to take its place. ``units`` are all that have to be
+    made anew. ``fixed`` must not be applied meanwhile.
+    """
 
     unit: int | None = None
+    beside: int | None = None
+    units: tuple[int, ...] = ()
     objects: tuple[DeleteObject, ...] = ()
     fixed: frozenset[Identity] = frozenset()
 
@@ -34,10 +49,21 @@ class Remake:
         units = {unit: roles for unit, roles in layout.units.items() if unit != self.unit}
         return replace(layout, units=units)
 
-    def outcome(self, *, begins: bool) -> Outcome:
-        """What to do; it is announced when the pods of the unit begin to go (``begins``)."""
+    def with_move(self, backend: Backend, deviations: Iterable[Iterable[Deviation]], move: Move | None) -> Remake:
+        """The same where another unit is built beside: what is left of a former one of its number goes first."""
+        found = _find_fixed(backend, deviations)
+        left = move is not None and move.to in _units_of(found)
+        return replace(self, unit=move.to if move is not None and left else None, fixed=frozenset(found))
+
+    def outcome(self, move: Move | None, *, begins: bool) -> Outcome:
+        """What to do, and what there is to tell of units that wait.
+
+        Args:
+            move: the unit that is built beside another.
+            begins: pods go, so that it is announced.
+        """
         notes = (*(self._notes() if begins else ()), *self._shared_notes())
-        return Outcome(Actions(delete_objects=self.objects, notes=notes))
+        return Outcome(Actions(delete_objects=self.objects, notes=notes), remarks=tuple(self._remarks(move)))
 
     def _notes(self) -> Iterator[Note]:
         if self.unit is not None:
@@ -51,37 +77,86 @@ class Remake:
             message = f"{kind} {each.name} is made anew: it cannot be changed in place"
             yield Note(f"{kind}Remade", message, "Remake")
 
+    def _remarks(self, move: Move | None) -> Iterator[Remark]:
+        if self.units:
+            which = f"unit{'s' if len(self.units) > 1 else ''} {', '.join(map(str, self.units))}"
+            message = f"groups of {which} cannot be changed in place: {self._course(move)}"
+            yield Remark(names.REMAKE_PENDING, names.REASON_GROUPS_FIXED, message)
+
+    def _course(self, move: Move | None) -> str:
+        """What is done about it now."""
+        if self.beside is None and self.unit is not None:
+            return f"unit {self.unit} is made anew now"
+        if self.beside is None:
+            return "they wait for what all units share, and for other units to have their minimum bound"
+        if move is None or not move.is_remake:
+            return f"unit {self.beside} waits until nothing of it is rolled out or moved"
+        return (
+            f"unit {move.to} is built beside unit {self.beside}, which goes once the other one serves; where there is no "
+            f"room for both, the annotation {names.ANNOTATION_REMAKE} with metadata.generation as its value has unit "
+            f"{self.beside} taken down first"
+        )
+
 
 def find_remake(
-    backend: Backend, layout: Layout, deviations: Iterable[Deviation], scale: Scale, states: States
+    backend: Backend,
+    layout: Layout,
+    deviations: Iterable[Iterable[Deviation]],
+    scale: Scale,
+    states: States,
+    *,
+    confirmed: bool = False,
 ) -> Remake:
     """What cannot be changed in place.
 
     Args:
         backend: who knows what cannot.
         layout: the units that there shall be.
-        deviations: objects that are not as they are wanted.
+        deviations: objects that are not as they are wanted, level by level.
         scale: how many replicas are the minimum.
         states: how far each replica has come.
+        confirmed: units may be taken down before others serve.
     """
-    # Services and budgets are applied in place, whatever the API server has added to them.
-    groups = {kind.type for kind in backend.kinds()}
-    found = [
-        (each.identity, each.stored)
-        for each in deviations
-        if each.identity[0] in groups and each.stored is not None and backend.is_fixed(each.stored, each.wanted)
-    ]
-    if not found:
-        return Remake()
-    units = {number(owned.metadata, names.LABEL_UNIT) for _, owned in found}
-    begun = any(unit not in units and not _runs(scale, states.get(unit, {})) for unit in layout.units)
-    chosen = min((unit for unit in units if unit is not None), default=None)
-    shared = (
+    found = _find_fixed(backend, deviations)
+    units = _units_of(found)
+    shared = tuple(
         DeleteObject(*identity, owned.metadata.uid)
-        for identity, owned in found
+        for identity, owned in found.items()
         if number(owned.metadata, names.LABEL_UNIT) is None and owned.metadata.deletion_timestamp is None
     )
-    return Remake(None if begun else chosen, tuple(shared), frozenset(identity for identity, _ in found))
+    remake = Remake(units=units, objects=shared, fixed=frozenset(found))
+    idle = [unit for unit in units if not _serves(scale, states.get(unit, {}))]
+    if idle:
+        return replace(remake, unit=idle[0])
+    others = (states.get(unit, {}) for unit in layout.units if unit not in units)
+    if not units or not all(_runs(scale, each) for each in others):
+        return remake
+    if confirmed:
+        return replace(remake, unit=units[0])
+    # Groups of another unit are made after what all units share.
+    shares = any(number(owned.metadata, names.LABEL_UNIT) is None for owned in found.values())
+    return remake if shares else replace(remake, beside=units[0])
+
+
+def _find_fixed(backend: Backend, deviations: Iterable[Iterable[Deviation]]) -> _Fixed:
+    # Services and budgets are applied in place, whatever the API server has added to them.
+    groups = {kind.type for kind in backend.kinds()}
+    return {
+        each.identity: each.stored
+        for level in deviations
+        for each in level
+        if each.identity[0] in groups and each.stored is not None and backend.is_fixed(each.stored, each.wanted)
+    }
+
+
+def _units_of(found: _Fixed) -> tuple[int, ...]:
+    units = {number(owned.metadata, names.LABEL_UNIT) for owned in found.values()}
+    return tuple(sorted(unit for unit in units if unit is not None))
+
+
+def _serves(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
+    """Something of a unit would be lost: its minimum, or a replica that is Ready."""
+    return _runs(scale, roles) or any(each.is_ready for replicas in roles.values() for each in replicas.values())
 
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
