@@ -199,7 +199,7 @@ def _listen(family: int, address: tuple[object, ...]) -> socket.socket:
             made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         made.bind(address)
         made.listen(_BACKLOG)
-    except OSError:
+    except OSError as error:
         made.close()
-        raise
+        raise OSError(error.errno, f"{address[0]}:{address[1]}: {str(error.strerror).lower()}") from None
     return made

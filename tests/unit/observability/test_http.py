@@ -70,7 +70,7 @@ async def test_an_address_in_use_frees_the_other() -> None:
         assert served.health_url
         port = served.health_url.rpartition(":")[2]
         free = unused_port()
-        with pytest.raises(OSError, match=r"(?i)address already in use"):
+        with pytest.raises(OSError, match="address already in use"):
             async with serve_health(f"127.0.0.1:{free}", f"127.0.0.1:{port}", lambda: (True, ""), lambda: (True, "")):
                 pass
         async with serve_health(f"127.0.0.1:{free}", "0", lambda: (True, ""), lambda: (True, "")) as again:
