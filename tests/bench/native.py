@@ -37,6 +37,8 @@ from localcluster import NATIVE_GROUPS, Cluster, Nodes, programs
 
 GROUPS_PER_TREE: Final = 2
 PODS_PER_GROUP: Final = 4
+#: The scheduler name of system ``direct``, whose pods Covey binds itself.
+DIRECT: Final = "covey-direct"
 
 
 @dataclass(frozen=True)
@@ -46,15 +48,22 @@ class Case:
     system: str
     rack: bool
     resources: bool = False
+    namespaces: int = 1
 
     @property
     def title(self) -> str:
-        return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}"
+        spread = f", {self.namespaces} namespaces" if self.namespaces > 1 else ""
+        return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}{spread}"
 
     @property
     def tree_label(self) -> str:
         """The pods' label that names their tree."""
-        return LABEL_INFERENCE if self.resources and self.system == "covey" else TREE_LABEL
+        return LABEL_INFERENCE if self.resources and self.system != "native" else TREE_LABEL
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The namespaces of its resources."""
+        return (NAMESPACE, *(f"bench-{number}" for number in range(1, self.namespaces)))
 
 
 def tree_of(case: Case, number: int) -> Tree:
@@ -106,6 +115,8 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
         if not case.resources:
             for resource, bodies in objects.groups(trees):
                 await create_all(client, resource, bodies)
+        for name in case.places[1:]:
+            cluster.ensure("/api/v1/namespaces", {"metadata": {"name": name}})
         bound = Bound(client, sum(tree.size for tree in trees), case.tree_label)
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
@@ -132,9 +143,9 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
 async def _begin(client: Client, case: Case, objects: Objects, trees: Sequence[Tree]) -> Mapping[str, float]:
     """Create what the clock runs for; when each tree was begun."""
     if case.resources:
-        return await (
-            create_resources(client, trees) if case.system == "covey" else write_trees(client, objects, trees)
-        )
+        if case.system == "native":
+            return await write_trees(client, objects, trees)
+        return await create_resources(client, trees, case.places, DIRECT if case.system == "direct" else "")
     created: dict[str, float] = {}
     await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
     return created
@@ -162,7 +173,7 @@ class Bound:
 
     async def follow(self) -> None:
         """Like any client, over watches that the server closes under load."""
-        pods = Reflector(self._client, PODS, core.Pod, namespace=NAMESPACE, on_event=self._note)
+        pods = Reflector(self._client, PODS, core.Pod, on_event=self._note)
         running = asyncio.create_task(pods.run())
         await pods.synced.wait()
         self.watching.set()
@@ -253,14 +264,15 @@ def start_scheduler(cluster: Cluster, system: str) -> None:
     if system == "native":
         cluster.start_scheduler("clientConnection: {qps: 5000, burst: 5000}")
     else:
-        scheduler = cluster.start_covey("scheduler")
+        flags = [f"--direct-scheduler-name={DIRECT}"] if system == "direct" else []
+        scheduler = cluster.start_covey("scheduler", *flags)
         cluster.start_scheduler(programs.scheduler_config(scheduler, leader_elect=False))
 
 
 def run(case: Case, gangs: int, nodes: int, timeout: float) -> Result:
     """One case on a fresh control plane."""
     with control_plane(case.system, nodes) as cluster:
-        if case.resources and case.system == "covey":
+        if case.resources and case.system != "native":
             cluster.start_covey("operator")
         return asyncio.run(measure(cluster, case, gangs, timeout))
 
@@ -271,16 +283,18 @@ def main() -> int:
     parser.add_argument("--gangs", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
-    parser.add_argument("--system", choices=["native", "covey"], action="append")
+    parser.add_argument("--system", choices=["native", "covey", "direct"], action="append")
     parser.add_argument("--topology", choices=["none", "rack"], action="append")
     parser.add_argument("--from", dest="starts", choices=["resources", "trees"], action="append")
+    parser.add_argument("--namespaces", type=int, default=1, help="over which Covey's resources are spread")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     results = []
     for start in options.starts or ["resources", "trees"]:
         for topology in options.topology or ["none", "rack"]:
             for system in options.system or ["native", "covey"]:
-                case = Case(system, topology == "rack", start == "resources")
+                spread = options.namespaces if start == "resources" and system != "native" else 1
+                case = Case(system, topology == "rack", start == "resources", spread)
                 print(f"running: from {start}, {case.title}", file=sys.stderr, flush=True)
                 results.append(run(case, options.gangs, options.nodes, options.timeout).report())
     print(describe_machine())

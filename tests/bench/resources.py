@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from covey.kube.client import Client
 from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
 
 
-def resource_of(tree: Tree) -> dict[str, Any]:
+def resource_of(tree: Tree, namespace: str = NAMESPACE, scheduler: str = "") -> dict[str, Any]:
     """The DisaggregatedInference that expands to such a tree: one role for each group, all its pods are the minimum."""
     roles = [
         {
@@ -23,17 +24,26 @@ def resource_of(tree: Tree) -> dict[str, Any]:
         }
         for group in tree.groups
     ]
-    spec = {"roles": roles} | ({"topology": {"required": tree.level}} if tree.level else {})
-    return {"metadata": {"name": tree.name, "namespace": NAMESPACE}, "spec": spec}
+    spec: dict[str, Any] = {"roles": roles} | ({"topology": {"required": tree.level}} if tree.level else {})
+    if scheduler:
+        spec["schedulerName"] = scheduler
+    return {"metadata": {"name": tree.name, "namespace": namespace}, "spec": spec}
 
 
-async def create_resources(client: Client, trees: Sequence[Tree], width: int = 48) -> Mapping[str, float]:
-    """Create one resource for each tree; when each was sent, by name."""
+async def create_resources(
+    client: Client,
+    trees: Sequence[Tree],
+    namespaces: Sequence[str] = (NAMESPACE,),
+    scheduler: str = "",
+    width: int = 48,
+) -> Mapping[str, float]:
+    """Create one resource for each tree, over the namespaces by turns; when each was sent, by name."""
     sent: dict[str, float] = {}
+    places = dict(zip((tree.name for tree in trees), itertools.cycle(namespaces), strict=False))
 
     async def create(tree: Tree) -> None:
         sent[tree.name] = time.monotonic()
-        await client.create(DISAGGREGATED_INFERENCES, resource_of(tree))
+        await client.create(DISAGGREGATED_INFERENCES, resource_of(tree, places[tree.name], scheduler))
 
     await _each(create, trees, width)
     return sent

@@ -76,7 +76,12 @@ MATRIX: dict[str, dict[str, Any]] = {
         "commonLabels": {"cost-center": "7"},
         "priorityClassName": "",
         "log": {"level": "debug", "format": "console"},
-        "scheduler": {"name": "gangs", "reserveAfter": "10m", "kubeScheduler": {"args": ["--v=4"]}},
+        "scheduler": {
+            "name": "gangs",
+            "directSchedulerName": "direct",
+            "reserveAfter": "10m",
+            "kubeScheduler": {"args": ["--v=4"]},
+        },
     },
     "bare": {
         "crds": {"install": False},
@@ -140,6 +145,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
+        ({"scheduler": {"directSchedulerName": "covey-scheduler"}}, "scheduler.directSchedulerName: a kube-scheduler"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
         ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),

@@ -48,6 +48,7 @@ from covey.scheduler.client_names import add_check
 from covey.scheduler.commit import Committer
 from covey.scheduler.commits import reference
 from covey.scheduler.devices import Surveyor
+from covey.scheduler.direct import DirectBinding
 from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
@@ -252,11 +253,13 @@ class _Leader:
         holding: Holding,
         callers: Callers,
     ) -> None:
+        self._direct = DirectBinding(cache, binder, settings.direct_scheduler_name, leads=leads)
+        obstacle = partial(podstate.obstacle, served=settings.planned_names, marked=settings.attached)
         self._queueing = Queueing(
             cache,
             topologies,
             reserve_after=settings.reserve_after,
-            obstacle=partial(podstate.obstacle, served=settings.scheduler_names, marked=settings.attached),
+            obstacle=lambda pod: obstacle(pod) or self._direct.obstacle(pod),
         )
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
@@ -295,6 +298,7 @@ class _Leader:
 
     async def run(self) -> None:
         """Decide for ever."""
+        self._direct.begin()
         parts: tuple[Coroutine[None, None, None], ...] = (
             self._admission.run(),
             self._statuses.run(self._admission.settled.wait),
