@@ -243,6 +243,7 @@ def test_the_notes_say_what_resources_must_say(offline: Helm) -> None:
     plain, special = (offline.run(*command, values=each).partition("NOTES:")[2] for each in ({}, values))
     assert "schedulerName" not in plain
     assert "apply -f examples" in plain
+    assert "kubectl covey release-budgets -A" in plain
     assert "spec.schedulerName: gangs" in special
     assert "apply -n team-a -f examples" in special
     assert "team-a, team-b" in special

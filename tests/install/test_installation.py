@@ -11,8 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from kubernetes.client import ApiException
 
 from authority import Authority
+from cli_inputs import covey as covey_cli
 from cluster.workbench import is_ready, name_of, uid_of
 from install.audit import Audit
 from install.chart import CHART, NAMESPACE, Helm, Object
@@ -110,6 +112,20 @@ def test_uninstall_keeps_what_people_made(cluster: Cluster, uninstall: Callable[
     for kind in ("clusterroles", "clusterrolebindings"):
         left = cluster.api("GET", f"/apis/rbac.authorization.k8s.io/v1/{kind}")["items"]
         assert not [name_of(each) for each in left if name_of(each).startswith("covey")]
+
+
+def test_drains_wait_for_the_budgets_that_stay_until_they_are_released(cluster: Cluster) -> None:
+    pod = name_of(pods(cluster, "default", role="decode")[0])
+    asked = {"metadata": {"name": pod}, "deleteOptions": {"dryRun": ["All"]}}
+
+    def evict() -> Object:
+        return cluster.api("POST", f"{PODS.format('default')}/{pod}/eviction", asked)
+
+    with pytest.raises(ApiException, match="violate the pod's disruption budget"):
+        evict()
+    released = covey_cli("release-budgets", "-A", "--kubeconfig", cluster.kubeconfig)
+    assert released.stdout == 'poddisruptionbudget.policy "covey-gangs" deleted from default namespace\n'
+    assert eventually(evict, 60, "the API server knows that there is no budget")["status"] == "Success"
 
 
 def test_the_crds_go_by_hand(cluster: Cluster) -> None:
@@ -326,6 +342,12 @@ def test_no_request_stayed_forbidden(audit: Audit) -> None:
         (each.account, each.verb, each.group, each.resource, each.namespace): each.code for each in audit.requests()
     }
     assert not {asked for asked, code in answers.items() if code == 403}
+
+
+def test_no_policy_refused_a_request_of_coveys_own(audit: Audit) -> None:
+    """Of all modes and both ways to install: a refusal of one pod must not hide behind the next pod that passes."""
+    assert any(each.resource == "pods" and each.verb == "patch" for each in audit.requests())
+    assert not {each.message for each in audit.requests() if "ValidatingAdmissionPolicy" in each.message}
 
 
 #: Rights that the API server asks for within another request: whether an owner may be blocked.
