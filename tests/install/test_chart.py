@@ -75,6 +75,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "podAnnotations": {"example.com/scrape": "no"},
         "commonLabels": {"cost-center": "7"},
         "priorityClassName": "",
+        "admissionPolicy": {"exemptGroups": []},
         "log": {"level": "debug", "format": "console"},
         "scheduler": {
             "name": "gangs",
@@ -147,6 +148,8 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"scheduler": {"directSchedulerName": "covey-scheduler"}}, "scheduler.directSchedulerName: a kube-scheduler"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
+        ({"admissionPolicy": {"exemptGroups": ["system:authenticated"]}}, "at '/admissionPolicy/exemptGroups/0'"),
+        ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),
         ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
         ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),

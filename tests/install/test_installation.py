@@ -211,6 +211,22 @@ def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: He
     cluster.apply(elsewhere)
     apply_example(cluster, "team-a")
     assert not pods(cluster, "default")
+
+    def mark(namespace: str) -> str:
+        pod = name_of(cluster.api("GET", PODS.format(namespace))["items"][0])
+        change = {"metadata": {"labels": {"topology.covey.dev/rack": "r0"}}}
+        try:
+            return name_of(cluster.api("PATCH", f"{PODS.format(namespace)}/{pod}?dryRun=All", change))
+        except ApiException as error:
+            return str(error.body)
+
+    # The policy holds there and where Covey is, and not elsewhere.
+    spec = {"containers": [{"name": "main", "image": "registry.test/job:1"}]}
+    cluster.api("POST", PODS.format("default"), {"metadata": {"name": "theirs"}, "spec": spec})
+    for closed in ("team-a", NAMESPACE):
+        eventually(lambda closed=closed: "removed by Covey alone" in mark(closed), 60, f"the policy holds in {closed}")
+    eventually(lambda: mark("default") == "theirs", 60, "others are not asked")
+    cluster.api("DELETE", f"{PODS.format('default')}/theirs?gracePeriodSeconds=0")
     cluster.api("DELETE", f"{DINFS.format('default')}/llama")
     cluster.api("DELETE", f"{DINFS.format('team-a')}/llama")
     eventually(lambda: not pods(cluster, "team-a"), 120, "everything is gone")
