@@ -12,7 +12,8 @@ from kubernetes.client import ApiClient, ApiException
 
 from cluster.workbench import name_of
 from install.audit import Audit
-from install.chart import NAMESPACE, Object
+from install.chart import NAMESPACE, Helm, Object, find, kustomized
+from install.test_chart import MATRIX
 from install.test_installation import apply_example, await_covey
 from install.test_policy import GATE, MEMBER, manifest
 from localcluster import Cluster, eventually, request, status_of
@@ -130,6 +131,35 @@ def test_the_scheduler_process_changes_its_marks_alone(
     scheduler: ApiClient, member: str, change: Any, sentence: str
 ) -> None:
     _refused(scheduler, "PATCH", member, change, sentence)
+
+
+@pytest.mark.parametrize("by", ["chart", "kustomize"])
+def test_in_mode_existing_it_marks_pods_of_the_other_profiles(
+    cluster: Cluster, offline: Helm, scheduler: ApiClient, plain: str, by: str
+) -> None:
+    made = offline.render(MATRIX["existing"]) if by == "chart" else kustomized("existing-scheduler")
+    policy = find(made, "ValidatingAdmissionPolicy", "covey-account-scheduler")
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name_of(policy)}"
+    before = cluster.api("GET", path)["spec"]
+    mark = {"metadata": {"annotations": {"scheduling.covey.dev/wake": "1"}}}
+    for ordinary in _pod(cluster, manifest(spec={"nodeSelector": {"nowhere": "yes"}})):
+        assert _try(scheduler, ordinary, mark) == 403
+        cluster.api("PATCH", path, {"spec": policy["spec"]})
+        try:
+            eventually(lambda pod=ordinary: _try(scheduler, pod, mark) == 200, 60, "the policy was taken over")
+            _refused(scheduler, "PATCH", plain, mark, "only pods of the schedulers that it serves")
+            _refused(scheduler, "PATCH", ordinary, OTHER_IMAGE, "of a pod's spec")
+        finally:
+            cluster.api("PATCH", path, {"spec": before})
+            eventually(lambda pod=ordinary: _try(scheduler, pod, mark) == 403, 60, "the former one is back")
+
+
+def _try(client: ApiClient, path: str, body: Any) -> int:
+    try:
+        request(client, "PATCH", f"{path}?dryRun=All", body)
+    except ApiException as error:
+        return int(error.status)
+    return 200
 
 
 def test_the_scheduler_process_pins_members(scheduler: ApiClient, member: str) -> None:
