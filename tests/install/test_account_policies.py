@@ -11,6 +11,8 @@ import pytest
 from kubernetes.client import ApiClient, ApiException
 
 from cluster.workbench import name_of
+from covey.backends import BACKENDS
+from covey.kube.resources import PODS as PROBED
 from install.audit import Audit
 from install.chart import NAMESPACE, Helm, Object, find, kustomized
 from install.test_chart import MATRIX
@@ -204,6 +206,15 @@ def test_the_operator_creates_only_pods_of_resources(cluster: Cluster, operator:
     owned["spec"]["containers"][0]["securityContext"] = hardened | {"seccompProfile": {"type": "RuntimeDefault"}}
     for closed in ("kube-system", NAMESPACE):
         _refused(operator, "POST", f"{PODS.format(closed)}?dryRun=All", owned, "in its own namespace")
+
+
+def test_the_operator_asks_what_the_api_server_keeps_of_pods(operator: ApiClient) -> None:
+    """The probes of the backends, in all of which its account is the same."""
+    bodies = [each.body for backend in BACKENDS for each in backend.probes() if each.resource is PROBED]
+    assert bodies
+    for body in bodies:
+        request(operator, "POST", f"{PODS.format(TEAM)}?dryRun=All", body)
+        _refused(operator, "POST", PODS.format(TEAM), body, "only pods whose controller is a DisaggregatedInference")
 
 
 def test_the_operator_leaves_pods_of_others(operator: ApiClient, plain: str) -> None:
