@@ -22,6 +22,9 @@ OBJECTS: Final[Mapping[str, str]] = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "RoleScaler": "/apis/inference.covey.dev/v1alpha1/rolescalers",
 }
+#: Whoever did not do what he should: kube-controller-manager, and the kubelet that kwok plays.
+ORPHAN: Final = "of a resource that is gone"
+UNSTARTED: Final = "is not started"
 #: Revisions of one resource: ``historyLimit`` of other contents, the one in force, and those that some pod is of.
 _MOST_REVISIONS: Final = 13
 #: Reasons with which a resource may say that a gang, or a part of its surplus, has no place.
@@ -103,7 +106,7 @@ def _amiss(resource: Resource, pods: Sequence[Pod], totals: Mapping[str, int], *
                 yield f"{replica} waits with a part of its pods bound"
         return
     yield from (f"pod {pod.name} is not bound, gates {sorted(pod.gates)}" for pod in live if not pod.node)
-    yield from (f"pod {pod.name} is not Ready" for pod in live if pod.node and not pod.ready)
+    yield from (_unready(pod) for pod in live if pod.node and not pod.ready)
     if wanted.paused or wanted.suspended:
         return
     for role, part in wanted.parts.items():
@@ -119,12 +122,18 @@ def _amiss(resource: Resource, pods: Sequence[Pod], totals: Mapping[str, int], *
             yield f"{kind} is {status}, {reason}: {message}"
 
 
+def _unready(pod: Pod) -> str:
+    if pod.phase == "Pending":
+        return f"pod {pod.name} {UNSTARTED} on {pod.node}"
+    return f"pod {pod.name} is not Ready ({pod.phase} on {pod.node})"
+
+
 def leaks(listed: Listed) -> list[str]:
     """Objects whose resource is gone, and groups of replicas and units that are not there."""
     uids = {resource.uid: resource for resource in listed.resources.values()}
     replicas = {(pod.owner_uid, *_numbers(pod.labels)) for pod in listed.pods if pod.live}
     units = {(uid, unit) for uid, unit, _, _ in replicas}
-    found = [f"pod {pod.name} of a resource that is gone" for pod in listed.pods if _orphaned(pod.owner_uid, uids)]
+    found = [f"pod {pod.name} {ORPHAN}" for pod in listed.pods if _orphaned(pod.owner_uid, uids)]
     revisions: Counter[str] = Counter()
     for kind, items in listed.objects.items():
         for item in items:
@@ -132,7 +141,7 @@ def leaks(listed: Listed) -> list[str]:
             name, labels = f"{kind} {metadata['namespace']}/{metadata['name']}", metadata.get("labels") or {}
             uid = next((each["uid"] for each in metadata.get("ownerReferences") or () if each["kind"] == KIND), "")
             if _orphaned(uid, uids):
-                found.append(f"{name} of a resource that is gone")
+                found.append(f"{name} {ORPHAN}")
             if not uid or uid not in uids:
                 continue
             revisions[uid] += kind == "ControllerRevision"

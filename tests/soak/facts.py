@@ -61,6 +61,7 @@ class Pod:
     #: It has ended: Failed or Succeeded.
     ended: bool
     ready: bool
+    phase: str
     #: The scheduler process wants it replaced.
     released: bool
     #: Its images are being exchanged, so it serves no more than one that goes.
@@ -135,6 +136,7 @@ def read_pod(found: Json) -> Pod:
         going=bool(metadata.get("deletionTimestamp")),
         ended=status.get("phase") in {"Failed", "Succeeded"},
         ready=conditions.get("Ready") == "True",
+        phase=status.get("phase", ""),
         released=RELEASE in (metadata.get("annotations") or {}),
         exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
         exchanging=_is_exchanging(spec, status),

@@ -19,7 +19,7 @@ from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
 from soak import choices, deaths, edits, nodes, processes, strangers, troubles
-from soak.calm import OBJECTS, Listed, leaks, unprotected, unsettled, waits_honestly
+from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
 from soak.kubelet import Kubelet
@@ -33,6 +33,10 @@ MODULES: Final = (deaths, edits, nodes, processes, strangers, troubles)
 STORM: Final = (35.0, 60.0)
 PAUSE: Final = (0.05, 0.9)
 REST: Final = 150.0
+#: Seconds of that after which programs of others are started anew that do not do what only they can do: before a replica
+#: counts as torn. The garbage collector forgets an owner that was deleted while the API server was restarted.
+NUDGE: Final = 30.0
+FORGOTTEN: Final = {"kube-controller-manager": ORPHAN, "kwok": UNSTARTED}
 #: Seconds for which everything must stay as it is.
 STILL: Final = 2.0
 
@@ -47,8 +51,8 @@ class Result:
     injected: Counter[str] = field(default_factory=Counter)
     rests: list[float] = field(default_factory=list)
     waited: int = 0
-    #: How often kube-controller-manager had forgotten an owner that was deleted while the API server was restarted.
-    nudged: int = 0
+    #: How often a program of others had to be started anew, by its name.
+    nudged: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     events: int = 0
@@ -78,7 +82,10 @@ class Result:
             *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
             f"{checked}; {self.gaps} lists stood for missed events",
             f"{calm}; {self.waited} times a resource waited for room and said so",
-            f"garbage that only a new kube-controller-manager collected: {self.nudged} times",
+            *(
+                f"started anew, for it had forgotten what it had to do: {name}, {n} times"
+                for name, n in self.nudged.items()
+            ),
             f"violations: {len(self.problems)}",
             *(f"  {each}" for each in self.problems),
         ]
@@ -183,7 +190,8 @@ class Soak:
 
     def _settle(self, deadline: float, refused: frozenset[Owner]) -> tuple[list[str], frozenset[Owner]]:
         """Wait until nothing is amiss for a while; what is, and who waits for room."""
-        since, amiss, waiting, nudged = 0.0, ["nothing was seen"], frozenset[Owner](), False
+        since, amiss, waiting, nudged = 0.0, ["nothing was seen"], frozenset[Owner](), set[str]()
+        patient = deadline - REST + NUDGE
         while time.monotonic() < deadline:
             self._look()
             if self._result.problems:
@@ -196,11 +204,13 @@ class Soak:
             )
             amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed), *overlooked(listed)]
             since = 0.0 if amiss else since or time.monotonic()
-            if not nudged and deadline - time.monotonic() < REST / 2 and any("that is gone" in each for each in amiss):
-                nudged = True
-                self._say("nudge: kube-controller-manager has not collected what it should, and is started anew")
-                self._result.nudged += 1
-                self._stage.kill("kube-controller-manager", 0.0)
+            for program, said in FORGOTTEN.items():
+                late = next((each for each in amiss if said in each and time.monotonic() > patient), None)
+                if late is not None and program not in nudged:
+                    nudged.add(program)
+                    self._say(f"nudge: {program} is started anew: {late}")
+                    self._result.nudged[program] += 1
+                    self._stage.kill(program, 0.0)
             # Who waits may be helped yet by what is still on its way.
             if since and time.monotonic() - since > (3 * STILL if waiting else STILL):
                 return [], waiting

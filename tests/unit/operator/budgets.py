@@ -9,6 +9,7 @@ from covey.api import core
 from covey.backends import Identity, Owned
 from covey.kube.resources import POD_DISRUPTION_BUDGETS
 
+_BUDGET = POD_DISRUPTION_BUDGETS.type
 _OPERATORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str]], bool]] = {
     "In": lambda each, labels: labels.get(each["key"]) in each["values"],
     "DoesNotExist": lambda each, labels: each["key"] not in labels,
@@ -18,10 +19,13 @@ _OPERATORS: Mapping[str, Callable[[Mapping[str, Any], Mapping[str, str]], bool]]
 def budgets_of(pod: core.Pod, *stored: Mapping[Identity, Owned]) -> list[str]:
     """The names of those that select it."""
     labels = pod.metadata.labels or {}
-    budgets = (
-        (name, body) for each in stored for (kind, name), body in each.items() if kind == POD_DISRUPTION_BUDGETS.type
-    )
-    return [name for name, body in budgets if _selects(body.spec["selector"], labels)]
+    found = (item for each in stored for item in budgets_in(each).items())
+    return [name for (_, name), body in found if _selects(body.spec["selector"], labels)]
+
+
+def budgets_in(stored: Mapping[Identity, Owned]) -> dict[Identity, Owned]:
+    """The budgets among these objects."""
+    return {identity: body for identity, body in stored.items() if identity[0] == _BUDGET}
 
 
 def _selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -48,7 +48,7 @@ from covey.operator.terms.actions import (
 from covey.operator.terms.objects import CONTROLLER_REVISIONS, Inference, RoleScaler
 from covey.operator.terms.problem import Problem
 from covey.operator.upkeep.drift import stamped
-from unit.operator.budgets import budgets_of
+from unit.operator.budgets import budgets_in, budgets_of
 
 Step = Callable[[], None]
 #: Of the one resource.
@@ -213,8 +213,9 @@ class World:
 
         standing = [(pod.metadata.label(names.LABEL_UNIT), name) for name, pod in self.pods.items() if _stands(pod)]
         assert len({unit for unit, _ in standing}) == len(standing), f"two pods stand for one unit: {standing}"
+        budgets = budgets_in(self.objects) | budgets_in(self.shared)
         for name, pod in self.pods.items():
-            assert len(found := budgets_of(pod, self.objects, self.shared)) <= 1, f"{name} has {found}"
+            assert len(found := budgets_of(pod, budgets)) <= 1, f"{name} has {found}"
 
     # What happens to it
 
