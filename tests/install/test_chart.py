@@ -63,7 +63,11 @@ MATRIX: dict[str, dict[str, Any]] = {
         "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
         "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
     },
-    "existing-closed": {"replicas": 2, "scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
+    "existing-closed": {
+        "replicas": 2,
+        "scheduler": {"mode": "Existing"},
+        "networkPolicy": {"enabled": True, "apiServerCIDRs": ["10.96.0.1/32", "fd00::1/128"]},
+    },
     "placed": {
         "imagePullSecrets": [{"name": "registry"}],
         "image": {"repository": "registry.test/covey", "digest": f"sha256:{'0' * 64}"},
@@ -152,6 +156,11 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),
         ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
+        ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "at '/networkPolicy/apiServerCIDRs/0'"),
+        (
+            {"networkPolicy": {"enabled": True}, "metrics": {"monitor": "PodMonitor"}},
+            "networkPolicy.metricsFrom: metrics.monitor has Prometheus scrape both processes, and nobody may reach them",
+        ),
         ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),
     ],
 )
@@ -238,6 +247,36 @@ def test_a_quota_never_holds_for_the_systems_own_pods(offline: Helm) -> None:
 
     assert quotas() == 1
     assert quotas("--namespace=kube-system") == 0
+
+
+def test_a_network_policy_lets_nobody_in_who_is_not_named(offline: Helm) -> None:
+    def doors(values: Object, component: str) -> dict[str, Any]:
+        spec = find(offline.render(values), "NetworkPolicy", f"covey-{component}")["spec"]
+        [out] = spec["egress"]
+        opened = {each["port"]: rule.get("from") for rule in spec["ingress"] for each in rule["ports"]}
+        return opened | {"to": [each["ipBlock"]["cidr"] for each in out.get("to", ())]}
+
+    everyone = None
+    closed = {"networkPolicy": {"enabled": True}, "operator": {"ui": {"enabled": True}}}
+    assert doors(closed, "operator") == {"health": everyone, "to": []}
+    assert doors(closed, "scheduler") == {"health": everyone, "scheduler": everyone, "to": []}
+    assert doors(MATRIX["existing-closed"], "scheduler") == {
+        "health": everyone,
+        "extender": everyone,
+        "to": ["10.96.0.1/32", "fd00::1/128"],
+    }
+    assert doors(MATRIX["watched"], "operator")["metrics"] == [{"namespaceSelector": {}}]
+    assert doors(MATRIX["ui"], "operator")["ui"] == MATRIX["ui"]["networkPolicy"]["uiFrom"]
+
+
+def test_the_notes_say_that_any_address_can_be_reached(offline: Helm) -> None:
+    def notes(policy: Object) -> str:
+        given = {"networkPolicy": policy}
+        return offline.run("install", "covey", str(CHART), "--dry-run=client", values=given).partition("NOTES:")[2]
+
+    assert "reach any address on the ports 443, 6443" in notes({"enabled": True})
+    assert "any address" not in notes({"enabled": True, "apiServerCIDRs": ["10.96.0.1/32"]})
+    assert "any address" not in notes({})
 
 
 def test_the_notes_say_what_resources_must_say(offline: Helm) -> None:
