@@ -99,11 +99,12 @@ bench-life: $(READY) binaries ## Growth, rollouts, losses and rest of a deployme
 bench-image: $(READY) binaries wheels ## Size, start time and memory of what the image holds (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)
 
-# A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there.
+# A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there. The Dockerfile names its base by
+# tag; for an image that can be made again, name what the tag stands for: BASE=python:3.11-slim-trixie@sha256:...
 ENGINE ?= docker
 image: ## Build the image for both architectures, with docker buildx or podman
 	$(ENGINE) buildx build --platform linux/amd64,linux/arm64 --tag $(if $(REGISTRY),$(REGISTRY)/)covey:$(VERSION) \
-		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+		$(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
 		--build-arg CREATED=$$(git log -1 --format=%cI) --build-arg SOURCE=$(SOURCE) $(ARGS) .
 
 # One wheel for each package, for the Python of the Dockerfile; a Debian release runs those for any older glibc.

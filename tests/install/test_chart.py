@@ -85,7 +85,7 @@ MATRIX: dict[str, dict[str, Any]] = {
             "name": "gangs",
             "directSchedulerName": "direct",
             "reserveAfter": "10m",
-            "kubeScheduler": {"args": ["--v=4"]},
+            "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
         },
     },
     "bare": {
@@ -146,6 +146,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": 0}, "at '/replicas'"),
+        ({"scheduler": {"kubeScheduler": {"image": {"digest": "latest"}}}}, "at '/scheduler/kubeScheduler/image/digest'"),
         ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
@@ -182,6 +183,14 @@ def test_kube_scheduler_is_of_the_clusters_version(offline: Helm, version: str, 
     [_, spec] = [spec for name, spec in pod_specs(offline.render(version=version))]
     [kube_scheduler] = [each for each in spec["containers"] if each["name"] == "kube-scheduler"]
     assert kube_scheduler["image"] == f"registry.k8s.io/kube-scheduler:{image}"
+
+
+def test_every_image_can_be_named_by_its_digest(offline: Helm) -> None:
+    specs = [spec for _, spec in pod_specs(offline.render(MATRIX["placed"]))]
+    assert {container["image"] for spec in specs for container in spec["containers"]} == {
+        f"registry.test/covey@sha256:{'0' * 64}",
+        f"registry.k8s.io/kube-scheduler@sha256:{'1' * 64}",
+    }
 
 
 def test_presets_are_those_that_covey_detects() -> None:
