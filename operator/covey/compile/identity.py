@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from covey.api import constants as names
 
@@ -23,8 +23,7 @@ _ENDS_IN_NUMBER = re.compile(r"-\d+$")
 _HOSTNAME = re.compile(r"(?P<unit>\d+)-(?P<role>.+)-(?P<replica>\d+)-(?P<index>\d+)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Slot:
+class Slot(NamedTuple):
     """The place of one pod in its resource. Incarnations come and go; the slot, and its hostname, stay."""
 
     unit: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -189,7 +189,7 @@ class PodFactory:
 
     def _environment(self, slot: Slot) -> list[environment.Variable]:
         revision, peers = self.revision_of(slot), self._peers_of(slot.unit)
-        leader = self._network.address(replace(slot, index=0), revision)
+        leader = self._network.address(slot._replace(index=0), revision)
         return environment.pod_environment(slot, revision.size, leader, peers, self._levels, lws=revision.lws)
 
     def _names_taken(self, ours: Sequence[environment.Variable], *, lws: bool) -> frozenset[str]:

@@ -142,14 +142,14 @@ def two_units(conditions: Mapping[str, Object], second: str | None, **pods: Any)
     wanted = llama(replicas=2)
 
     def moved(each: ReplicaProgress) -> ReplicaProgress:
-        return dataclasses.replace(each, slots=tuple(dataclasses.replace(slot, unit=1) for slot in each.slots))
+        return dataclasses.replace(each, slots=tuple(slot._replace(unit=1) for slot in each.slots))
 
     units = {0: unit("n"), 1: [moved(each) for each in unit(second, **pods)]}
     return released(Progress(wanted, units, objects(wanted, {**BOTH_PLACED, **conditions}), now=NOW))
 
 
 def test_surplus_waits_for_the_minimum_of_other_units_while_it_may_be_placed() -> None:
-    later = {dataclasses.replace(slot, unit=1) for slot in SURPLUS}
+    later = {slot._replace(unit=1) for slot in SURPLUS}
     assert two_units({}, None).withheld == SURPLUS | later
     # Refused, or not heard of for a minute: nobody has to wait for it.
     assert two_units({"llama-1-prefill-0": NO_ROOM}, None).withheld == later

@@ -7,7 +7,7 @@ for is judged in its own unit, by what is now: a successor of a pod that had sta
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final
 
@@ -96,7 +96,7 @@ def _causes(
         if not _holds(dependency, scale, unit):
             yield f"{role.name} waits for {dependency.role} to be {dependency.condition}"
     if role.startup is Startup.LEADER_READY and slot.index > 0:
-        leader = observed.current.get(replace(slot, index=0))
+        leader = observed.current.get(slot._replace(index=0))
         if leader is None or not podstate.is_ready(leader):
             yield f"the workers of {role.name} wait for their leader to be Ready"
 
