@@ -63,7 +63,11 @@ MATRIX: dict[str, dict[str, Any]] = {
         "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
         "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
     },
-    "existing-closed": {"replicas": 2, "scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
+    "existing-closed": {
+        "replicas": 2,
+        "scheduler": {"mode": "Existing"},
+        "networkPolicy": {"enabled": True, "apiServerCIDRs": ["10.96.0.1/32", "fd00::1/128"]},
+    },
     "placed": {
         "imagePullSecrets": [{"name": "registry"}],
         "image": {"repository": "registry.test/covey", "digest": f"sha256:{'0' * 64}"},
@@ -75,12 +79,13 @@ MATRIX: dict[str, dict[str, Any]] = {
         "podAnnotations": {"example.com/scrape": "no"},
         "commonLabels": {"cost-center": "7"},
         "priorityClassName": "",
+        "admissionPolicy": {"exemptGroups": []},
         "log": {"level": "debug", "format": "console"},
         "scheduler": {
             "name": "gangs",
             "directSchedulerName": "direct",
             "reserveAfter": "10m",
-            "kubeScheduler": {"args": ["--v=4"]},
+            "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
         },
     },
     "bare": {
@@ -141,14 +146,22 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": 0}, "at '/replicas'"),
+        ({"scheduler": {"kubeScheduler": {"image": {"digest": "latest"}}}}, "at '/scheduler/kubeScheduler/image/digest'"),
         ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"scheduler": {"directSchedulerName": "covey-scheduler"}}, "scheduler.directSchedulerName: a kube-scheduler"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
+        ({"admissionPolicy": {"exemptGroups": ["system:authenticated"]}}, "at '/admissionPolicy/exemptGroups/0'"),
+        ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),
         ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
+        ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "at '/networkPolicy/apiServerCIDRs/0'"),
+        (
+            {"networkPolicy": {"enabled": True}, "metrics": {"monitor": "PodMonitor"}},
+            "networkPolicy.metricsFrom: metrics.monitor has Prometheus scrape both processes, and nobody may reach them",
+        ),
         ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),
     ],
 )
@@ -170,6 +183,14 @@ def test_kube_scheduler_is_of_the_clusters_version(offline: Helm, version: str, 
     [_, spec] = [spec for name, spec in pod_specs(offline.render(version=version))]
     [kube_scheduler] = [each for each in spec["containers"] if each["name"] == "kube-scheduler"]
     assert kube_scheduler["image"] == f"registry.k8s.io/kube-scheduler:{image}"
+
+
+def test_every_image_can_be_named_by_its_digest(offline: Helm) -> None:
+    specs = [spec for _, spec in pod_specs(offline.render(MATRIX["placed"]))]
+    assert {container["image"] for spec in specs for container in spec["containers"]} == {
+        f"registry.test/covey@sha256:{'0' * 64}",
+        f"registry.k8s.io/kube-scheduler@sha256:{'1' * 64}",
+    }
 
 
 def test_presets_are_those_that_covey_detects() -> None:
@@ -237,12 +258,43 @@ def test_a_quota_never_holds_for_the_systems_own_pods(offline: Helm) -> None:
     assert quotas("--namespace=kube-system") == 0
 
 
+def test_a_network_policy_lets_nobody_in_who_is_not_named(offline: Helm) -> None:
+    def doors(values: Object, component: str) -> dict[str, Any]:
+        spec = find(offline.render(values), "NetworkPolicy", f"covey-{component}")["spec"]
+        [out] = spec["egress"]
+        opened = {each["port"]: rule.get("from") for rule in spec["ingress"] for each in rule["ports"]}
+        return opened | {"to": [each["ipBlock"]["cidr"] for each in out.get("to", ())]}
+
+    everyone = None
+    closed = {"networkPolicy": {"enabled": True}, "operator": {"ui": {"enabled": True}}}
+    assert doors(closed, "operator") == {"health": everyone, "to": []}
+    assert doors(closed, "scheduler") == {"health": everyone, "scheduler": everyone, "to": []}
+    assert doors(MATRIX["existing-closed"], "scheduler") == {
+        "health": everyone,
+        "extender": everyone,
+        "to": ["10.96.0.1/32", "fd00::1/128"],
+    }
+    assert doors(MATRIX["watched"], "operator")["metrics"] == [{"namespaceSelector": {}}]
+    assert doors(MATRIX["ui"], "operator")["ui"] == MATRIX["ui"]["networkPolicy"]["uiFrom"]
+
+
+def test_the_notes_say_that_any_address_can_be_reached(offline: Helm) -> None:
+    def notes(policy: Object) -> str:
+        given = {"networkPolicy": policy}
+        return offline.run("install", "covey", str(CHART), "--dry-run=client", values=given).partition("NOTES:")[2]
+
+    assert "reach any address on the ports 443, 6443" in notes({"enabled": True})
+    assert "any address" not in notes({"enabled": True, "apiServerCIDRs": ["10.96.0.1/32"]})
+    assert "any address" not in notes({})
+
+
 def test_the_notes_say_what_resources_must_say(offline: Helm) -> None:
     values = {"watchNamespaces": ["team-a", "team-b"], "scheduler": {"name": "gangs"}}
     command = ("install", "covey", str(CHART), "--dry-run=client")
     plain, special = (offline.run(*command, values=each).partition("NOTES:")[2] for each in ({}, values))
     assert "schedulerName" not in plain
     assert "apply -f examples" in plain
+    assert "kubectl covey release-budgets -A" in plain
     assert "spec.schedulerName: gangs" in special
     assert "apply -n team-a -f examples" in special
     assert "team-a, team-b" in special

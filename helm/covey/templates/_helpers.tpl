@@ -28,7 +28,7 @@ app.kubernetes.io/component: {{ . }}
 {{- define "covey.kubeSchedulerImage" -}}
 {{- $version := semver .Capabilities.KubeVersion.Version -}}
 {{- with .Values.scheduler.kubeScheduler.image -}}
-{{ .repository }}:{{ .tag | default (printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch) }}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch) }}{{ end }}
 {{- end }}
 {{- end }}
 

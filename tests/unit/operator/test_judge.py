@@ -294,6 +294,38 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
     assert (resolved.topology, list(resolved.levels or ())) == ("network", ["zone", "block", "rack"])
 
 
+@pytest.mark.parametrize(
+    ("place", "key", "value"),
+    [
+        (("template", "metadata"), "labels", {"scheduling.covey.dev/pod-group": "somebodys-0-prefill-0"}),
+        (("template", "metadata"), "annotations", {"scheduling.covey.dev/room": "node-7"}),
+        (("template", "metadata"), "labels", 5),
+        (("template", "spec"), "nodeName", "node-7"),
+        (("template", "spec"), "priority", 2_000_000_000),
+        (("template", "spec"), "containers", [5]),
+        ((), "minReplicas", 9),
+        ((), "replicas", 9999),
+    ],
+    ids=["label", "annotation", "no labels", "node", "priority", "no containers", "minimum", "pods"],
+)
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_record_that_breaks_a_rule_of_the_crd_is_not_read(
+    form: int, place: tuple[str, ...], key: str, value: object
+) -> None:
+    """Whoever may write ControllerRevisions would else have pods made that nobody may ask for."""
+    data = json.loads((GOLDEN / f"format-{form}.json").read_text())["data"]
+    assert read_record(data) is not None
+    part = data["roles"]["prefill"] if form == 1 else data["spec"]["roles"][0]
+    for step in place:
+        part = part.setdefault(step, {})
+    part[key] = value
+    if key == "replicas":
+        part["size"] = 999
+    record = read_record(data)
+    # The first format has no numbers of replicas.
+    assert (record is None) == (form == 2 or bool(place))
+
+
 @pytest.mark.parametrize("data", [{}, {"roles": 3}, {"format": 2}, {"format": 2, "spec": None}, {"format": "2"}])
 def test_what_is_no_record_is_not_read(data: dict[str, Any]) -> None:
     assert read_record(data) is None
