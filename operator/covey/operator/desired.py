@@ -17,11 +17,11 @@ from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
 from covey.operator.rolling.refusals import refused
+from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.scaler import Scalers, find_scalers
 from covey.operator.snapshot.observed import Observed
 from covey.operator.upkeep.applying import Deviation, find_deviations
 from covey.operator.upkeep.protecting import with_former_budget
-from covey.operator.upkeep.remake import Remake, find_remake
 
 
 @dataclass(frozen=True, slots=True)

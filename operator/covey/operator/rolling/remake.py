@@ -4,7 +4,7 @@ An object that all units share is deleted, and created again in the next pass. A
 first: they cannot be told of another group. One unit after another, in this order:
 
 1. A unit of which nothing serves is taken down, and comes again.
-2. One that serves stays until another one that was built beside it serves (``rolling.moving``), which needs room for one
+2. One that serves stays until another one that was built beside it serves (``moving``), which needs room for one
    unit more. It begins when the others have their minimum bound.
 3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
 """
