@@ -113,24 +113,6 @@ class OperatorConfig(Common):
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     probe_namespace: str = ""
     probe_image: str = Field(PROBE_IMAGE, min_length=1)
-    ui_bind_address: Address = ""
-    ui_memory_mib: int = Field(384, ge=128)
-
-    def ui_arguments(self) -> tuple[str, ...] | None:
-        """The command line of the UI beside the operator; None where there is none."""
-        if self.ui_bind_address in ("", "0"):
-            return None
-        given = {"--kubeconfig": self.kubeconfig, "--context": self.context}
-        return (
-            "ui",
-            "--sign-in",
-            "--attached",
-            f"--bind-address={self.ui_bind_address}",
-            f"--memory={self.ui_memory_mib}",
-            f"--log-level={self.log_level}",
-            f"--log-format={self.log_format}",
-            *(f"{flag}={value}" for flag, value in given.items() if value),
-        )
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
