@@ -146,7 +146,10 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": 0}, "at '/replicas'"),
-        ({"scheduler": {"kubeScheduler": {"image": {"digest": "latest"}}}}, "at '/scheduler/kubeScheduler/image/digest'"),
+        (
+            {"scheduler": {"kubeScheduler": {"image": {"digest": "latest"}}}},
+            "at '/scheduler/kubeScheduler/image/digest'",
+        ),
         ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
