@@ -26,9 +26,7 @@ def broken_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
     """What the CRD's rules refuse of a spec."""
     yield from _levels("spec.topology", spec.topology)
     yield from _role_rules(spec)
-    if spec.pods > MOST_PODS:
-        what = f"{spec.pods:,} pods (units times replicas times size, over all roles) are more than {MOST_PODS:,}"
-        yield "spec.roles", what, "lower one of these, or split the units over several resources"
+    yield from broken_bounds(spec)
     known = {role.name for role in spec.roles}
     for number, rule in enumerate(spec.proximity):
         for stranger in sorted(set(rule.roles) - known):
@@ -43,9 +41,6 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         path = f"spec.roles[{number}]"
         if role.name in names[:number]:
             yield f"{path}.name", f"there are two roles {role.name}", "give each role a name of its own"
-        if role.min_replicas > role.replicas:
-            what = f"minReplicas {role.min_replicas} is greater than replicas {role.replicas}"
-            yield f"{path}.minReplicas", what, "lower minReplicas or raise replicas"
         if role.update and role.update.moves_nothing:
             what = "maxSurge and maxUnavailable are both 0, so nothing could be replaced"
             yield f"{path}.update.maxUnavailable", what, "raise one of them"
@@ -54,6 +49,18 @@ def _role_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
         yield from _dependencies(path, role, spec)
         yield from _scaling(f"{path}.scaling", role.scaling)
         yield from _backoff(f"{path}.restart.backoff", role.restart)
+
+
+def broken_bounds(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
+    """The rules about pods that nobody may ask for: every release has had them, so every stored spec keeps them."""
+    if spec.pods > MOST_PODS:
+        what = f"{spec.pods:,} pods (units times replicas times size, over all roles) are more than {MOST_PODS:,}"
+        yield "spec.roles", what, "lower one of these, or split the units over several resources"
+    for number, role in enumerate(spec.roles):
+        path = f"spec.roles[{number}]"
+        if role.min_replicas > role.replicas:
+            what = f"minReplicas {role.min_replicas} is greater than replicas {role.replicas}"
+            yield f"{path}.minReplicas", what, "lower minReplicas or raise replicas"
         for key, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
             if template is not None:
                 yield from broken_rules_of_template(f"{path}.{key}", template)

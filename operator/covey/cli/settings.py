@@ -22,6 +22,7 @@ from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
 from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
+from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import CLIENT_NAME, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
@@ -110,6 +111,8 @@ class OperatorConfig(Common):
     evacuation_taints: Names = ()
     avoid_node_after: int = Field(3, ge=0)
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
+    probe_namespace: str = ""
+    probe_image: str = Field(PROBE_IMAGE, min_length=1)
     ui_bind_address: Address = ""
     ui_memory_mib: int = Field(384, ge=128)
 
@@ -139,6 +142,8 @@ class OperatorConfig(Common):
             evacuation_taints=self.evacuation_taints,
             avoid_node_after=self.avoid_node_after,
             avoid_node_seconds=self.avoid_node_seconds,
+            probe_namespace=self.probe_namespace,
+            probe_image=self.probe_image,
         )
 
 

@@ -11,6 +11,7 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
+from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
@@ -324,6 +325,15 @@ def test_a_record_that_breaks_a_rule_of_the_crd_is_not_read(
     record = read_record(data)
     # The first format has no numbers of replicas.
     assert (record is None) == (form == 2 or bool(place))
+
+
+def test_a_record_of_a_time_before_a_rule_is_read() -> None:
+    """The API server lets a stored spec stay that breaks a younger rule; its pods serve."""
+    data = json.loads((GOLDEN / "format-2.json").read_text())["data"]
+    for part in data["spec"]["roles"]:
+        part["minReplicas"] = 0
+    assert list(broken_rules(read_leniently(data["spec"])))
+    assert read_record(data) is not None
 
 
 @pytest.mark.parametrize("data", [{}, {"roles": 3}, {"format": 2}, {"format": 2, "spec": None}, {"format": "2"}])

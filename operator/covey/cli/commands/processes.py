@@ -72,6 +72,14 @@ def _common(command: F) -> F:
 )
 @click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
 @click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
+@click.option(
+    "--probe-namespace",
+    metavar="NAME",
+    help="Where dry runs ask what the API server keeps. Default: --namespace, else --leader-elect-namespace.",
+)
+@click.option(
+    "--probe-image", metavar="IMAGE", help="Of the pod in these dry runs, which no node ever gets. Default: pause."
+)
 @click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")
 @click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 384.")
 def operator(config: str | None, **flags: Any) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Any, Final
@@ -79,6 +81,8 @@ class OperatorProcess:
     async def run(self) -> int:
         """Run until told to stop; returns the exit status."""
         settings = self._settings
+        # The loop must get its turn while a large resource is planned in a thread.
+        sys.setswitchinterval(0.001)
         connection = await load(settings.kubeconfig, settings.context)
         self._take_signals()
         async with (
@@ -103,6 +107,8 @@ class OperatorProcess:
             autoscalers=settings.autoscaler_taints,
             evacuations=settings.evacuation_taints,
             look_at_namespace=namespaces.add,
+            probes_in=settings.probes_in,
+            probe_image=settings.probe_image,
         )
         recorder = EventRecorder(aside, COMPONENT, self._identity)
         elector = None
@@ -147,6 +153,7 @@ class OperatorProcess:
         assert self._caches is not None
         if not await self._unless_stopped(self._caches.synced()):
             return
+        settle_memory()
         gauges = WorkloadGauges(self._settings.metrics_workload_limit)
         REGISTRY.register(gauges)
         reconciler = Reconciler(
@@ -216,3 +223,13 @@ class OperatorProcess:
 
 def _client(connection: Connection, connections: int) -> Client:
     return Client(connection, user_agent=f"{COMPONENT}/{__version__}", field_manager=COMPONENT, connections=connections)
+
+
+def settle_memory() -> None:
+    """Keep the garbage collector from walking what the first lists brought, and from walking at every 700th object.
+
+    A pass over a large resource makes a hundred thousand objects that nobody keeps: a third of its time was spent in walks.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)

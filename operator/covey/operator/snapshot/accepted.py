@@ -12,8 +12,9 @@ gathered    roles whose pods have their addresses by the Service of the whole re
 
 The content is read again with this release's models and compared as read. What this release does not know of it
 (after a downgrade) is left out; when that leaves no spec the record cannot be read. Neither can a record of a later
-format, or one that breaks a rule of the CRD: the API server asks nobody about what a ControllerRevision contains, and
-the operator makes pods from it. Whoever reads on must then go by the pods themselves.
+format, or one that asks for pods that the CRD lets nobody ask for: the API server asks nobody about what a
+ControllerRevision contains, and the operator makes pods from it. Rules about anything else may be younger than the
+record. Whoever reads on must then go by the pods themselves.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pydantic import ValidationError
 from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
-from covey.api.rules import Broken, broken_rules, broken_rules_of_template
+from covey.api.rules import Broken, broken_bounds, broken_rules_of_template
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision, RoleRevision
 
@@ -148,7 +149,7 @@ def _read_first(data: Mapping[str, Any]) -> Revision:
 
 def _read_second(data: Mapping[str, Any]) -> Record:
     spec = read_leniently(data["spec"])
-    _refuse(broken_rules(spec))
+    _refuse(broken_bounds(spec))
     topology = data["topology"] or {}
     levels = None
     if topology:
