@@ -1,7 +1,7 @@
 """Whose turn it is: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
-priority or a higher one is about to come. The question is asked anew before each step, and what has happened meanwhile
+priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The question is asked anew before each step, and what has happened meanwhile
 is told first, so whoever ranks highest among those that may get a place now is next, also when it came a moment ago.
 """
 
@@ -17,6 +17,8 @@ N = TypeVar("N", bound=Hashable)
 Order = tuple[int, str, str, str, int, str]
 
 _NEVER: Final = float("-inf")
+#: Seconds for which surplus leaves minimums that are about to come their chance.
+PATIENCE: Final = 2.0
 
 
 class Queue(Generic[N]):
@@ -48,6 +50,10 @@ class Queue(Generic[N]):
         if order is not None:
             del self._sorted[bisect_left(self._sorted, (order, name))]
 
+    def sorted(self) -> Iterator[tuple[Order, N]]:
+        """All, with their orders."""
+        return iter(self._sorted)
+
     def first(self) -> tuple[Order, N] | None:
         """The first of all."""
         return self._sorted[0] if self._sorted else None
@@ -59,8 +65,10 @@ class Line(Generic[N]):
     def __init__(self) -> None:
         self._minimums: Queue[N] = Queue()
         self._surplus: Queue[N] = Queue()
-        #: Name → priority (None: not known yet) and until when it is waited for.
-        self._coming: dict[N, tuple[int | None, float]] = {}
+        #: Name → priority and until when it is waited for.
+        self._coming: dict[N, tuple[int, float]] = {}
+        #: Of surplus, since when it has wanted a place.
+        self._since: dict[N, float] = {}
 
     def __len__(self) -> int:
         return len(self._minimums) + len(self._surplus)
@@ -68,25 +76,21 @@ class Line(Generic[N]):
     def __contains__(self, name: object) -> bool:
         return name in self._minimums or name in self._surplus
 
-    def put(self, name: N, order: Order, *, surplus: bool = False) -> None:
-        """A gang wants a place now: for what its minimum lacks, or for surplus."""
-        self._surplus.drop(name)
-        self._minimums.drop(name)
+    def put(self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER) -> None:
+        """A gang wants a place now: for what its minimum lacks, or for surplus, and then since when."""
+        self.drop(name)
         (self._surplus if surplus else self._minimums).put(name, order)
+        if surplus:
+            self._since[name] = since
 
     def drop(self, name: N) -> None:
         """It does not any more."""
         self._minimums.drop(name)
         self._surplus.drop(name)
+        self._since.pop(name, None)
 
-    def expect(self, name: N, priority: int | None, until: float) -> None:
-        """A minimum is about to come, and surplus leaves it its chance.
-
-        Args:
-            name: of the gang.
-            priority: of the gang; None while it is not known, which may be any.
-            until: the clock's time at which it is waited for no longer.
-        """
+    def expect(self, name: N, priority: int, until: float) -> None:
+        """A minimum is about to come, and surplus leaves it its chance until then (clock's time)."""
         self._coming[name] = (priority, until)
 
     def forget(self, name: N) -> None:
@@ -97,20 +101,19 @@ class Line(Generic[N]):
         """Who is next; None when nobody may get a place now.
 
         Args:
-            now: by the clock of ``expect``.
+            now: by the clock of ``expect`` and of ``put``.
         """
         minimum, surplus = self._minimums.first(), self._surplus.first()
         if surplus is None or (minimum is not None and minimum[0][0] <= surplus[0][0]):
             return minimum[1] if minimum else None
-        if not self._awaited(-surplus[0][0], now):
-            return surplus[1]
-        # All other surplus waits too: it is of this priority or of a lower one.
+        self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
+        awaited = max((priority for priority, _ in self._coming.values()), default=None)
+        for order, name in self._surplus.sorted():
+            if minimum is not None and minimum[0][0] <= order[0]:
+                break
+            if awaited is None or awaited < -order[0] or self._since[name] + PATIENCE <= now:
+                return name
         return minimum[1] if minimum else None
 
-    def _awaited(self, priority: int, now: float) -> bool:
-        """A minimum of this priority or a higher one is about to come."""
-        self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
-        return any(other is None or other >= priority for other, _ in self._coming.values())
 
-
-__all__ = ["Line", "Order", "Queue"]
+__all__ = ["PATIENCE", "Line", "Order", "Queue"]

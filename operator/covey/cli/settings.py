@@ -24,7 +24,7 @@ from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.scheduler.settings import CLIENT_NAME, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
+from covey.scheduler.settings import CLIENT_NAME, MAX_HOLD, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
@@ -160,6 +160,7 @@ class SchedulerConfig(Common):
     pod_name: str = ""
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
+    max_hold: Seconds = MAX_HOLD
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
@@ -194,6 +195,7 @@ class SchedulerConfig(Common):
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,
+            max_hold=self.max_hold,
         )
 
     def check_endpoint(self) -> None:
