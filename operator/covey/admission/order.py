@@ -8,7 +8,7 @@ is told first, so whoever ranks highest among those that may get a place now is 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 N = TypeVar("N", bound=Hashable)
@@ -65,10 +65,10 @@ class Line(Generic[N]):
     def __init__(self) -> None:
         self._minimums: Queue[N] = Queue()
         self._surplus: Queue[N] = Queue()
-        #: Name → priority and until when it is waited for.
-        self._coming: dict[N, tuple[int, float]] = {}
-        #: Of surplus, since when it has wanted a place.
-        self._since: dict[N, float] = {}
+        #: Name → priority, until when it is waited for, and the resources that it is short of.
+        self._coming: dict[N, tuple[int, float, Collection[str]]] = {}
+        #: Of surplus, since when it has wanted a place, and the resources that it takes.
+        self._takes: dict[N, tuple[float, Collection[str]]] = {}
 
     def __len__(self) -> int:
         return len(self._minimums) + len(self._surplus)
@@ -76,22 +76,32 @@ class Line(Generic[N]):
     def __contains__(self, name: object) -> bool:
         return name in self._minimums or name in self._surplus
 
-    def put(self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER) -> None:
-        """A gang wants a place now: for what its minimum lacks, or for surplus, and then since when."""
+    def put(
+        self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER, takes: Collection[str] = ()
+    ) -> None:
+        """A gang wants a place now: for what its minimum lacks, or for surplus.
+
+        Args:
+            name: of the gang.
+            order: its place among gangs.
+            surplus: whether its minimum has its places.
+            since: when the surplus was first wanted (clock's time).
+            takes: resources that the surplus asks for.
+        """
         self.drop(name)
         (self._surplus if surplus else self._minimums).put(name, order)
         if surplus:
-            self._since[name] = since
+            self._takes[name] = (since, takes)
 
     def drop(self, name: N) -> None:
         """It does not any more."""
         self._minimums.drop(name)
         self._surplus.drop(name)
-        self._since.pop(name, None)
+        self._takes.pop(name, None)
 
-    def expect(self, name: N, priority: int, until: float) -> None:
-        """A minimum is about to come, and surplus leaves it its chance until then (clock's time)."""
-        self._coming[name] = (priority, until)
+    def expect(self, name: N, priority: int, until: float, short_of: Collection[str]) -> None:
+        """A minimum is about to come, and surplus that takes what it is short of leaves it its chance until then."""
+        self._coming[name] = (priority, until, short_of)
 
     def forget(self, name: N) -> None:
         """A gang is waited for no longer."""
@@ -107,11 +117,15 @@ class Line(Generic[N]):
         if surplus is None or (minimum is not None and minimum[0][0] <= surplus[0][0]):
             return minimum[1] if minimum else None
         self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
-        awaited = max((priority for priority, _ in self._coming.values()), default=None)
+        awaited: dict[str, int] = {}
+        for priority, _, short_of in self._coming.values():
+            for resource in short_of:
+                awaited[resource] = max(priority, awaited.get(resource, priority))
         for order, name in self._surplus.sorted():
             if minimum is not None and minimum[0][0] <= order[0]:
                 break
-            if awaited is None or awaited < -order[0] or self._since[name] + PATIENCE <= now:
+            since, takes = self._takes[name]
+            if since + PATIENCE <= now or not any(awaited.get(each, _NEVER) >= -order[0] for each in takes):
                 return name
         return minimum[1] if minimum else None
 
