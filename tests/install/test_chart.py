@@ -85,6 +85,7 @@ MATRIX: dict[str, dict[str, Any]] = {
             "name": "gangs",
             "directSchedulerName": "direct",
             "reserveAfter": "10m",
+            "maxHold": "1m",
             "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
         },
     },

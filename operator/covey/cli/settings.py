@@ -25,7 +25,7 @@ from covey.observability.http import parse_address
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.scheduler.settings import CLIENT_NAME, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
+from covey.scheduler.settings import CLIENT_NAME, MAX_HOLD, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
@@ -147,6 +147,7 @@ class SchedulerConfig(Common):
     pod_name: str = ""
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
+    max_hold: Seconds = MAX_HOLD
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
@@ -181,6 +182,7 @@ class SchedulerConfig(Common):
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,
+            max_hold=self.max_hold,
         )
 
     def check_endpoint(self) -> None:
