@@ -160,7 +160,7 @@ class Walked(dict[Any, Any]):
 
     walks = 0
 
-    def items(self) -> Any:  # noqa: ANN401 - as ``dict`` has it
+    def items(self) -> Any:
         self.walks += 1
         return super().items()
 
