@@ -33,7 +33,7 @@ from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.fit import Fitting
 from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.recorded import differ, had_served
+from covey.operator.snapshot.recorded import differ, find_served
 from covey.operator.tell import status
 from covey.operator.tell.departures import Departures
 from covey.operator.tell.gauges import WorkloadGauges
@@ -163,7 +163,7 @@ class Reconciler:
         for each in planned.failures:
             REPLICA_FAILURES.labels(each.why).inc()
         problem = failure or verdict.problem
-        served = {unit.number for unit in units if had_served(unit.number, before)}
+        served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
             self._milestones.written(owner.uid, verdict, before, after)

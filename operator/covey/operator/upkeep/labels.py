@@ -35,6 +35,8 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
             wanted[names.LABEL_ENDPOINT] = ADDRESSED
         if not _LWS.isdisjoint(found):
             wanted |= _withdrawn(tree, slot, found, wanted)
+        if wanted.items() <= found.items():
+            continue
         wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
         if wrong:
             yield Relabel(pod, wrong)
