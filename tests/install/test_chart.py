@@ -60,7 +60,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         }
     },
     "ui": {
-        "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
+        "ui": {"enabled": True, "port": 9443, "memoryMiB": 1024},
         "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
     },
     "existing-closed": {
@@ -85,6 +85,7 @@ MATRIX: dict[str, dict[str, Any]] = {
             "name": "gangs",
             "directSchedulerName": "direct",
             "reserveAfter": "10m",
+            "maxHold": "1m",
             "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
         },
     },
@@ -158,7 +159,7 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
         ({"admissionPolicy": {"exemptGroups": ["system:authenticated"]}}, "at '/admissionPolicy/exemptGroups/0'"),
         ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),
-        ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
+        ({"ui": {"port": 8080}}, "at '/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
         ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "at '/networkPolicy/apiServerCIDRs/0'"),
         (
@@ -269,7 +270,8 @@ def test_a_network_policy_lets_nobody_in_who_is_not_named(offline: Helm) -> None
         return opened | {"to": [each["ipBlock"]["cidr"] for each in out.get("to", ())]}
 
     everyone = None
-    closed = {"networkPolicy": {"enabled": True}, "operator": {"ui": {"enabled": True}}}
+    closed = {"networkPolicy": {"enabled": True}, "ui": {"enabled": True}}
+    assert doors(closed, "ui") == {"to": []}
     assert doors(closed, "operator") == {"health": everyone, "to": []}
     assert doors(closed, "scheduler") == {"health": everyone, "scheduler": everyone, "to": []}
     assert doors(MATRIX["existing-closed"], "scheduler") == {
@@ -278,7 +280,7 @@ def test_a_network_policy_lets_nobody_in_who_is_not_named(offline: Helm) -> None
         "to": ["10.96.0.1/32", "fd00::1/128"],
     }
     assert doors(MATRIX["watched"], "operator")["metrics"] == [{"namespaceSelector": {}}]
-    assert doors(MATRIX["ui"], "operator")["ui"] == MATRIX["ui"]["networkPolicy"]["uiFrom"]
+    assert doors(MATRIX["ui"], "ui")["ui"] == MATRIX["ui"]["networkPolicy"]["uiFrom"]
 
 
 def test_the_notes_say_that_any_address_can_be_reached(offline: Helm) -> None:
@@ -314,7 +316,7 @@ def test_rights_are_few(rendered: list[Object]) -> None:
 
 def test_pods_are_restricted_and_read_only(rendered: list[Object]) -> None:
     specs = dict(pod_specs(rendered))
-    assert len(specs) == 2
+    assert specs.keys() - {"covey-ui"} == {"covey-operator", "covey-scheduler"}
     for spec in specs.values():
         assert spec["securityContext"]["runAsNonRoot"]
         assert not spec.get("hostNetwork")
@@ -402,39 +404,42 @@ def test_the_component_for_a_backend_has_what_the_chart_adds(offline: Helm, tmp_
     assert spec["containers"][0]["args"][-1] == f"--backends=Extender,{backend}"
 
 
-def test_the_ui_is_served_on_request_and_needs_no_right(offline: Helm, tmp_path: Path) -> None:
-    without, served = offline.render(), offline.render({"operator": {"ui": {"enabled": True}}})
+def test_the_ui_is_a_deployment_of_its_own_without_any_identity(offline: Helm, tmp_path: Path) -> None:
+    without, served = offline.render(), offline.render({"ui": {"enabled": True}})
     roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]
     assert roles[0] == roles[1]
-    new = [each for each in served if each["metadata"]["name"] == "covey-ui"]
-    assert [each["kind"] for each in new] == ["Service"]
     assert not [each for each in without if each["metadata"]["name"] == "covey-ui"]
-    manifests = composed(tmp_path, "ui")
-    for objects in (served, manifests):
-        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]["containers"][0]
-        assert "--ui-bind-address=:8082" in spec["args"]
-        assert {"name": "ui", "containerPort": 8082} in spec["ports"]
-        assert find(objects, "Service", "covey-ui")["spec"]["ports"] == [
-            {"name": "ui", "port": 8082, "targetPort": "ui"}
-        ]
-        (pods,) = [find(objects, "Service", "covey-ui")["spec"]["selector"]]
-        labels = find(objects, "Deployment", "covey-operator")["spec"]["template"]["metadata"]["labels"]
-        assert pods.items() <= labels.items()
+    for objects in (served, composed(tmp_path, "ui")):
+        new = sorted(each["kind"] for each in objects if each["metadata"]["name"] == "covey-ui")
+        assert new == ["Deployment", "Service", "ServiceAccount"]
+        template = find(objects, "Deployment", "covey-ui")["spec"]["template"]
+        spec, (container,) = template["spec"], template["spec"]["containers"]
+        assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("covey-ui", False)
+        assert find(objects, "ServiceAccount", "covey-ui")["automountServiceAccountToken"] is False
+        assert [volume["configMap"]["name"] for volume in spec["volumes"]] == ["kube-root-ca.crt"]
+        assert "priorityClassName" not in spec
+        assert container["args"][:4] == ["ui", "--sign-in", "--bind-address=:8082", "--memory=384"]
+        assert container["resources"]["limits"]["memory"] == "512Mi"
+        service = find(objects, "Service", "covey-ui")["spec"]
+        assert service["ports"] == [{"name": "ui", "port": 8082, "targetPort": "ui"}]
+        assert service["selector"].items() <= template["metadata"]["labels"].items()
+        assert (
+            not service["selector"].items()
+            <= find(objects, "Deployment", "covey-operator")["spec"]["template"]["metadata"]["labels"].items()
+        )
 
 
-def test_who_may_reach_the_ui_is_said_in_the_network_policy(offline: Helm) -> None:
+def test_who_may_reach_the_ui_is_said_in_a_network_policy_of_its_own(offline: Helm) -> None:
     proxy = [{"podSelector": {"matchLabels": {"app": "proxy"}}}]
-    closed = {"networkPolicy": {"enabled": True, "uiFrom": proxy}}
-    policies = {
-        enabled: offline.render({**closed, "operator": {"ui": {"enabled": enabled}}}) for enabled in (True, False)
-    }
-    rules = {
-        on: find(objects, "NetworkPolicy", "covey-operator")["spec"]["ingress"] for on, objects in policies.items()
-    }
-    assert {"ports": [{"port": "ui"}], "from": proxy} in rules[True]
-    assert len(rules[False]) == len(rules[True]) - 1
-    scheduler = find(policies[True], "NetworkPolicy", "covey-scheduler")["spec"]["ingress"]
-    assert not [rule for rule in scheduler if {"port": "ui"} in rule["ports"]]
+    policy = {"enabled": True, "uiFrom": proxy}
+    objects = {on: offline.render({"networkPolicy": policy, "ui": {"enabled": on}}) for on in (True, False)}
+    found = find(objects[True], "NetworkPolicy", "covey-ui")["spec"]
+    assert found["ingress"] == [{"ports": [{"port": "ui"}], "from": proxy}]
+    assert [port["port"] for rule in found["egress"] for port in rule["ports"]] == [443, 6443]
+    assert not [each for each in objects[False] if each["metadata"]["name"] == "covey-ui"]
+    for component in ("operator", "scheduler"):
+        rules = find(objects[True], "NetworkPolicy", f"covey-{component}")["spec"]["ingress"]
+        assert not [rule for rule in rules if {"port": "ui"} in rule["ports"]]
 
 
 def composed(folder: Path, component: str) -> list[Object]:

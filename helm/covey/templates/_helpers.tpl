@@ -39,8 +39,8 @@ two pods may share a host while there are others.
 {{- define "covey.pod" -}}
 serviceAccountName: covey-{{ .component }}
 enableServiceLinks: false
-{{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+{{- if and .root.Values.priorityClassName (ne .component "ui") }}
+priorityClassName: {{ .root.Values.priorityClassName }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -99,9 +99,6 @@ ports:
 - {name: health, containerPort: 8081}
 {{- with .extender }}
 - {name: extender, containerPort: {{ . }}}
-{{- end }}
-{{- with .ui }}
-- {name: ui, containerPort: {{ . }}}
 {{- end }}
 # A first listing of a large cluster may take a while.
 startupProbe:

@@ -12,6 +12,7 @@ from typing import Final
 
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
+from covey.admission.soonest import scarce
 from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
@@ -36,8 +37,9 @@ class Want(Enum):
 class Entry:
     """A unit, its gang, and what became of it.
 
-    ``since`` is when its minimum was first wanted (event loop's clock). ``refused``: planned as it is and found no
-    room; only new room helps.
+    ``since`` is when its minimum was first wanted (event loop's clock), or its surplus. ``refused``: planned as it is
+    and found no room; only new room helps. ``asks``: resources that its pods without places are short of: of a minimum
+    the scarce ones, of surplus all.
     """
 
     unit: Unit
@@ -46,6 +48,7 @@ class Entry:
     gang: Gang | None = None
     since: float | None = None
     refused: bool = False
+    asks: frozenset[str] = frozenset()
 
     @property
     def order(self) -> tuple[int, str, str, str, int, str]:
@@ -54,7 +57,7 @@ class Entry:
         return self.gang.order
 
     def settling(self, now: float) -> bool:
-        """The unit is young and its minimum unplaced: surplus of others leaves it its chance."""
+        """The unit is young and its minimum unplaced: for a moment it waits for the rest of its pods."""
         waits = self.want in {Want.PODS, Want.SETTLED, Want.MINIMUM} and not self.refused
         return waits and self.since is not None and now < self.since + SETTLE
 
@@ -90,15 +93,20 @@ def assess(
         return _blocked(unit, error, decision, before, now)
     lacking = gangs.missing(unit, gang)
     if lacking is not None:
-        return replace(_blocked(unit, UnplannableError(REASON_WAITING, lacking), decision, before, now), gang=gang)
+        return replace(
+            _blocked(unit, UnplannableError(REASON_WAITING, lacking), decision, before, now),
+            gang=gang,
+            asks=_short(unit, shape),
+        )
     if gangs.wants_minimum(gang):
         since = _since(before, now)
         rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         settled = rooted or unit.all_there() or now >= since + SETTLE
-        return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since)
+        return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
     decision = replace(decision, reservation=None)
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
-        return Entry(unit, Want.SURPLUS, decision, gang)
+        since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
+        return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_taken(unit, shape))
     return Entry(unit, Want.NOTHING, decision, gang)
 
 
@@ -131,6 +139,17 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
 def _blocked(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
     decision = replace(kept, reason=error.reason, message=error.message)
     return Entry(unit, Want.PODS, decision, since=_since(before, now))
+
+
+def _short(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
+    """The scarce resources that the pods without places ask for."""
+    return frozenset(scarce(shape(pod)) for pod in unit.pods() if not podstate.bound(pod))
+
+
+def _taken(unit: Unit, shape: Callable[[core.Pod], Shape]) -> frozenset[str]:
+    """All resources that the pods without places ask for."""
+    waiting = (shape(pod) for pod in unit.pods() if not podstate.bound(pod))
+    return frozenset(name for each in waiting for name, amount in each.requests if amount > 0)
 
 
 def _since(before: Entry | None, now: float) -> float:

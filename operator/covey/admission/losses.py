@@ -2,7 +2,7 @@
 
 A bound member that ends or is gone while its unit wants one in its place leaves a *hold*: its shape on its node, which
 counts as taken for all but the unit. The hold ends when a pod of that place has its node, when the role has all replicas
-that are wanted, or when its time (``holdSeconds`` on the root) is over.
+that are wanted, when nobody makes a successor, or when its time (``holdSeconds`` on the root, capped) is over.
 
 A process that saw the pod go knows all of that. One that comes later reads it from the successor, which says where its
 predecessor was (``ANNOTATION_ROOM``).
@@ -52,7 +52,7 @@ def place_of(pod: core.Pod) -> Place:
 
 
 def hold_for(
-    pod: core.Pod, node: str, root: core.Group, key: Key, shape: Shape, *, now: float, age: float = 0.0
+    pod: core.Pod, node: str, root: core.Group, key: Key, shape: Shape, *, now: float, longest: float, age: float = 0.0
 ) -> Hold | None:
     """The hold on the room that a pod had; None where the root wants none, or its time is over.
 
@@ -63,9 +63,10 @@ def hold_for(
         key: the root's.
         shape: the pod's.
         now: monotonic seconds.
+        longest: seconds for which room is ever held, whatever the root says.
         age: seconds since the loss.
     """
-    seconds = float(root.spec.hold_seconds or 0) - max(age, 0.0)
+    seconds = min(float(root.spec.hold_seconds or 0), longest) - max(age, 0.0)
     if seconds <= 0 or root.metadata.deletion_timestamp is not None:
         return None
     return Hold(f"held/{pod.metadata.uid}", key, place_of(pod), node, shape, pod.metadata, now + seconds)
@@ -100,6 +101,18 @@ def is_wanted(hold: Hold, unit: Unit | None, assumed: Mapping[str, str]) -> bool
     return not any(place_of(pod) == hold.place and placed(pod) for pod in pods if hold.place.number is not None)
 
 
+def has_successor(hold: Hold, unit: Unit) -> bool:
+    """A pod waits for the place; where places have no numbers, any of the group does."""
+    pods = (pod for role in unit.roles for replica in role.replicas for pod in replica.pods)
+    return any(place_of(pod) == hold.place and podstate.counts(pod) and not podstate.bound(pod) for pod in pods)
+
+
+def beside(hold: Hold, pod: core.Pod) -> bool:
+    """A pod is of the replica that the lost one was of."""
+    place = place_of(pod)
+    return (place.leaf, place.replica) == (hold.place.leaf, hold.place.replica)
+
+
 def _has(role: Role, leaf: str) -> bool:
     groups = (role.group, *(replica.group for replica in role.replicas))
     return any(group.kind == "PodGroup" and group.metadata.name == leaf for group in groups)
@@ -112,4 +125,4 @@ def _placed(assumed: Mapping[str, str]) -> Callable[[core.Pod], bool]:
     return placed
 
 
-__all__ = ["Hold", "Place", "age_of", "hold_for", "is_wanted", "place_of", "room_said"]
+__all__ = ["Hold", "Place", "age_of", "beside", "has_successor", "hold_for", "is_wanted", "place_of", "room_said"]

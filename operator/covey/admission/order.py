@@ -1,14 +1,14 @@
 """Whose turn it is: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
-priority or a higher one is about to come. The question is asked anew before each step, and what has happened meanwhile
+priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The question is asked anew before each step, and what has happened meanwhile
 is told first, so whoever ranks highest among those that may get a place now is next, also when it came a moment ago.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator
 from typing import Final, Generic, TypeVar
 
 N = TypeVar("N", bound=Hashable)
@@ -17,6 +17,8 @@ N = TypeVar("N", bound=Hashable)
 Order = tuple[int, str, str, str, int, str]
 
 _NEVER: Final = float("-inf")
+#: Seconds for which surplus leaves minimums that are about to come their chance.
+PATIENCE: Final = 2.0
 
 
 class Queue(Generic[N]):
@@ -48,6 +50,10 @@ class Queue(Generic[N]):
         if order is not None:
             del self._sorted[bisect_left(self._sorted, (order, name))]
 
+    def sorted(self) -> Iterator[tuple[Order, N]]:
+        """All, with their orders."""
+        return iter(self._sorted)
+
     def first(self) -> tuple[Order, N] | None:
         """The first of all."""
         return self._sorted[0] if self._sorted else None
@@ -59,8 +65,10 @@ class Line(Generic[N]):
     def __init__(self) -> None:
         self._minimums: Queue[N] = Queue()
         self._surplus: Queue[N] = Queue()
-        #: Name → priority (None: not known yet) and until when it is waited for.
-        self._coming: dict[N, tuple[int | None, float]] = {}
+        #: Name → priority, until when it is waited for, and the resources that it is short of.
+        self._coming: dict[N, tuple[int, float, Collection[str]]] = {}
+        #: Of surplus, since when it has wanted a place, and the resources that it takes.
+        self._takes: dict[N, tuple[float, Collection[str]]] = {}
 
     def __len__(self) -> int:
         return len(self._minimums) + len(self._surplus)
@@ -68,26 +76,32 @@ class Line(Generic[N]):
     def __contains__(self, name: object) -> bool:
         return name in self._minimums or name in self._surplus
 
-    def put(self, name: N, order: Order, *, surplus: bool = False) -> None:
-        """A gang wants a place now: for what its minimum lacks, or for surplus."""
-        self._surplus.drop(name)
-        self._minimums.drop(name)
+    def put(
+        self, name: N, order: Order, *, surplus: bool = False, since: float = _NEVER, takes: Collection[str] = ()
+    ) -> None:
+        """A gang wants a place now: for what its minimum lacks, or for surplus.
+
+        Args:
+            name: of the gang.
+            order: its place among gangs.
+            surplus: whether its minimum has its places.
+            since: when the surplus was first wanted (clock's time).
+            takes: resources that the surplus asks for.
+        """
+        self.drop(name)
         (self._surplus if surplus else self._minimums).put(name, order)
+        if surplus:
+            self._takes[name] = (since, takes)
 
     def drop(self, name: N) -> None:
         """It does not any more."""
         self._minimums.drop(name)
         self._surplus.drop(name)
+        self._takes.pop(name, None)
 
-    def expect(self, name: N, priority: int | None, until: float) -> None:
-        """A minimum is about to come, and surplus leaves it its chance.
-
-        Args:
-            name: of the gang.
-            priority: of the gang; None while it is not known, which may be any.
-            until: the clock's time at which it is waited for no longer.
-        """
-        self._coming[name] = (priority, until)
+    def expect(self, name: N, priority: int, until: float, short_of: Collection[str]) -> None:
+        """A minimum is about to come, and surplus that takes what it is short of leaves it its chance until then."""
+        self._coming[name] = (priority, until, short_of)
 
     def forget(self, name: N) -> None:
         """A gang is waited for no longer."""
@@ -97,20 +111,23 @@ class Line(Generic[N]):
         """Who is next; None when nobody may get a place now.
 
         Args:
-            now: by the clock of ``expect``.
+            now: by the clock of ``expect`` and of ``put``.
         """
         minimum, surplus = self._minimums.first(), self._surplus.first()
         if surplus is None or (minimum is not None and minimum[0][0] <= surplus[0][0]):
             return minimum[1] if minimum else None
-        if not self._awaited(-surplus[0][0], now):
-            return surplus[1]
-        # All other surplus waits too: it is of this priority or of a lower one.
+        self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
+        awaited: dict[str, int] = {}
+        for priority, _, short_of in self._coming.values():
+            for resource in short_of:
+                awaited[resource] = max(priority, awaited.get(resource, priority))
+        for order, name in self._surplus.sorted():
+            if minimum is not None and minimum[0][0] <= order[0]:
+                break
+            since, takes = self._takes[name]
+            if since + PATIENCE <= now or not any(awaited.get(each, _NEVER) >= -order[0] for each in takes):
+                return name
         return minimum[1] if minimum else None
 
-    def _awaited(self, priority: int, now: float) -> bool:
-        """A minimum of this priority or a higher one is about to come."""
-        self._coming = {name: each for name, each in self._coming.items() if now < each[1]}
-        return any(other is None or other >= priority for other, _ in self._coming.values())
 
-
-__all__ = ["Line", "Order", "Queue"]
+__all__ = ["PATIENCE", "Line", "Order", "Queue"]

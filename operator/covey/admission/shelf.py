@@ -85,7 +85,7 @@ class Shelf:
         self._take_out(root)
         self._file(root, entry)
         if entry.want in _PLANNED:
-            self._line.put(root, entry.order, surplus=entry.want is Want.SURPLUS)
+            self._line_up(root, entry)
 
     def lay_to_sleep(self, root: Key, entry: Entry, ask: Ask, closed: Collection[Path] = ()) -> Alike:
         """A unit was refused; it sleeps among those of its question, and the answer is theirs too."""
@@ -155,7 +155,13 @@ class Shelf:
         entry = self.entries[first[1]] if first is not None else None
         if alike.lead is None and first is not None and entry is not None and entry.want in _PLANNED:
             alike.lead = first[1]
-            self._line.put(alike.lead, entry.order, surplus=entry.want is Want.SURPLUS)
+            self._line_up(alike.lead, entry)
+
+    def _line_up(self, root: Key, entry: Entry) -> None:
+        if entry.want is Want.SURPLUS and entry.since is not None:
+            self._line.put(root, entry.order, surplus=True, since=entry.since, takes=entry.asks)
+        else:
+            self._line.put(root, entry.order, surplus=entry.want is Want.SURPLUS)
 
     def _file(self, root: Key, entry: Entry) -> None:
         self.entries[root] = entry
@@ -163,9 +169,8 @@ class Shelf:
             self.unplaced[root] = entry
         else:
             self.unplaced.pop(root, None)
-        if entry.want in _WAITING and not entry.refused and entry.since is not None:
-            priority = entry.gang.priority if entry.gang is not None else None
-            self._line.expect(root, priority, entry.since + SETTLE)
+        if entry.want in _WAITING and not entry.refused and entry.since is not None and entry.gang is not None:
+            self._line.expect(root, entry.gang.priority, entry.since + SETTLE, entry.asks)
         else:
             self._line.forget(root)
 

@@ -115,6 +115,9 @@ def _backoff(path: str, restart: Restart | None) -> Iterator[Broken]:
 def broken_rules_of_template(path: str, template: Mapping[str, Any]) -> Iterator[Broken]:
     """What the CRD's rules refuse of a pod template."""
     metadata, spec = template.get("metadata") or {}, template.get("spec")
+    if not isinstance(metadata, Mapping):
+        yield f"{path}.metadata", "is no map", "correct it"
+        return
     for kind, allowed in (("labels", ()), ("annotations", FOR_PEOPLE)):
         found = metadata.get(kind) or {}
         if not isinstance(found, Mapping) or not all(isinstance(each, str) for each in (*found, *found.values())):

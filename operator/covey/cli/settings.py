@@ -25,7 +25,7 @@ from covey.observability.http import parse_address
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.scheduler.settings import CLIENT_NAME, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
+from covey.scheduler.settings import CLIENT_NAME, MAX_HOLD, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
@@ -113,24 +113,6 @@ class OperatorConfig(Common):
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
     probe_namespace: str = ""
     probe_image: str = Field(PROBE_IMAGE, min_length=1)
-    ui_bind_address: Address = ""
-    ui_memory_mib: int = Field(384, ge=128)
-
-    def ui_arguments(self) -> tuple[str, ...] | None:
-        """The command line of the UI beside the operator; None where there is none."""
-        if self.ui_bind_address in ("", "0"):
-            return None
-        given = {"--kubeconfig": self.kubeconfig, "--context": self.context}
-        return (
-            "ui",
-            "--sign-in",
-            "--attached",
-            f"--bind-address={self.ui_bind_address}",
-            f"--memory={self.ui_memory_mib}",
-            f"--log-level={self.log_level}",
-            f"--log-format={self.log_format}",
-            *(f"{flag}={value}" for flag, value in given.items() if value),
-        )
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
@@ -165,6 +147,7 @@ class SchedulerConfig(Common):
     pod_name: str = ""
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
+    max_hold: Seconds = MAX_HOLD
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
@@ -199,6 +182,7 @@ class SchedulerConfig(Common):
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,
+            max_hold=self.max_hold,
         )
 
     def check_endpoint(self) -> None:

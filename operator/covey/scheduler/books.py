@@ -14,6 +14,7 @@ from typing import Final
 from covey.admission import entries, podstate
 from covey.admission.asks import ANYTHING, Ask, ask_for_minimum
 from covey.admission.entries import SETTLE, Entry, Want, assess
+from covey.admission.order import PATIENCE
 from covey.admission.shelf import Alike, Shelf
 from covey.admission.slots import Slots
 from covey.admission.status import Decision
@@ -149,6 +150,9 @@ class Books:
         delays = [*self._queueing.deadlines(entry)]
         if entry.since is not None and entry.settling(asyncio.get_running_loop().time()):
             delays.append(entry.since + SETTLE - asyncio.get_running_loop().time())
+        if entry.want is Want.SURPLUS and entry.since is not None and not entry.refused:
+            patience = entry.since + PATIENCE - asyncio.get_running_loop().time()
+            delays += [patience] if patience > 0 else []
         rest = self.parking.left(root)
         if rest is not None:
             delays.append(rest)

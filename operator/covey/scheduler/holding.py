@@ -3,7 +3,8 @@
 Every replica of the process does so, leading or not, for each answers its own kube-scheduler: gangs are planned without
 that room, and ordinary pods are kept off it like off the room of admitted gangs. Nothing is held that is taken already:
 pods that other schedulers bind cannot be kept off, and a hold gives way to them. The unit itself is planned as if
-nothing was held for it (``lifted``).
+nothing was held for it (``lifted``). A hold without a successor ends within seconds: one that quota or a policy denies
+needs no room. A successor that is made later says where its predecessor was, and has that room held again if it is free.
 """
 
 from __future__ import annotations
@@ -16,29 +17,43 @@ from typing import Final
 
 from covey.admission import losses, podstate
 from covey.admission.losses import Hold
-from covey.admission.tree import Key
+from covey.admission.tree import Key, Unit
 from covey.api import core
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.cluster.inventory import Inventory
 from covey.scheduler.cache import Cache, Listener
+from covey.scheduler.settings import MAX_HOLD
 
 #: Seconds that holds may be late to end.
 LATE: Final = 0.02
+#: Seconds for which a place may have no pod that waits, and its room is held still.
+SUCCESSOR: Final = 10.0
+FOREVER: Final = float("inf")
 
 
 class Holding:
     """The holds of all units."""
 
     def __init__(
-        self, cache: Cache, *, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+        self,
+        cache: Cache,
+        *,
+        longest: float = MAX_HOLD,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._cache = cache
+        self._longest = longest
         self._clock = clock
         self._wall = wall
         self._holds: dict[Key, dict[str, Hold]] = {}
         self._on: dict[str, dict[str, Hold]] = {}
-        #: UIDs of members that ended before they were gone, and of successors that were read.
-        self._known: set[str] = set()
+        #: By hold, until when it may be without a successor.
+        self._made_by: dict[str, float] = {}
+        #: UIDs of members that ended before they were gone.
+        self._ended: set[str] = set()
+        #: UIDs of successors that were read. They are lost like any other later on.
+        self._successors: set[str] = set()
         self._begun = False
         self._news = asyncio.Event()
         cache.subscribe(Listener(unit=self._unit, pod=self._pod, gone=self._gone))
@@ -52,7 +67,7 @@ class Holding:
         self._begun = True
         for pod in list(self._cache.index.pods()):
             if core.is_terminal(pod):
-                self._known.add(pod.metadata.uid)
+                self._ended.add(pod.metadata.uid)
             else:
                 self._read(pod)
 
@@ -60,7 +75,7 @@ class Holding:
         """End holds whose time is over, for ever."""
         while True:
             self._news.clear()
-            due = min((hold.until for holds in self._holds.values() for hold in holds.values()), default=None)
+            due = min((self._due(hold) for holds in self._holds.values() for hold in holds.values()), default=None)
             if due is None:
                 await self._news.wait()
                 continue
@@ -70,10 +85,23 @@ class Holding:
                 self.expire()
 
     def expire(self) -> None:
-        """End the holds whose time is over."""
+        """End the holds whose time is over, and those whose successor nobody has made."""
         now = self._clock()
-        for hold in [hold for holds in self._holds.values() for hold in holds.values() if hold.until <= now]:
-            self._drop(hold)
+        for hold in [hold for holds in self._holds.values() for hold in holds.values() if self._due(hold) <= now]:
+            if hold.until > now and self._still_ends(hold):
+                self._made_by[hold.key] = now + SUCCESSOR
+            else:
+                self._drop(hold)
+
+    def _due(self, hold: Hold) -> float:
+        return min(hold.until, self._made_by[hold.key])
+
+    def _still_ends(self, hold: Hold) -> bool:
+        """Another pod of the replica is about to go: the successors of all may be made after that."""
+        return any(
+            pod.metadata.deletion_timestamp is not None and not core.is_terminal(pod) and losses.beside(hold, pod)
+            for pod in self._cache.index.members(hold.root)
+        )
 
     @contextmanager
     def lifted(self, root: Key, inventory: Inventory) -> Iterator[None]:
@@ -102,6 +130,7 @@ class Holding:
             for hold in holds.values():
                 kept = losses.is_wanted(hold, unit, assumed) and self._put(hold)
                 if not kept:
+                    del self._made_by[hold.key]
                     self._cache.tell_room(hold.node)
             self._count()
 
@@ -112,14 +141,25 @@ class Holding:
         unit, assumed = self._cache.index.unit(root), self._cache.capacity.assumed
         for hold in [hold for hold in holds.values() if not losses.is_wanted(hold, unit, assumed)]:
             self._drop(hold)
+        for hold in self._holds.get(root, {}).values():
+            self._look_for_successor(hold, unit)
+
+    def _look_for_successor(self, hold: Hold, unit: Unit | None) -> None:
+        before = self._made_by.get(hold.key, FOREVER)
+        if unit is not None and losses.has_successor(hold, unit):
+            self._made_by[hold.key] = FOREVER
+        elif before == FOREVER:
+            self._made_by[hold.key] = self._clock() + SUCCESSOR
+            self._news.set()
 
     def _pod(self, pod: core.Pod) -> None:
         if not self._begun:
             return
         uid = pod.metadata.uid
-        if core.is_terminal(pod) and uid not in self._known:
-            self._known.add(uid)
-            self._lost(pod)
+        if core.is_terminal(pod):
+            if uid not in self._ended:
+                self._ended.add(uid)
+                self._lost(pod)
             return
         self._read(pod)
         if pod.spec.node_name in self._on:
@@ -128,8 +168,9 @@ class Holding:
     def _gone(self, pod: core.Pod) -> None:
         if not self._begun:
             return
-        if pod.metadata.uid in self._known:
-            self._known.discard(pod.metadata.uid)
+        self._successors.discard(pod.metadata.uid)
+        if pod.metadata.uid in self._ended:
+            self._ended.discard(pod.metadata.uid)
         else:
             self._lost(pod)
 
@@ -142,12 +183,12 @@ class Holding:
     def _read(self, pod: core.Pod) -> None:
         """A successor may say where its predecessor was, once: whoever saw the predecessor go holds that room already."""
         node = losses.room_said(pod)
-        if node is None or pod.metadata.uid in self._known:
+        if node is None or pod.metadata.uid in self._successors:
             return
         root = self._cache.index.root_of_pod(pod)
         if root is None:
             return
-        self._known.add(pod.metadata.uid)
+        self._successors.add(pod.metadata.uid)
         place = losses.place_of(pod)
         if not any(hold.place == place for hold in self._holds.get(root, {}).values()):
             self._hold(pod, node, losses.age_of(pod, self._wall()))
@@ -158,9 +199,10 @@ class Holding:
         if leaf is None or root is None or group is None or not podstate.is_member(pod, leaf):
             return
         shape = self._cache.capacity.shape(pod)
-        hold = losses.hold_for(pod, node, group, root, shape, now=self._clock(), age=age)
-        if hold is not None and losses.is_wanted(hold, self._cache.index.unit(root), self._cache.capacity.assumed):
-            self._put(hold)
+        hold = losses.hold_for(pod, node, group, root, shape, now=self._clock(), age=age, longest=self._longest)
+        unit = self._cache.index.unit(root)
+        if hold is not None and losses.is_wanted(hold, unit, self._cache.capacity.assumed) and self._put(hold):
+            self._look_for_successor(hold, unit)
             self._count()
 
     def _put(self, hold: Hold) -> bool:
@@ -175,7 +217,7 @@ class Holding:
     def _drop(self, hold: Hold) -> None:
         self._cache.capacity.give_room(hold.key)
         holds = self._holds[hold.root]
-        del holds[hold.key]
+        del holds[hold.key], self._made_by[hold.key]
         if not holds:
             del self._holds[hold.root]
         self._forget(hold)

@@ -167,7 +167,7 @@ class Process:
         )
         waker = Waker(cache, writer)
         KeptDomains(cache, topologies.choose)
-        holding = Holding(cache)
+        holding = Holding(cache, longest=settings.max_hold)
         callers = Callers(lambda: bool(binder.waiting))
         leader = _Leader(
             *(settings, client, cache, writer.while_leading(self._leads), binder, topologies, self._leads),

@@ -12,6 +12,8 @@ from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 SYSTEM_PRIORITY: Final = 2_000_000_000
 #: The common name of the certificate that the chart has made for kube-scheduler.
 CLIENT_NAME: Final = "covey-kube-scheduler"
+#: Seconds for which the room of a lost pod is held at most.
+MAX_HOLD: Final = 120.0
 
 
 class EndpointMode(StrEnum):
@@ -47,8 +49,8 @@ class Settings:
     """Flags of ``covey scheduler``.
 
     ``namespaces``: where groups are looked for; empty means everywhere. Pods and nodes are always watched in the
-    whole cluster, because capacity is held by pods of every owner. ``reserve_after`` is in seconds. ``identity``
-    names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
+    whole cluster, because capacity is held by pods of every owner. ``reserve_after`` and ``max_hold`` are
+    in seconds. ``identity`` names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
     of the kube-scheduler that calls. ``direct_scheduler_name``: one that no kube-scheduler serves, whose pods this process
     binds itself; empty for none. ``client_names``: names of certificates that may call. ``yields_to``: the
     priority of ordinary pods from which on gangs give way to them. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
@@ -65,6 +67,7 @@ class Settings:
     client_names: tuple[str, ...] = (CLIENT_NAME,)
     yields_to: int = SYSTEM_PRIORITY
     reserve_after: float = 300.0
+    max_hold: float = MAX_HOLD
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
     metrics_bind_address: str = ":8080"

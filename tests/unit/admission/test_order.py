@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.admission.order import Line, Order
+from covey.admission.order import PATIENCE, Line, Order
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Asker:
     age: int
     surplus: bool = False
     coming: bool = False
+    resource: str = "gpu"
 
     @property
     def order(self) -> Order:
@@ -28,11 +29,14 @@ class Asker:
 
 def by_the_rule(askers: list[Asker]) -> str | None:
     """Priority; in each all minimums by age, then surplus, unless a minimum at least as urgent is about to come."""
-    coming = [each.priority for each in askers if each.coming]
+    coming = [(each.priority, each.resource) for each in askers if each.coming]
     may = [
         each
         for each in askers
-        if not each.coming and not (each.surplus and any(priority >= each.priority for priority in coming))
+        if not each.coming
+        and not (
+            each.surplus and any(priority >= each.priority and each.resource == short for priority, short in coming)
+        )
     ]
     return min(may, key=lambda each: (each.order[0], each.surplus, each.order)).name if may else None
 
@@ -45,6 +49,7 @@ ASKERS = st.lists(
         age=st.integers(0, 3),
         surplus=st.booleans(),
         coming=st.booleans(),
+        resource=st.sampled_from(["gpu", "cpu"]),
     ),
     max_size=12,
     unique_by=lambda each: each.name,
@@ -53,9 +58,9 @@ ASKERS = st.lists(
 
 def put(line: Line[str], each: Asker) -> None:
     if each.coming:
-        line.expect(each.name, each.priority, 10.0)
+        line.expect(each.name, each.priority, 10.0, [each.resource])
     else:
-        line.put(each.name, each.order, surplus=each.surplus)
+        line.put(each.name, each.order, surplus=each.surplus, since=5.0, takes=[each.resource])
 
 
 @given(ASKERS)
@@ -87,7 +92,16 @@ def test_one_that_comes_between_two_steps_takes_its_place(first: list[Asker], la
 
 def test_surplus_goes_on_when_a_minimum_was_waited_for_long_enough() -> None:
     line: Line[str] = Line()
-    line.put("more", (0, "", "", "more", 0, ""), surplus=True)
-    line.expect("slow", None, 10.0)
+    line.put("more", (0, "", "", "more", 0, ""), surplus=True, since=9.0, takes=["gpu"])
+    line.expect("slow", 0, 10.0, ["gpu"])
     assert line.next(9.0) is None
     assert line.next(10.0) == "more"
+
+
+def test_surplus_waits_no_longer_than_its_patience_for_an_endless_stream_of_minimums() -> None:
+    line: Line[str] = Line()
+    line.put("more", (0, "", "", "more", 0, ""), surplus=True, since=1.0, takes=["gpu"])
+    for number in range(3):
+        line.expect(f"new-{number}", 0, 3.0 + number, ["gpu"])
+    assert line.next(2.9) is None
+    assert line.next(1.0 + PATIENCE) == "more"

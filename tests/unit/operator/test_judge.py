@@ -301,13 +301,26 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
         (("template", "metadata"), "labels", {"scheduling.covey.dev/pod-group": "somebodys-0-prefill-0"}),
         (("template", "metadata"), "annotations", {"scheduling.covey.dev/room": "node-7"}),
         (("template", "metadata"), "labels", 5),
+        (("template",), "metadata", 5),
+        ((), "template", 5),
         (("template", "spec"), "nodeName", "node-7"),
         (("template", "spec"), "priority", 2_000_000_000),
         (("template", "spec"), "containers", [5]),
         ((), "minReplicas", 9),
         ((), "replicas", 9999),
     ],
-    ids=["label", "annotation", "no labels", "node", "priority", "no containers", "minimum", "pods"],
+    ids=[
+        "label",
+        "annotation",
+        "no labels",
+        "no metadata",
+        "no template",
+        "node",
+        "priority",
+        "no containers",
+        "minimum",
+        "pods",
+    ],
 )
 @pytest.mark.parametrize("form", [1, 2])
 def test_a_record_that_breaks_a_rule_of_the_crd_is_not_read(
@@ -324,7 +337,7 @@ def test_a_record_that_breaks_a_rule_of_the_crd_is_not_read(
         part["size"] = 999
     record = read_record(data)
     # The first format has no numbers of replicas.
-    assert (record is None) == (form == 2 or bool(place))
+    assert (record is None) == (form == 2 or bool(place) or key == "template")
 
 
 def test_a_record_of_a_time_before_a_rule_is_read() -> None:

@@ -52,12 +52,33 @@ async def test_surplus_waits_for_minimums_that_are_still_being_created() -> None
     running = tree("run", replicas=2)
     loop = Loop(cache(node("n1"), node("n2"), *running))
     put(loop.cache, member("decode", 0, root="run", node="n1", gpus=8))
-    newcomer = tree("new")
+    newcomer = tree("new", replicas=2, minimum=2, gpus=4)
     for each in newcomer[:-1]:
         put(loop.cache, each)
     assert await loop.turn() == {}
     put(loop.cache, newcomer[-1])
-    assert await loop.turn() == {"new-decode-0-0": "n2"}
+    assert await loop.turn() == {"new-decode-0-0": "n2", "new-decode-1-0": "n2"}
+
+
+@pytest.mark.parametrize(
+    "newcomer",
+    [
+        [group("junk", minimum=1, priority=2_000_000_000)],
+        [*tree("junk", gpus=8, schedulingConstraints={"topology": [{"level": "none", "mode": "Required"}]})],
+    ],
+    ids=["no pods", "cannot be built"],
+)
+async def test_surplus_waits_for_nobody_who_cannot_use_the_room(newcomer: list[core.Group | core.Pod]) -> None:
+    loop = Loop(cache(node("n1"), node("n2"), *tree("run", replicas=2), *newcomer))
+    put(loop.cache, member("decode", 0, root="run", node="n1", gpus=8))
+    assert await loop.turn() == {"run-decode-1-0": "n2"}
+
+
+async def test_surplus_waits_for_nobody_who_is_short_of_something_else() -> None:
+    newcomer = tree("new", replicas=2, minimum=2, gpus=8)[:-1]
+    loop = Loop(cache(node("n1"), node("n2"), *tree("run", replicas=2, gpus=0), *newcomer))
+    put(loop.cache, member("decode", 0, root="run", node="n1", gpus=0))
+    assert set(await loop.turn()) == {"run-decode-1-0"}
 
 
 async def test_a_decision_holds_its_room_at_once() -> None:

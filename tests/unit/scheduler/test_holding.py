@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from covey.api import core
 from covey.api.constants import ANNOTATION_ROOM
 from covey.scheduler.guard import Guard
+from covey.scheduler.holding import SUCCESSOR
+from covey.scheduler.settings import MAX_HOLD
 from covey.scheduler.wire import ENCODER, FilterArgs
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
@@ -71,13 +73,13 @@ async def test_without_a_hold_who_waited_before_gets_it() -> None:
 
 
 async def test_a_hold_ends() -> None:
-    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
+    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=5), *tree("a-older")))
     await loop.turn()
     lose(loop, "run")
-    loop.now = 59.0
+    loop.now = 4.0
     loop.holding.expire()
     assert await loop.turn() == {}
-    loop.now = 60.0
+    loop.now = 5.0
     loop.holding.expire()
     assert await loop.turn() == {"a-older-decode-0-0": "n1"}
 
@@ -113,6 +115,63 @@ async def test_a_successor_that_is_not_there_yet_comes_to_what_is_held_already()
     loop.now = 60.0
     loop.holding.expire()
     put(loop.cache, successor("run", room="n1"))
+    assert held(loop) == set()
+
+
+async def test_the_same_place_is_held_at_every_loss() -> None:
+    loop = Loop(cache(node("n1"), *replica_of("run", "n1"), *tree("a-older")))
+    await loop.turn()
+    lose(loop, "run")
+    put(loop.cache, successor("run", room="n1"))
+    assert await loop.turn() == {"run-decode-0-0-again": "n1"}
+    waited = loop.cache.pods.store["ns", "run-decode-0-0-again"]
+    bound = msgspec.structs.replace(waited.spec, node_name="n1", scheduling_gates=None)
+    put(loop.cache, msgspec.structs.replace(waited, spec=bound))
+    drop(loop.cache, loop.cache.pods.store["ns", "run-decode-0-0-again"])
+    assert held(loop) == {("n1", "run")}
+    assert await loop.turn() == {}
+
+
+async def test_room_without_a_successor_is_held_for_seconds() -> None:
+    """Its successor is denied, by quota or by a policy, or nobody is there to make it."""
+    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600), *tree("a-older")))
+    await loop.turn()
+    lose(loop, "run")
+    loop.now = SUCCESSOR
+    loop.holding.expire()
+    assert held(loop) == set()
+    assert await loop.turn() == {"a-older-decode-0-0": "n1"}
+
+
+async def test_room_whose_successor_has_gone_is_held_for_seconds() -> None:
+    loop = Loop(cache(node("n1"), *replica_of("run", "n1")))
+    lose(loop, "run")
+    waits = successor("run")
+    put(loop.cache, waits)
+    loop.now = SUCCESSOR
+    loop.holding.expire()
+    assert held(loop) == {("n1", "run")}
+    drop(loop.cache, waits)
+    loop.now = 2 * SUCCESSOR
+    loop.holding.expire()
+    assert held(loop) == set()
+
+
+async def test_successors_may_be_made_after_the_last_pod_of_the_replica_is_gone() -> None:
+    loop = Loop(cache(node("n1"), node("n2"), *replica_of("run", "n1", "n2", size=2)))
+    put(loop.cache, member("decode", 0, 1, size=2, root="run", node="n2", gpus=8, deleted=True))
+    lose(loop, "run", 0, size=2)
+    loop.now = SUCCESSOR
+    loop.holding.expire()
+    assert held(loop) == {("n1", "run")}
+
+
+async def test_a_hold_is_capped() -> None:
+    loop = Loop(cache(node("n1"), *replica_of("run", "n1", holdSeconds=3600)))
+    lose(loop, "run")
+    put(loop.cache, successor("run"))
+    loop.now = MAX_HOLD
+    loop.holding.expire()
     assert held(loop) == set()
 
 

@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -80,8 +79,6 @@ def _common(command: F) -> F:
 @click.option(
     "--probe-image", metavar="IMAGE", help="Of the pod in these dry runs, which no node ever gets. Default: pause."
 )
-@click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")
-@click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 384.")
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))
@@ -89,13 +86,7 @@ def operator(config: str | None, **flags: Any) -> None:
     from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
     _announce("operator", found)
-    arguments = found.ui_arguments()
-    if arguments is None:
-        _end(lambda: run(settings))
-        return
-    from covey.ui.companion import keep_running  # noqa: PLC0415 - only where it is asked for
-
-    _end(lambda: run(settings, (partial(keep_running, arguments),)))
+    _end(lambda: run(settings))
 
 
 @click.command()
@@ -130,6 +121,7 @@ def operator(config: str | None, **flags: Any) -> None:
 )
 @click.option("--pod-namespace", metavar="NS", help="That pod's namespace.")
 @click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
+@click.option("--max-hold", metavar="DURATION", help="Room of a lost pod is held no longer than this. Default: 120s.")
 @click.option(
     "--yield-to-priority",
     metavar="N",

@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
 import uvloop
@@ -49,13 +49,9 @@ _ASIDE: Final = 4
 _UNBOUNDED: Final = 0
 
 
-#: Something that runs beside the operator, whether or not it leads; it never fails.
-Companion = Callable[[], Coroutine[Any, Any, None]]
-
-
-def run(settings: Settings, companions: Sequence[Companion] = ()) -> int:
+def run(settings: Settings) -> int:
     """Run until SIGTERM or SIGINT; returns the exit status."""
-    return uvloop.run(OperatorProcess(settings, companions=companions).run())
+    return uvloop.run(OperatorProcess(settings).run())
 
 
 class OperatorProcess:
@@ -64,14 +60,10 @@ class OperatorProcess:
     Args:
         settings: its flags.
         die: ends the process at once.
-        companions: what runs beside it.
     """
 
-    def __init__(
-        self, settings: Settings, die: Callable[[int], object] = os._exit, companions: Sequence[Companion] = ()
-    ) -> None:
+    def __init__(self, settings: Settings, die: Callable[[int], object] = os._exit) -> None:
         self._settings = settings
-        self._companions = companions
         self._die = die
         self._identity = settings.identity or f"{socket.gethostname()}_{secrets.token_hex(4)}"
         self._stop = asyncio.Event()
@@ -121,8 +113,7 @@ class OperatorProcess:
             _log.info("serving", metrics=served.metrics_url, health=served.health_url, identity=self._identity)
             try:
                 kopf = KopfRunner(watching, connection, settings.namespaces, self._caches, self._take_signals)
-                beside = (companion() for companion in self._companions)
-                async with self._background(self._caches.run(), kopf.run(), recorder.run(), *beside):
+                async with self._background(self._caches.run(), kopf.run(), recorder.run()):
                     if await self._lead(elector):
                         self._caches.begin_leading(time.time())
                         await self._work(working, queue, namespaces, recorder)
