@@ -2,8 +2,8 @@
 
 A gang that does not fit blocks nobody behind it, so a large one could be starved by small ones for ever. What comes
 free in the domain that is kept for it goes to it, or to gangs before it: gangs behind it are planned without that
-domain, and so is surplus of its priority and of lower ones. A gang that has members placed may always replace what it
-lost.
+domain, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
+placed may always replace what it lost.
 """
 
 from __future__ import annotations

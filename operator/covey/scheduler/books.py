@@ -86,6 +86,7 @@ class Books:
             self.forget(root)
             return
         self._lives.look(unit)
+        self.reservations.note(unit)
         parked = self.parking.holding(root)
         if parked is not None:
             self.parking.stir(root)
@@ -108,7 +109,7 @@ class Books:
 
     def forget(self, root: Key) -> None:
         """A unit is gone."""
-        self.unkept |= self.reservations.file(root, None)
+        self.unkept |= self.reservations.forget(root)
         self.shelf.drop(root)
         self.waiting.drop(root)
         self._queueing.forget(root)
@@ -179,6 +180,11 @@ class Books:
             entry = self.shelf.entries.get(root)
             if entry is not None:
                 self.alarm(root, entry)
+
+    def confine(self, entry: Entry) -> tuple[Gang, list[Path]]:
+        """A unit's gang as it may be planned now, and the domains that are closed to it."""
+        surplus = entry.want is Want.SURPLUS
+        return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
 
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
         """Let a unit be refused as another one of the same question was."""

@@ -9,14 +9,17 @@ the resource it waits for are kept off (``kept``). What waits is written into th
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 
 from covey.admission import entries, reservations, soonest
 from covey.admission.asks import Ask
 from covey.admission.entries import Entry, Want
+from covey.admission.gangs import wants_surplus
+from covey.admission.growth import Footprint, footprint, without_growth
 from covey.admission.reservations import Kept
 from covey.admission.soonest import Ending
-from covey.admission.tree import Key
+from covey.admission.tree import Key, Unit
 from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.model import Gang, Path
@@ -31,6 +34,22 @@ class Reservations:
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservations.Reservations[Key] = reservations.Reservations()
+        #: What every unit has, and what it had when something began to be kept for a gang.
+        self._has: dict[Key, Footprint] = {}
+        self._had: dict[Key, dict[Key, Footprint]] = {}
+
+    def note(self, unit: Unit) -> None:
+        """Take notice of what a unit has."""
+        has = self._has[unit.key] = footprint(unit)
+        for had in self._had.values():
+            had.setdefault(unit.key, has)
+
+    def forget(self, root: Key) -> bool:
+        """A unit is gone; returns whether something is not kept any more."""
+        self._has.pop(root, None)
+        for had in self._had.values():
+            had.pop(root, None)
+        return self.file(root, None)
 
     def due(self, entry: Entry) -> bool:
         """A refused unit has waited long enough for a domain of its own."""
@@ -79,6 +98,10 @@ class Reservations:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
         kept = kept_for(entry)
         ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        if kept is None:
+            self._had.pop(root, None)
+        elif root not in self._had:
+            self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
@@ -86,9 +109,23 @@ class Reservations:
         """A domain is kept for a unit."""
         return self._kept.get(root) is not None
 
-    def confine(self, gang: Gang, *, surplus: bool) -> tuple[Gang, list[Path]]:
-        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it."""
-        return reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
+    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, list[Path]]:
+        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+
+        To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
+        """
+        asked, closed = reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
+        if not surplus or unit is None or (not closed and asked is gang):
+            return asked, closed
+        had: Counter[str] = Counter()
+        for footprints in self._had.values():
+            had |= Counter(footprints.get(unit.key, {}))
+        again = without_growth(gang, unit, had, self._leaves)
+        return (again, []) if wants_surplus(again) else (asked, closed)
+
+    def _leaves(self, node: str) -> bool:
+        found = self._cache.node(node)
+        return found is None or found.spec.unschedulable
 
 
 def kept_for(entry: Entry | None) -> Kept | None:
