@@ -8,7 +8,7 @@ placed may always replace what it lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -42,6 +42,10 @@ class Reservations(Generic[N]):
     def get(self, name: N) -> Kept | None:
         """What is kept for somebody."""
         return self._kept.get(name)
+
+    def items(self) -> Collection[tuple[N, Kept]]:
+        """What is kept for everybody."""
+        return self._kept.items()
 
     def put(self, name: N, kept: Kept) -> bool:
         """Keep a domain for somebody, instead of any other; returns whether another one is kept no longer."""

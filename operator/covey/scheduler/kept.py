@@ -54,7 +54,7 @@ class KeptDomains:
                 topology = self._topology(group)
             except LookupError:
                 continue
-            why = f"{reservation.resource} is kept for {root.namespace}/{root.name}, which has waited for long"
+            why = f"{reservation.resource} is kept for another gang, which has waited for long"
             keep = Keep(reservation.resource, root_priority(self._cache, group) or 0, why)
             for node in self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
                 kept.setdefault(node, []).append(keep)

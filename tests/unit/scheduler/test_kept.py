@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
-from scheduler_builders import GATE, cache, drop, group, member, node, put, role_groups
-from scheduler_loop import Loop, labels
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
+from scheduler_loop import Loop, labels, tree
 
 WISH = {"topology": [{"level": "rack", "mode": "Required"}]}
 WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
@@ -30,6 +31,67 @@ def service(*places: str) -> list[core.Group | core.Pod]:
         *role_groups("decode", replicas=4, minimum=1, size=1, root="svc"),
         *(member("decode", number, root="svc", node=place, gpus=8) for number, place in enumerate(places)),
     ]
+
+
+def in_namespace(objects: list[core.Group | core.Pod], namespace: str) -> list[core.Group | core.Pod]:
+    return [
+        msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, namespace=namespace))
+        for each in objects
+    ]
+
+
+def kept(loop: Loop) -> set[tuple[str, str]]:
+    """Gangs that have a domain."""
+    entries = loop.admission._books.shelf.entries
+    return {(root.namespace, root.name) for root, entry in entries.items() if entry.decision.reservation is not None}
+
+
+def racks(count: int) -> list[core.Node | core.Pod]:
+    """Racks of four nodes, of which one is taken."""
+    nodes = [node(f"n{rack}-{number}", labels=labels(f"r{rack}")) for rack in range(count) for number in range(4)]
+    return [*nodes, *(pod(f"taken-{rack}", node=f"n{rack}-0", gpus=8) for rack in range(count))]
+
+
+async def test_one_namespace_has_one_domain_whatever_its_gangs_ask() -> None:
+    waiting = [each for number in range(5) for each in gang(f"big-{number}", f"w{number}")]
+    loop = Loop(cache(*racks(5), *waiting))
+    await loop.turn()
+    assert kept(loop) == {("ns", "big-0")}
+    for each in tree("young", gpus=1):
+        put(loop.cache, each)
+    assert set(await loop.turn()) == {"young-decode-0-0"}
+
+
+async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_is_done() -> None:
+    waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
+    loop = Loop(cache(*racks(6), *waiting))
+    await loop.turn()
+    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(4)}
+    root = waiting[0]
+    assert isinstance(root, core.Group)
+    drop(loop.cache, root)
+    await loop.turn()
+    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(1, 5)}
+
+
+async def test_who_ranks_higher_gets_the_domain_of_who_ranks_lower() -> None:
+    loop = Loop(cache(*racks(2), *gang("low")))
+    await loop.turn()
+    assert kept(loop) == {("ns", "low")}
+    for each in gang("high", "other", priority=5):
+        put(loop.cache, each)
+    await loop.turn()
+    assert kept(loop) == {("ns", "high")}
+
+
+async def test_a_gang_that_comes_no_nearer_lets_the_next_one() -> None:
+    loop = Loop(cache(*racks(2), *gang("a-first"), *gang("b-second", "other")))
+    await loop.turn()
+    assert kept(loop) == {("ns", "a-first")}
+    loop.now = 3 * 300.0 + 1.0
+    loop.admission.mark(root_key("a-first"))
+    await loop.turn()
+    assert kept(loop) == {("ns", "b-second")}
 
 
 async def kept_beside(*places: str) -> Loop:
