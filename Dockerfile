@@ -1,7 +1,7 @@
-# syntax=docker/dockerfile:1
 # checkov:skip=CKV_DOCKER_2: Kubernetes asks /healthz and /readyz itself.
 # checkov:skip=CKV_DOCKER_7: the tag of the base is in the argument that names it, which checkov does not look into.
 # tests/image runs what this file makes; dev/imaging.py carries it out without a container engine.
+# A tag may be moved: `make image BASE=python:3.11-slim-trixie@sha256:...` builds of what was looked at.
 ARG BASE=python:3.11-slim-trixie
 
 FROM ${BASE} AS build
@@ -18,6 +18,7 @@ RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . && \
     pip --python /opt/covey install --no-index /wheels/*.whl
 
 FROM ${BASE}
+ARG BASE
 ARG VERSION=0.0.0
 ARG REVISION=unknown
 ARG CREATED=1970-01-01T00:00:00Z
@@ -28,7 +29,8 @@ LABEL org.opencontainers.image.title="covey" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}" \
-      org.opencontainers.image.source="${SOURCE}"
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.base.name="${BASE}"
 COPY --from=build /opt/covey/ /opt/covey/
 # Writes the byte-code of all that is imported, Python's own modules included: a read-only root keeps none at run time.
 RUN /opt/covey/bin/python -c "import kubernetes.aio.client, kubernetes.aio.config, \

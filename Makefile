@@ -5,13 +5,14 @@ READY := .venv/.ready
 WHEELS := .venv/wheels/.ready
 LINTERS := .venv/lint/bin
 LINT := .venv/lint/.ready
+AUDIT := .venv/audit/.ready
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' operator/covey/__init__.py)
 IMAGE_PYTHON = $(shell sed -n 's/^ARG BASE=python:\([0-9.]*\)-.*/\1/p' Dockerfile)
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-docs test-examples test-install test-life test-matrix test-slow test-ui soak check \
-	bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
+	advisories bench bench-harm bench-kai bench-life bench-native bench-image cluster crds docs docs-pictures fmt image image-check lint \
 	requirements sbom wheels clean
 
 help: ## This list
@@ -99,11 +100,12 @@ bench-life: $(READY) binaries ## Growth, rollouts, losses and rest of a deployme
 bench-image: $(READY) binaries wheels ## Size, start time and memory of what the image holds (nothing is asserted)
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)
 
-# A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there.
+# A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there. The Dockerfile names its base by
+# tag; for an image that can be made again, name what the tag stands for: BASE=python:3.11-slim-trixie@sha256:...
 ENGINE ?= docker
 image: ## Build the image for both architectures, with docker buildx or podman
 	$(ENGINE) buildx build --platform linux/amd64,linux/arm64 --tag $(if $(REGISTRY),$(REGISTRY)/)covey:$(VERSION) \
-		--build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+		$(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
 		--build-arg CREATED=$$(git log -1 --format=%cI) --build-arg SOURCE=$(SOURCE) $(ARGS) .
 
 # One wheel for each package, for the Python of the Dockerfile; a Debian release runs those for any older glibc.
@@ -146,6 +148,20 @@ $(LINT): requirements/lint.txt
 	@echo "Making the linters' virtual environment (.venv/lint), once: about a minute" >&2
 	@test -x $(LINTERS)/python || $(PYTHON) -m venv .venv/lint
 	@$(LINTERS)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/lint.txt
+	@touch $@
+
+# Everything that is installed anywhere, by the very hashes. It asks the package index for known vulnerabilities, so it
+# stands beside .ci/run and not in it: what is published on a day must not decide which changes land on it.
+advisories: $(AUDIT) ## Ask for advisories against every pinned package (asks the package index)
+	@for name in run build dev lint audit; do \
+		echo "requirements/$$name.txt" && \
+		.venv/audit/bin/pip-audit --strict --progress-spinner off --disable-pip --require-hashes --requirement requirements/$$name.txt \
+			|| failed=1; \
+	done; exit $${failed:-0}
+
+$(AUDIT): requirements/audit.txt
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
 	@touch $@
 
 cluster: $(READY) binaries ## Leave a local cluster running, for helm install, and print its kubeconfig

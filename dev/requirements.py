@@ -19,6 +19,7 @@ FILES = {
     "run.txt": ["pyproject.toml"],
     "build.txt": ["requirements/build.in"],
     "lint.txt": ["requirements/lint.in"],
+    "audit.txt": ["requirements/audit.in"],
     "dev.txt": ["--extra", "cli", "requirements/dev.in", "pyproject.toml"],
 }
 #: No option that would write the address of a package index into a file.

@@ -199,6 +199,16 @@ class Cluster(ControlPlane):
         self._apply_files(paths or (ROOT / "manifests" / "base" / "rbac",))
         self._has_rbac = True
 
+    def install_account_policies(self) -> None:
+        """Apply what bounds Covey's own accounts, as every installation has it: nothing that they need is refused."""
+        self._apply_files([ROOT / "manifests" / "base" / "account-policies.yaml"])
+
+    def account_denials(self) -> list[str]:
+        """The API server's counters of requests that these policies have refused."""
+        lines = self.kubectl("get", "--raw", "/metrics").splitlines()
+        counters = [line for line in lines if line.startswith("apiserver_validating_admission_policy_check_total{")]
+        return [line for line in counters if 'policy="covey-account-' in line and 'action="allow"' not in line]
+
     def _apply_files(self, paths: Iterable[Path]) -> bool:
         files = [file for path in paths for file in (sorted(path.glob("*.yaml")) if path.is_dir() else [path])]
         files = [file for file in files if file.name != "kustomization.yaml"]

@@ -7,14 +7,17 @@ snapshot is taken, and the pure part of a reconcile runs on it again and again.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import cProfile
 import pstats
 import statistics
+import sys
 import time
 from typing import Final
 
 from covey.api.times import rfc3339
 from covey.operator.plan import plan
+from covey.operator.process.main import settle_memory
 from covey.operator.tell.status import compute
 from covey.operator.tell.units import describe_units
 from unit.compile.inferences import inference, role
@@ -26,10 +29,17 @@ DECODE: Final = 100
 SIZE: Final = 4
 
 
+class Large(World):
+    """A world that is not looked at after each step."""
+
+    def check(self) -> None:
+        """Nothing: that is what tests are for, and costs more the more pods there are."""
+
+
 def at_rest(units: int = UNITS, prefill: int = PREFILL, decode: int = DECODE) -> World:
     """A resource whose pods all serve, with everything noted that is to be noted."""
     roles = (role("prefill", replicas=prefill, size=SIZE), role("decode", replicas=decode, size=SIZE))
-    world = World(inference(*roles, replicas=units))
+    world = Large(inference(*roles, replicas=units))
     world.notes = True
     world.settle()
     for name in list(world.pods):
@@ -55,16 +65,40 @@ def once(world: World) -> tuple[float, float]:
     return middle - begun, time.process_time() - middle
 
 
+async def blocked(world: World) -> float:
+    """The longest time in seconds for which the loop had no turn while a pass was made in a thread."""
+    longest, last = 0.0, time.perf_counter()
+
+    async def tick() -> None:
+        nonlocal longest, last
+        while True:
+            now = time.perf_counter()
+            longest, last = max(longest, now - last), now
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    await asyncio.to_thread(once, world)
+    ticking.cancel()
+    return longest
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", type=int, default=15)
+    parser.add_argument("--units", type=int, default=UNITS, help="33 for 19,800 pods")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     arguments = parser.parse_args()
-    world = at_rest()
+    world = at_rest(arguments.units)
+    settle_memory()
+    sys.setswitchinterval(0.001)
     measured = [once(world) for _ in range(arguments.passes)]
     print(f"{len(world.pods)} pods at rest, {arguments.passes} passes, processor time (median, least):")
     for what, seconds in zip(("plan", "tell"), zip(*measured, strict=True), strict=True):
         print(f"  {what}  {statistics.median(seconds) * 1e3:6.1f} ms  {min(seconds) * 1e3:6.1f} ms")
+    gaps = [asyncio.run(blocked(world)) for _ in range(arguments.passes)]
+    print(
+        f"  the loop without a turn beside it: at most {max(gaps) * 1e3:.1f} ms, median {statistics.median(gaps) * 1e3:.1f}"
+    )
     if arguments.profile:
         profile = cProfile.Profile()
         profile.runcall(once, world)

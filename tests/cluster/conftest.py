@@ -32,10 +32,13 @@ class Covey:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """A control plane with kwok, Covey's CRDs and its RBAC rules; no scheduler runs yet."""
+    """A control plane with kwok, Covey's CRDs, its RBAC rules and the policies for its accounts; no scheduler runs yet."""
     with Cluster() as running:
         running.install_rbac()
+        running.install_account_policies()
         yield running
+        # Who is refused tries again or goes on, so that no test need have failed for it.
+        assert not running.account_denials()
 
 
 @pytest.fixture

@@ -205,6 +205,16 @@ BAD_INFERENCES: list[tuple[Edits, str, str]] = [
         f"{ROLE}.scaling.mode",
         "min and max bound what an autoscaler asks for: set mode to External, or remove them",
     ),
+    (
+        {"spec.roles.0.restart": {"backoff": {"baseSeconds": 601}}},
+        f"{ROLE}.restart.backoff.baseSeconds",
+        "lower the one or raise the other",
+    ),
+    (
+        {"spec.roles.0.update": {"maxSurge": 0, "maxUnavailable": "0%"}},
+        f"{ROLE}.update.maxUnavailable",
+        "maxSurge and maxUnavailable are both 0, so nothing could be replaced: raise one of them",
+    ),
     ({"spec.roles.0.update.maxSurge": "many"}, f"{ROLE}.update.maxSurge", r"should match '^(100|[0-9]{1,2})%$'"),
     (
         {"spec.roles.0.network.ports": [{"name": "http", "port": 70000}]},

@@ -157,3 +157,22 @@ def test_explain_says_what_reasons_mean_and_what_to_do(run: Run, create: Any, no
 
     eventually(quiet, 60)
     assert "→" not in run("explain", "llm", form="tree")
+
+
+def test_budgets_are_released_and_those_of_others_stay(cluster: Cluster, namespace: str) -> None:
+    path = f"/apis/policy/v1/namespaces/{namespace}/poddisruptionbudgets"
+    for name, manager in (("llm-gang", "covey"), ("old-gang", "covey"), ("theirs", "Helm"), ("nobodys", "")):
+        labels = {"app.kubernetes.io/managed-by": manager, "covey.dev/inference": "llm"}
+        spec = {"minAvailable": 1, "selector": {"matchLabels": {"a": name}}}
+        cluster.api("POST", path, {"metadata": {"name": name, "labels": labels}, "spec": spec})
+
+    def release() -> str:
+        result = cli_inputs.covey("release-budgets", "-n", namespace, "--kubeconfig", cluster.kubeconfig)
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    assert release().splitlines() == [
+        f'poddisruptionbudget.policy "{name}" deleted from {namespace} namespace' for name in ("llm-gang", "old-gang")
+    ]
+    assert {each["metadata"]["name"] for each in cluster.api("GET", path)["items"]} == {"theirs", "nobodys"}
+    assert release() == "No budget of Covey's found.\n"

@@ -109,6 +109,21 @@ def test_a_service_of_somebody_else(bench: Workbench) -> None:
     bench.await_pods(6)
 
 
+def test_what_orphan_deletion_leaves_is_not_adopted(bench: Workbench) -> None:
+    bench.create()
+    left = {pod["metadata"]["uid"] for pod in bench.await_pods(6)}
+    options = {"propagationPolicy": "Orphan"}
+    bench.cluster.api("DELETE", bench.path("DisaggregatedInference", "llm"), options)
+    eventually(lambda: not bench.all("DisaggregatedInference"), describe="the resource is gone")
+    bench.create()
+    message = bench.await_condition("Admitted", "False", "NameTaken")
+    assert "was deleted with --cascade=orphan" in message
+    assert left == {pod["metadata"]["uid"] for pod in bench.pods()}
+    for kind in ("Pod", "Service", "ControllerRevision", "PodGroup", "CompositePodGroup", "Workload"):
+        bench.cluster.api("DELETE", f"{bench.path(kind)}?labelSelector=covey.dev/inference=llm")
+    assert not left & {pod["metadata"]["uid"] for pod in bench.await_pods(6)}
+
+
 def test_a_group_of_another_resource(bench: Workbench) -> None:
     """``a`` with a role ``0-b`` and ``a-0`` with a role ``b`` would call a group of theirs the same."""
     bench.create(role("b"), name="a-0")

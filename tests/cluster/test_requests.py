@@ -27,8 +27,8 @@ BOUNDS = {
     ("operator", "create", "pods"): 8,
     # Created, Scheduled or Admitted before it, Available.
     ("operator", "create", "events"): 4,
-    # Its minimum is bound; Ready. Another when either takes longer than a second, of a slow machine.
-    ("operator", "apply", "disaggregatedinferences"): 4,
+    # Ready. Another when that takes longer than two seconds, of a slow machine, and one that it is bound.
+    ("operator", "apply", "disaggregatedinferences"): 3,
     # Pins.
     ("scheduler", "patch", "pods"): 8,
     ("scheduler", "bind", "pods"): 8,

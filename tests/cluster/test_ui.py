@@ -3,23 +3,24 @@
 import asyncio
 import io
 import json
-import os
-import re
-import signal
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api_manifests import Object
 from cli_inputs import inference, pod_spec, role
 from cluster.viewers import Page, Rights, served, texts
+from covey.kube.client import Client
+from covey.kube.connection import bearer, load_server
+from covey.kube.resources import PODS
 from covey.ui.limits import Limits
-from localcluster import Cluster, Process, eventually
-from localcluster.ports import address, free_port
+from localcluster import Cluster, eventually
+from screens.serving import Served
 
 GROUP = "/apis/inference.covey.dev/v1alpha1/namespaces"
 NODES = {"": ["nodes"]}
@@ -72,22 +73,14 @@ def create(cluster: Cluster) -> Create:
     return post
 
 
-class WithUi(NamedTuple):
-    """An operator that serves the UI."""
-
-    url: str
-    process: Process
-
-
 @pytest.fixture
-def covey_with_ui(cluster: Cluster) -> Iterator[WithUi]:
-    """An operator with the UI beside it."""
-    where = address(free_port())
-    process = cluster.start_covey("operator", f"--ui-bind-address={where}", name="covey-operator-ui")
+def signed_in(cluster: Cluster) -> Iterator[str]:
+    """The address of ``covey ui --sign-in`` with the administrator's kubeconfig, of which only the server counts."""
+    ui = Served(cluster, "covey-ui-sign-in", cluster.kubeconfig, ["--sign-in", "--memory=384"])
     try:
-        yield WithUi(f"http://{where}", process)
+        yield ui.origin
     finally:
-        cluster.forget(process.name)
+        cluster.forget(ui.process.name)
 
 
 async def test_without_a_token_or_with_a_bad_one_nobody_gets_in(page: Page, rights: Rights, namespace: str) -> None:
@@ -351,40 +344,42 @@ async def test_a_view_that_cannot_go_on_ends_and_says_so(
     assert (await page.state(cluster.token, "?namespace=default"))["denied"] == []
 
 
-def test_the_operator_starts_it_again_when_it_dies_and_takes_it_along(covey_with_ui: WithUi) -> None:
-    url, operator = covey_with_ui.url, covey_with_ui.process
-
-    def child(*former: int) -> int:
-        """The newest process that the operator says to have started."""
-        lines = [line for line in operator.log_text().splitlines() if "the UI has been started" in line]
-        found = re.findall(r"pid\W+(\d+)", "\n".join(lines))
-        return int(found[-1]) if found and int(found[-1]) not in former else 0
-
-    first = eventually(child, 120, "the UI has been started")
-    eventually(lambda: _ask(f"{url}/api/state", None) == 401, 120, "the UI answers")
-    os.kill(first, signal.SIGKILL)
-    second = eventually(lambda: child(first), 120, "the UI has been started again")
-    eventually(lambda: _ask(f"{url}/api/state", None) == 401, 120, "the UI answers again")
-    assert operator.alive
-    operator.kill()
-    eventually(lambda: _ask(f"{url}/api/state", None) is None, 120, f"{second} has ended with the operator")
-
-
-def test_the_operator_serves_it_with_the_viewers_token_alone(
-    rights: Rights, create: Create, namespace: str, covey_with_ui: WithUi
+def test_it_is_served_with_the_viewers_token_alone(
+    rights: Rights, create: Create, namespace: str, signed_in: str
 ) -> None:
     create(namespace, "llm")
     viewer = rights.viewer(namespace)
     token = rights.token(namespace, viewer)
 
     def ask(token: str | None) -> Any:
-        return _ask(f"{covey_with_ui.url}/api/state", token)
+        return _ask(f"{signed_in}/api/state", token)
 
-    eventually(lambda: ask(None) == 401, 120, "the UI answers")
+    assert ask(None) == 401
     state = ask(token)
-    assert (state["nodes"], state["gangs"], state["pods"]) == ({}, {}, {}), "the operator may read all of it"
+    assert (state["nodes"], state["gangs"], state["pods"]) == ({}, {}, {}), "the kubeconfig's user may read all of it"
     rights.allow(namespace, namespace, viewer)
     eventually(lambda: list(ask(token)["gangs"]) == [f"{namespace}/llm"], 120, "its own")
+
+
+def test_it_runs_in_a_pod_without_a_token(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in its Deployment: the address from the environment, the authority from the ConfigMap, and nothing else."""
+    account = tmp_path / "serviceaccount"
+    account.mkdir()
+    (account / "ca.crt").write_bytes(cluster.files.authority.read_bytes())
+    host, _, port = cluster.server.removeprefix("https://").partition(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setattr("covey.kube.connection.SERVICE_ACCOUNT", account)
+
+    async def look() -> str:
+        server = await load_server()
+        assert "BearerToken" not in server.configuration.api_key
+        async with Client(bearer(server, cluster.token), user_agent="tests") as client:
+            return await client.newest(PODS)
+
+    assert int(asyncio.run(look())) > 0
 
 
 def _ask(url: str, token: str | None) -> Any:

@@ -117,6 +117,13 @@ def test_the_configuration(image: Image) -> None:
     }
 
 
+def test_one_argument_names_everything_that_it_is_built_of(image: Image) -> None:
+    """So that one digest is enough; a frontend would be an image too."""
+    assert {value.split()[0] for name, value in instructions() if name == "FROM"} == {"${BASE}"}
+    assert "# syntax" not in (ROOT / "Dockerfile").read_text()
+    assert image.labels["org.opencontainers.image.base.name"].startswith("python:3.11-")
+
+
 def test_nothing_in_the_dockerfile_is_for_one_architecture() -> None:
     text = " ".join(f"{name} {value}" for name, value in instructions())
     assert not re.findall(r"amd64|arm64|x86_64|aarch64|--platform|@sha256", text)

@@ -23,7 +23,7 @@ _POLICY = {
 
 @dataclass(frozen=True)
 class Request:
-    """One request: who, with which program, what, and the answer's code."""
+    """One request: who, with which program, what, and the answer's code and message."""
 
     account: str
     agent: str
@@ -33,6 +33,7 @@ class Request:
     namespace: str
     name: str
     code: int
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Audit:
                 at.get("namespace", ""),
                 at.get("name", ""),
                 event["responseStatus"]["code"],
+                event["responseStatus"].get("message", ""),
             )
 
     def _lines(self) -> list[str]:

@@ -60,10 +60,14 @@ MATRIX: dict[str, dict[str, Any]] = {
         }
     },
     "ui": {
-        "operator": {"ui": {"enabled": True, "port": 9443, "memoryMiB": 1024}},
+        "ui": {"enabled": True, "port": 9443, "memoryMiB": 1024},
         "networkPolicy": {"enabled": True, "uiFrom": [{"podSelector": {"matchLabels": {"app": "oauth2-proxy"}}}]},
     },
-    "existing-closed": {"replicas": 2, "scheduler": {"mode": "Existing"}, "networkPolicy": {"enabled": True}},
+    "existing-closed": {
+        "replicas": 2,
+        "scheduler": {"mode": "Existing"},
+        "networkPolicy": {"enabled": True, "apiServerCIDRs": ["10.96.0.1/32", "fd00::1/128"]},
+    },
     "placed": {
         "imagePullSecrets": [{"name": "registry"}],
         "image": {"repository": "registry.test/covey", "digest": f"sha256:{'0' * 64}"},
@@ -75,13 +79,14 @@ MATRIX: dict[str, dict[str, Any]] = {
         "podAnnotations": {"example.com/scrape": "no"},
         "commonLabels": {"cost-center": "7"},
         "priorityClassName": "",
+        "admissionPolicy": {"exemptGroups": []},
         "log": {"level": "debug", "format": "console"},
         "scheduler": {
             "name": "gangs",
             "directSchedulerName": "direct",
             "reserveAfter": "10m",
             "maxHold": "1m",
-            "kubeScheduler": {"args": ["--v=4"]},
+            "kubeScheduler": {"args": ["--v=4"], "image": {"digest": f"sha256:{'1' * 64}"}},
         },
     },
     "bare": {
@@ -142,14 +147,25 @@ def test_every_value_has_a_description_in_the_schema_or_a_type_and_a_default() -
     [
         ({"replica": 2}, "additional properties 'replica' not allowed"),
         ({"replicas": 0}, "at '/replicas'"),
+        (
+            {"scheduler": {"kubeScheduler": {"image": {"digest": "latest"}}}},
+            "at '/scheduler/kubeScheduler/image/digest'",
+        ),
         ({"backends": ["Kueue"]}, "value must be one of 'Extender', 'Kubernetes', 'Volcano'"),
         ({"scheduler": {"mode": "existing"}}, "at '/scheduler/mode'"),
         ({"scheduler": {"mode": "Existing"}}, "scheduler.mode Existing needs 2 or more"),
         ({"scheduler": {"reserveAfter": "soon"}}, "at '/scheduler/reserveAfter'"),
         ({"scheduler": {"directSchedulerName": "covey-scheduler"}}, "scheduler.directSchedulerName: a kube-scheduler"),
         ({"watchNamespaces": ["Team A"]}, "at '/watchNamespaces/0'"),
-        ({"operator": {"ui": {"port": 8080}}}, "at '/operator/ui/port'"),
+        ({"admissionPolicy": {"exemptGroups": ["system:authenticated"]}}, "at '/admissionPolicy/exemptGroups/0'"),
+        ({"admissionPolicy": {"exemptGroups": ["it's"]}}, "at '/admissionPolicy/exemptGroups/0'"),
+        ({"ui": {"port": 8080}}, "at '/ui/port'"),
         ({"scheduler": {"extender": {"port": 8081}}}, "at '/scheduler/extender/port'"),
+        ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "at '/networkPolicy/apiServerCIDRs/0'"),
+        (
+            {"networkPolicy": {"enabled": True}, "metrics": {"monitor": "PodMonitor"}},
+            "networkPolicy.metricsFrom: metrics.monitor has Prometheus scrape both processes, and nobody may reach them",
+        ),
         ({"topology": {"preset": "gcp"}}, 'there is no preset "gcp"; use one of aws, coreweave, gke'),
     ],
 )
@@ -171,6 +187,14 @@ def test_kube_scheduler_is_of_the_clusters_version(offline: Helm, version: str, 
     [_, spec] = [spec for name, spec in pod_specs(offline.render(version=version))]
     [kube_scheduler] = [each for each in spec["containers"] if each["name"] == "kube-scheduler"]
     assert kube_scheduler["image"] == f"registry.k8s.io/kube-scheduler:{image}"
+
+
+def test_every_image_can_be_named_by_its_digest(offline: Helm) -> None:
+    specs = [spec for _, spec in pod_specs(offline.render(MATRIX["placed"]))]
+    assert {container["image"] for spec in specs for container in spec["containers"]} == {
+        f"registry.test/covey@sha256:{'0' * 64}",
+        f"registry.k8s.io/kube-scheduler@sha256:{'1' * 64}",
+    }
 
 
 def test_presets_are_those_that_covey_detects() -> None:
@@ -238,12 +262,44 @@ def test_a_quota_never_holds_for_the_systems_own_pods(offline: Helm) -> None:
     assert quotas("--namespace=kube-system") == 0
 
 
+def test_a_network_policy_lets_nobody_in_who_is_not_named(offline: Helm) -> None:
+    def doors(values: Object, component: str) -> dict[str, Any]:
+        spec = find(offline.render(values), "NetworkPolicy", f"covey-{component}")["spec"]
+        [out] = spec["egress"]
+        opened = {each["port"]: rule.get("from") for rule in spec["ingress"] for each in rule["ports"]}
+        return opened | {"to": [each["ipBlock"]["cidr"] for each in out.get("to", ())]}
+
+    everyone = None
+    closed = {"networkPolicy": {"enabled": True}, "ui": {"enabled": True}}
+    assert doors(closed, "ui") == {"to": []}
+    assert doors(closed, "operator") == {"health": everyone, "to": []}
+    assert doors(closed, "scheduler") == {"health": everyone, "scheduler": everyone, "to": []}
+    assert doors(MATRIX["existing-closed"], "scheduler") == {
+        "health": everyone,
+        "extender": everyone,
+        "to": ["10.96.0.1/32", "fd00::1/128"],
+    }
+    assert doors(MATRIX["watched"], "operator")["metrics"] == [{"namespaceSelector": {}}]
+    assert doors(MATRIX["ui"], "ui")["ui"] == MATRIX["ui"]["networkPolicy"]["uiFrom"]
+
+
+def test_the_notes_say_that_any_address_can_be_reached(offline: Helm) -> None:
+    def notes(policy: Object) -> str:
+        given = {"networkPolicy": policy}
+        return offline.run("install", "covey", str(CHART), "--dry-run=client", values=given).partition("NOTES:")[2]
+
+    assert "reach any address on the ports 443, 6443" in notes({"enabled": True})
+    assert "any address" not in notes({"enabled": True, "apiServerCIDRs": ["10.96.0.1/32"]})
+    assert "any address" not in notes({})
+
+
 def test_the_notes_say_what_resources_must_say(offline: Helm) -> None:
     values = {"watchNamespaces": ["team-a", "team-b"], "scheduler": {"name": "gangs"}}
     command = ("install", "covey", str(CHART), "--dry-run=client")
     plain, special = (offline.run(*command, values=each).partition("NOTES:")[2] for each in ({}, values))
     assert "schedulerName" not in plain
     assert "apply -f examples" in plain
+    assert "kubectl covey release-budgets -A" in plain
     assert "spec.schedulerName: gangs" in special
     assert "apply -n team-a -f examples" in special
     assert "team-a, team-b" in special
@@ -260,7 +316,7 @@ def test_rights_are_few(rendered: list[Object]) -> None:
 
 def test_pods_are_restricted_and_read_only(rendered: list[Object]) -> None:
     specs = dict(pod_specs(rendered))
-    assert len(specs) == 2
+    assert specs.keys() - {"covey-ui"} == {"covey-operator", "covey-scheduler"}
     for spec in specs.values():
         assert spec["securityContext"]["runAsNonRoot"]
         assert not spec.get("hostNetwork")
@@ -348,39 +404,42 @@ def test_the_component_for_a_backend_has_what_the_chart_adds(offline: Helm, tmp_
     assert spec["containers"][0]["args"][-1] == f"--backends=Extender,{backend}"
 
 
-def test_the_ui_is_served_on_request_and_needs_no_right(offline: Helm, tmp_path: Path) -> None:
-    without, served = offline.render(), offline.render({"operator": {"ui": {"enabled": True}}})
+def test_the_ui_is_a_deployment_of_its_own_without_any_identity(offline: Helm, tmp_path: Path) -> None:
+    without, served = offline.render(), offline.render({"ui": {"enabled": True}})
     roles = [[each for each in objects if "Role" in each["kind"]] for objects in (without, served)]
     assert roles[0] == roles[1]
-    new = [each for each in served if each["metadata"]["name"] == "covey-ui"]
-    assert [each["kind"] for each in new] == ["Service"]
     assert not [each for each in without if each["metadata"]["name"] == "covey-ui"]
-    manifests = composed(tmp_path, "ui")
-    for objects in (served, manifests):
-        spec = find(objects, "Deployment", "covey-operator")["spec"]["template"]["spec"]["containers"][0]
-        assert "--ui-bind-address=:8082" in spec["args"]
-        assert {"name": "ui", "containerPort": 8082} in spec["ports"]
-        assert find(objects, "Service", "covey-ui")["spec"]["ports"] == [
-            {"name": "ui", "port": 8082, "targetPort": "ui"}
-        ]
-        (pods,) = [find(objects, "Service", "covey-ui")["spec"]["selector"]]
-        labels = find(objects, "Deployment", "covey-operator")["spec"]["template"]["metadata"]["labels"]
-        assert pods.items() <= labels.items()
+    for objects in (served, composed(tmp_path, "ui")):
+        new = sorted(each["kind"] for each in objects if each["metadata"]["name"] == "covey-ui")
+        assert new == ["Deployment", "Service", "ServiceAccount"]
+        template = find(objects, "Deployment", "covey-ui")["spec"]["template"]
+        spec, (container,) = template["spec"], template["spec"]["containers"]
+        assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == ("covey-ui", False)
+        assert find(objects, "ServiceAccount", "covey-ui")["automountServiceAccountToken"] is False
+        assert [volume["configMap"]["name"] for volume in spec["volumes"]] == ["kube-root-ca.crt"]
+        assert "priorityClassName" not in spec
+        assert container["args"][:4] == ["ui", "--sign-in", "--bind-address=:8082", "--memory=384"]
+        assert container["resources"]["limits"]["memory"] == "512Mi"
+        service = find(objects, "Service", "covey-ui")["spec"]
+        assert service["ports"] == [{"name": "ui", "port": 8082, "targetPort": "ui"}]
+        assert service["selector"].items() <= template["metadata"]["labels"].items()
+        assert (
+            not service["selector"].items()
+            <= find(objects, "Deployment", "covey-operator")["spec"]["template"]["metadata"]["labels"].items()
+        )
 
 
-def test_who_may_reach_the_ui_is_said_in_the_network_policy(offline: Helm) -> None:
+def test_who_may_reach_the_ui_is_said_in_a_network_policy_of_its_own(offline: Helm) -> None:
     proxy = [{"podSelector": {"matchLabels": {"app": "proxy"}}}]
-    closed = {"networkPolicy": {"enabled": True, "uiFrom": proxy}}
-    policies = {
-        enabled: offline.render({**closed, "operator": {"ui": {"enabled": enabled}}}) for enabled in (True, False)
-    }
-    rules = {
-        on: find(objects, "NetworkPolicy", "covey-operator")["spec"]["ingress"] for on, objects in policies.items()
-    }
-    assert {"ports": [{"port": "ui"}], "from": proxy} in rules[True]
-    assert len(rules[False]) == len(rules[True]) - 1
-    scheduler = find(policies[True], "NetworkPolicy", "covey-scheduler")["spec"]["ingress"]
-    assert not [rule for rule in scheduler if {"port": "ui"} in rule["ports"]]
+    policy = {"enabled": True, "uiFrom": proxy}
+    objects = {on: offline.render({"networkPolicy": policy, "ui": {"enabled": on}}) for on in (True, False)}
+    found = find(objects[True], "NetworkPolicy", "covey-ui")["spec"]
+    assert found["ingress"] == [{"ports": [{"port": "ui"}], "from": proxy}]
+    assert [port["port"] for rule in found["egress"] for port in rule["ports"]] == [443, 6443]
+    assert not [each for each in objects[False] if each["metadata"]["name"] == "covey-ui"]
+    for component in ("operator", "scheduler"):
+        rules = find(objects[True], "NetworkPolicy", f"covey-{component}")["spec"]["ingress"]
+        assert not [rule for rule in rules if {"port": "ui"} in rule["ports"]]
 
 
 def composed(folder: Path, component: str) -> list[Object]:

@@ -11,8 +11,10 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
+from kubernetes.client import ApiException
 
 from authority import Authority
+from cli_inputs import covey as covey_cli
 from cluster.workbench import is_ready, name_of, uid_of
 from install.audit import Audit
 from install.chart import CHART, NAMESPACE, Helm, Object
@@ -112,6 +114,20 @@ def test_uninstall_keeps_what_people_made(cluster: Cluster, uninstall: Callable[
         assert not [name_of(each) for each in left if name_of(each).startswith("covey")]
 
 
+def test_drains_wait_for_the_budgets_that_stay_until_they_are_released(cluster: Cluster) -> None:
+    pod = name_of(pods(cluster, "default", role="decode")[0])
+    asked = {"metadata": {"name": pod}, "deleteOptions": {"dryRun": ["All"]}}
+
+    def evict() -> Object:
+        return cluster.api("POST", f"{PODS.format('default')}/{pod}/eviction", asked)
+
+    with pytest.raises(ApiException, match="violate the pod's disruption budget"):
+        evict()
+    released = covey_cli("release-budgets", "-A", "--kubeconfig", cluster.kubeconfig)
+    assert 'poddisruptionbudget.policy "covey-gangs" deleted from default namespace\n' in released.stdout
+    assert eventually(evict, 60, "the API server knows that there is no budget")["status"] == "Success"
+
+
 def test_the_crds_go_by_hand(cluster: Cluster) -> None:
     cluster.api("DELETE", f"{DINFS.format('default')}/llama")
     eventually(lambda: not pods(cluster, "default"), 120, "the garbage collector has deleted the pods")
@@ -195,6 +211,22 @@ def test_namespaced_mode_sees_to_its_namespaces_alone(cluster: Cluster, helm: He
     cluster.apply(elsewhere)
     apply_example(cluster, "team-a")
     assert not pods(cluster, "default")
+
+    def mark(namespace: str) -> str:
+        pod = name_of(cluster.api("GET", PODS.format(namespace))["items"][0])
+        change = {"metadata": {"labels": {"topology.covey.dev/rack": "r0"}}}
+        try:
+            return name_of(cluster.api("PATCH", f"{PODS.format(namespace)}/{pod}?dryRun=All", change))
+        except ApiException as error:
+            return str(error.body)
+
+    # The policy holds there and where Covey is, and not elsewhere.
+    spec = {"containers": [{"name": "main", "image": "registry.test/job:1"}]}
+    cluster.api("POST", PODS.format("default"), {"metadata": {"name": "theirs"}, "spec": spec})
+    for closed in ("team-a", NAMESPACE):
+        eventually(lambda closed=closed: "removed by Covey alone" in mark(closed), 60, f"the policy holds in {closed}")
+    eventually(lambda: mark("default") == "theirs", 60, "others are not asked")
+    cluster.api("DELETE", f"{PODS.format('default')}/theirs?gracePeriodSeconds=0")
     cluster.api("DELETE", f"{DINFS.format('default')}/llama")
     cluster.api("DELETE", f"{DINFS.format('team-a')}/llama")
     eventually(lambda: not pods(cluster, "team-a"), 120, "everything is gone")
@@ -326,6 +358,12 @@ def test_no_request_stayed_forbidden(audit: Audit) -> None:
         (each.account, each.verb, each.group, each.resource, each.namespace): each.code for each in audit.requests()
     }
     assert not {asked for asked, code in answers.items() if code == 403}
+
+
+def test_no_policy_refused_a_request_of_coveys_own(audit: Audit) -> None:
+    """Of all modes and both ways to install: a refusal of one pod must not hide behind the next pod that passes."""
+    assert any(each.resource == "pods" and each.verb == "patch" for each in audit.requests())
+    assert not {each.message for each in audit.requests() if "ValidatingAdmissionPolicy" in each.message}
 
 
 #: Rights that the API server asks for within another request: whether an owner may be blocked.

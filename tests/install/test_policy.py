@@ -3,6 +3,7 @@
 The tenant has the cluster role ``edit`` in one namespace, as a team usually does, and all that the chart adds to it.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -135,6 +136,17 @@ def test_nobody_lifts_a_gate(tenant: ApiClient, cluster: Cluster, waiting: Objec
     lift = [{"op": "remove", "path": "/spec/schedulingGates/0"}]
     denied(tenant, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")
     denied(cluster.client, "PATCH", f"/{name_of(waiting)}", lift, "are lifted by Covey alone")
+
+
+def test_a_gate_can_be_lifted_in_an_emergency(cluster: Cluster, waiting: Object) -> None:
+    """Break-glass: an administrator without the group is refused like everybody."""
+    lift = json.dumps([{"op": "remove", "path": "/spec/schedulingGates/0"}])
+    patch = ("patch", "pod", name_of(waiting), f"--namespace={TEAM}", "--type=json", f"--patch={lift}", "--output=json")
+    who = ("--dry-run=server", "--as=on-call", "--as-group=system:masters")
+    with pytest.raises(RuntimeError, match="are lifted by Covey alone"):
+        cluster.kubectl(*patch, *who)
+    lifted = json.loads(cluster.kubectl(*patch, *who, "--as-group=covey:break-glass"))
+    assert not lifted["spec"].get("schedulingGates")
 
 
 def test_nobody_lifts_the_gate_of_a_pod_of_no_group(tenant: ApiClient) -> None:

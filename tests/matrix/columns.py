@@ -44,10 +44,11 @@ class Column:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Cluster]:
-        """A cluster with everything that places the pods of this backend, and Covey's operator under its own rights."""
+        """A cluster with everything that places the pods of this backend, and the operator under its rights and policies."""
         with self._cluster() as cluster:
             rights = ROOT / "manifests" / "components" / str(self.backend).lower() / "rights.yaml"
             cluster.install_rbac(ROOT / "manifests" / "base" / "rbac", *([rights] if rights.exists() else []))
+            cluster.install_account_policies()
             cluster.apply((ROOT / "examples" / "topology.yaml").read_text())
             match self.backend:
                 case Backend.VOLCANO:
@@ -59,6 +60,7 @@ class Column:
                     cluster.start_scheduler(scheduler_config(scheduler))
             cluster.start_covey("operator", f"--backends={self.backend}")
             yield cluster
+            assert not cluster.account_denials()
 
     def _cluster(self) -> Cluster:
         match self.backend:

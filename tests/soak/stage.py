@@ -112,6 +112,7 @@ class Stage:
         cluster = self.cluster
         with contextlib.ExitStack() as stack:
             cluster.install_rbac()
+            cluster.install_account_policies()
             cluster.add_nodes(NODES)
             for program in PROXIED:
                 deleting = self._deleting if program == "operator" else lambda *_: None

@@ -11,8 +11,6 @@ from playwright.sync_api import Browser
 from cli_inputs import Object, inference
 from cluster.conftest import cluster, pytest_runtest_makereport
 from localcluster import Cluster, Nodes, eventually
-from localcluster.ports import address, free_port
-from localcluster.probe import answers
 from localcluster.programs import scheduler_config
 from screens import chromium
 from screens.chromium import PATIENCE
@@ -21,7 +19,6 @@ from ui.screen import Screen
 
 Open = Callable[..., Screen]
 NODES = Nodes(blocks=2, racks=3, nodes=6)
-_IN_CLUSTER = address(free_port())
 _INFERENCES = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 
 
@@ -34,20 +31,17 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def floor(cluster: Cluster) -> Cluster:
-    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs; the operator serves the page, too."""
+    """The control plane with Covey's processes and 2 blocks x 3 racks x 6 nodes x 8 GPUs."""
     cluster.add_nodes(NODES)
-    cluster.start_covey("operator", f"--ui-bind-address={_IN_CLUSTER}")
+    cluster.start_covey("operator")
     cluster.start_scheduler(scheduler_config(cluster.start_covey("scheduler")))
     return cluster
 
 
 @pytest.fixture(scope="session")
 def in_cluster(floor: Cluster) -> str:
-    """Where the operator serves the page."""
-    assert floor  # it runs
-    url = f"http://{_IN_CLUSTER}/"
-    eventually(lambda: answers(url), PATIENCE, "the operator serves the page")
-    return url
+    """Where ``covey ui --sign-in`` serves the page, as in its Deployment."""
+    return f"{Served(floor, 'covey-ui-sign-in', floor.kubeconfig, ['--sign-in']).origin}/"
 
 
 @pytest.fixture(scope="session")

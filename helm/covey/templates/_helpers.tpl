@@ -28,7 +28,7 @@ app.kubernetes.io/component: {{ . }}
 {{- define "covey.kubeSchedulerImage" -}}
 {{- $version := semver .Capabilities.KubeVersion.Version -}}
 {{- with .Values.scheduler.kubeScheduler.image -}}
-{{ .repository }}:{{ .tag | default (printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch) }}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default (printf "v%d.%d.%d" $version.Major $version.Minor $version.Patch) }}{{ end }}
 {{- end }}
 {{- end }}
 
@@ -39,8 +39,8 @@ two pods may share a host while there are others.
 {{- define "covey.pod" -}}
 serviceAccountName: covey-{{ .component }}
 enableServiceLinks: false
-{{- with .root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+{{- if and .root.Values.priorityClassName (ne .component "ui") }}
+priorityClassName: {{ .root.Values.priorityClassName }}
 {{- end }}
 {{- with .root.Values.imagePullSecrets }}
 imagePullSecrets:
@@ -99,9 +99,6 @@ ports:
 - {name: health, containerPort: 8081}
 {{- with .extender }}
 - {name: extender, containerPort: {{ . }}}
-{{- end }}
-{{- with .ui }}
-- {name: ui, containerPort: {{ . }}}
 {{- end }}
 # A first listing of a large cluster may take a while.
 startupProbe:

@@ -92,6 +92,8 @@ ANNOTATION_PINNED_AT: Final = f"{SCHEDULING_GROUP}/pinned-at"
 ANNOTATION_DOMAIN_LABELS: Final = "covey.dev/domain-labels"
 #: On the successor of a bound pod, from operator to scheduler: the node where its predecessor was.
 ANNOTATION_ROOM: Final = f"{SCHEDULING_GROUP}/room"
+#: On a group of a scheduler whose API lets nobody change some of its fields: a digest of those that Covey wrote.
+ANNOTATION_FIXED: Final = "covey.dev/fixed"
 #: Touched to wake one pod that the guard refused; kube-scheduler retries a pod when it is updated.
 ANNOTATION_WAKE: Final = f"{SCHEDULING_GROUP}/wake"
 
@@ -111,6 +113,9 @@ ANNOTATION_AVOID: Final = f"{SCHEDULING_GROUP}/avoid"
 ANNOTATION_HEADROOM: Final = "covey.dev/headroom"
 #: Beside it or instead of it: asks again each time so many seconds have passed.
 ANNOTATION_HEADROOM_SECONDS: Final = "covey.dev/headroom-seconds"
+#: On a resource, from people: the generation for which units may be taken down before others serve in their place, where
+#: their groups cannot be changed in place.
+ANNOTATION_REMAKE: Final = "covey.dev/remake"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 
@@ -164,6 +169,7 @@ REASON_TEMPLATE_REJECTED: Final = "TemplateRejected"
 REASON_UNSUPPORTED: Final = "Unsupported"
 REASON_INVALID_TOPOLOGY: Final = "InvalidTopology"
 REASON_TOPOLOGY_CHANGED: Final = "TopologyChanged"
+REASON_GROUPS_FIXED: Final = "GroupsFixed"
 REASON_INVALID: Final = "Invalid"
 REASON_FAILED: Final = "PlannerFailed"
 REASON_DENIED: Final = "PinDenied"

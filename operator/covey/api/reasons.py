@@ -46,7 +46,7 @@ BAD: Final[Mapping[str, str]] = {
     "Escalating": "What a unit still has is about to be given up, so that the unit can be placed anew.",
     "Evacuating": "Replicas are moved whole from nodes that are to be empty.",
     "EvacuationBlocked": "Replicas cannot leave nodes that are to be empty.",
-    names.REMAKE_PENDING: "Groups are not as they would be made today; what runs is left as it is.",
+    names.REMAKE_PENDING: "Groups are not as they would be made today; what serves is left as it is.",
     names.SCALING_LIMITED: "A role has another number of replicas than its RoleScaler asks for.",
     names.QUOTA_LIMITED: "Pods are wanted that do not fit the ResourceQuotas of the namespace; none of them is created.",
 }
@@ -67,6 +67,12 @@ REASONS: Final[Mapping[str, Explanation]] = {
     names.REASON_TOPOLOGY_CHANGED: Explanation(
         "The ClusterTopology has changed since the groups were made, which the API server lets nobody change.",
         "Nothing need be done; to use the new levels, change spec.topology, or suspend the resource and resume it.",
+    ),
+    names.REASON_GROUPS_FIXED: Explanation(
+        "What was changed stands in groups that the API server lets nobody change. Their units are made anew one after "
+        "another, those that serve last: another unit is built beside each, and it goes once that one serves.",
+        "Nothing where there is room for one unit more; else make room, take the change back, or let units be taken down "
+        "first by the annotation that the message names.",
     ),
     names.REASON_INVALID_TOPOLOGY: Explanation(
         "The spec names a topology or a level that does not exist, or levels in the wrong order. Where only the nodes lack "

@@ -77,7 +77,7 @@ def _own_keys(what: str, *but: str) -> dict[str, Any]:
 
 
 #: Annotations of Covey's that people set.
-_FOR_PEOPLE: Final = (ANNOTATION_RESTART_IGNORED, ANNOTATION_DOMAIN_LABELS)
+FOR_PEOPLE: Final = (ANNOTATION_RESTART_IGNORED, ANNOTATION_DOMAIN_LABELS)
 
 RESERVED_RULES: Final = tuple(_reserved_rule(name, instead) for name, instead in RESERVED.items())
 
@@ -89,10 +89,10 @@ POD_TEMPLATE_SCHEMA: Final[dict[str, Any]] = {
         "metadata": {
             "type": "object",
             "description": "Labels and annotations of the pods. Keys under covey.dev are Covey's, but for the annotations "
-            f"{' and '.join(_FOR_PEOPLE)}.",
+            f"{' and '.join(FOR_PEOPLE)}.",
             "properties": {
                 "labels": _strings("Labels of the pods, beside those that Covey sets.") | _own_keys("labels"),
-                "annotations": _strings("Annotations of the pods.") | _own_keys("annotations", *_FOR_PEOPLE),
+                "annotations": _strings("Annotations of the pods.") | _own_keys("annotations", *FOR_PEOPLE),
                 "creationTimestamp": {
                     "type": "string",
                     "nullable": True,

@@ -97,6 +97,10 @@ class Extender:
         """Never: all that differs can be applied."""
         return False
 
+    def fixed_fields(self, _body: Mapping[str, Any]) -> str:
+        """There are none."""
+        return ""
+
     def release(self, _progress: Progress) -> Release:
         """Nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()

@@ -237,5 +237,12 @@ class Backend(Protocol):
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any], /) -> bool:
         """The API server would refuse to change the one into the other: it has to be deleted and made anew."""
 
+    def fixed_fields(self, body: Mapping[str, Any], /) -> str:
+        """A digest of the fields of a group that nobody may change, as Covey writes them; empty where there are none.
+
+        It stands on the object (``names.ANNOTATION_FIXED``): what differs of the stored fields without its being another
+        one was written by others, or filled in.
+        """
+
     def release(self, progress: Progress, /) -> Release:
         """Whom the operator lets go now; nobody where the scheduler does that itself."""

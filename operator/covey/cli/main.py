@@ -32,6 +32,11 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "operator": ("processes", "operator", "Run the operator."),
     "scheduler": ("processes", "scheduler", "Run the scheduler process, or print kube-scheduler's configuration."),
+    "release-budgets": (
+        "release_budgets",
+        "release_budgets",
+        "Let pods of gangs be evicted while no operator runs.",
+    ),
     "version": ("version", "version", "Client and server versions."),
 }
 

@@ -22,6 +22,7 @@ from covey.api.inference import Backend
 from covey.manifests.documents import read_plain
 from covey.manifests.errors import InputError, Place, Problem
 from covey.observability.http import parse_address
+from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import (
@@ -119,24 +120,8 @@ class OperatorConfig(Common):
     evacuation_taints: Names = ()
     avoid_node_after: int = Field(3, ge=0)
     avoid_node_seconds: float = Field(600.0, ge=1, le=86400)
-    ui_bind_address: Address = ""
-    ui_memory_mib: int = Field(384, ge=128)
-
-    def ui_arguments(self) -> tuple[str, ...] | None:
-        """The command line of the UI beside the operator; None where there is none."""
-        if self.ui_bind_address in ("", "0"):
-            return None
-        given = {"--kubeconfig": self.kubeconfig, "--context": self.context}
-        return (
-            "ui",
-            "--sign-in",
-            "--attached",
-            f"--bind-address={self.ui_bind_address}",
-            f"--memory={self.ui_memory_mib}",
-            f"--log-level={self.log_level}",
-            f"--log-format={self.log_format}",
-            *(f"{flag}={value}" for flag, value in given.items() if value),
-        )
+    probe_namespace: str = ""
+    probe_image: str = Field(PROBE_IMAGE, min_length=1)
 
     def settings(self) -> OperatorSettings:
         """What the process takes."""
@@ -148,6 +133,8 @@ class OperatorConfig(Common):
             evacuation_taints=self.evacuation_taints,
             avoid_node_after=self.avoid_node_after,
             avoid_node_seconds=self.avoid_node_seconds,
+            probe_namespace=self.probe_namespace,
+            probe_image=self.probe_image,
         )
 
 

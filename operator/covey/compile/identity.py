@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 from covey.api import constants as names
 
@@ -23,13 +24,17 @@ _ENDS_IN_NUMBER = re.compile(r"-\d+$")
 _HOSTNAME = re.compile(r"(?P<unit>\d+)-(?P<role>.+)-(?P<replica>\d+)-(?P<index>\d+)", re.ASCII)
 
 
+#: Names that are kept once they have been made or read: a pass asks for those of its resource again and again.
+_NAMES: Final = 2**15
+
+
 class Slot(NamedTuple):
     """The place of one pod in its resource. Incarnations come and go; the slot, and its hostname, stay."""
 
     unit: int
     role: str
     replica: int
-    index: int
+    index: int  # type: ignore[assignment] # a tuple's own method of that name, which nobody calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,7 @@ def fitted(head: str, *tail: object) -> str:
     return f"{head[: LABEL_LENGTH - len(end) - 1].rstrip('-.')}-{end}"
 
 
+@lru_cache(_NAMES)
 def group_name(inference: str, unit: int, role: str | None = None, replica: int | None = None) -> str:
     """The name of a unit's root, of a role's group, or of a replica's group.
 
@@ -91,6 +97,7 @@ def hostname(slot: Slot) -> str:
     return f"{slot.unit}-{slot.role}-{slot.replica}-{slot.index}"
 
 
+@lru_cache(_NAMES)
 def slot_of(name: str | None) -> Slot | None:
     """The place whose host name this is; None when it is none of ours."""
     found = _HOSTNAME.fullmatch(name or "")

@@ -80,6 +80,8 @@ class PodFactory:
         self._levels = tuple(levels)
         self._roles = {role.name: role for role in spec.roles}
         self._prepared: dict[tuple[str, str, bool], _Prepared] = {}
+        #: Labels that all pods of a replica have.
+        self._shared: dict[tuple[int, str, int], dict[str, str]] = {}
         self._peers: dict[int, dict[str, environment.Peer]] = {}
         self._taken: dict[bool, frozenset[str]] = {}
         self._network = Network(owner, spec)
@@ -105,14 +107,13 @@ class PodFactory:
 
     def labels(self, slot: Slot) -> dict[str, str]:
         """The labels that Covey owns on the pod of a slot, the one of its address aside."""
-        return {
-            names.LABEL_INFERENCE: self._owner.name,
-            **identity.group_labels(slot.unit, slot.role, slot.replica),
-            names.LABEL_INDEX: str(slot.index),
-            **self.membership(slot).labels,
-            **self._lws_labels(slot),
-            **self._layout.together.get((slot.unit, slot.role, slot.replica), {}),
-        }
+        replica = (slot.unit, slot.role, slot.replica)
+        shared = self._shared.get(replica)
+        if shared is None:
+            together = self._layout.together.get(replica, {})
+            own = {names.LABEL_INFERENCE: self._owner.name, **identity.group_labels(*replica)}
+            shared = self._shared[replica] = {**own, **self.membership(slot).labels, **together}
+        return {**shared, names.LABEL_INDEX: str(slot.index), **self._lws_labels(slot)}
 
     def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""

@@ -95,7 +95,7 @@ async def load_server(path: str | None = None, context: str | None = None) -> Co
     """
     files = _files(path)
     if not files:
-        return bearer(_in_cluster(), "")
+        return _server_in_cluster()
     return await _connection(files, replace(_choose(files, context), user={}))
 
 
@@ -238,9 +238,32 @@ def _cluster_info(cluster: Entry) -> Entry:
     return guards.without_nulls(info)
 
 
-def _in_cluster() -> Connection:
-    if not all(os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT")):
+def _address_in_cluster() -> tuple[str, str]:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}") for part in ("HOST", "PORT"))
+    if not host or not port:
         raise ConfigurationError("no kubeconfig was found, and this is no pod of a cluster: set KUBECONFIG")
+    return host, port
+
+
+def _server_in_cluster() -> Connection:
+    """A pod without a token has the cluster's authority where the token would be (ConfigMap ``kube-root-ca.crt``).
+
+    The client's own loader wants a token.
+    """
+    host, port = _address_in_cluster()
+    authority, configuration = SERVICE_ACCOUNT / "ca.crt", Configuration()
+    configuration.host = f"https://{f'[{host}]' if ':' in host else host}:{port}"
+    configuration.ssl_ca_cert = str(authority)
+    try:
+        tls = RESTClientObject(configuration).ssl_context
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigurationError(f"the cluster's authority {authority}: {error}") from error
+    configuration.proxy = guards.environment_proxy(configuration.host)
+    return Connection(configuration, tls)
+
+
+def _in_cluster() -> Connection:
+    _address_in_cluster()
     configuration, token = Configuration(), SERVICE_ACCOUNT / "token"
     try:
         InClusterConfigLoader(str(token), str(SERVICE_ACCOUNT / "ca.crt"), False).load_and_set(configuration)  # noqa: FBT003 - it names none of them otherwise

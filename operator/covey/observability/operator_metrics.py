@@ -20,6 +20,12 @@ KOPF_RESTARTS: Final = FAMILIES.counter(
     "cause",
     values=("failed", "served", "deaf"),
 )
+PROBES_UNANSWERED: Final = FAMILIES.gauge(
+    "covey_probes_unanswered",
+    "1 where the last dry run that asks what the API server keeps of a backend's fields had no answer: an error, or a"
+    " policy that denies it (--probe-namespace, --probe-image). What was known before still counts.",
+    "probe",
+)
 
 # A gang's life
 GANG_BOUND_TO_READY: Final = FAMILIES.histogram(

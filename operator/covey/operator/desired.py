@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Backend
 from covey.compile import Layout, Scale, Tree
@@ -16,11 +17,11 @@ from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
 from covey.operator.rolling.refusals import refused
+from covey.operator.rolling.remake import Remake, find_remake
 from covey.operator.scaling.scaler import Scalers, find_scalers
 from covey.operator.snapshot.observed import Observed
 from covey.operator.upkeep.applying import Deviation, find_deviations
 from covey.operator.upkeep.protecting import with_former_budget
-from covey.operator.upkeep.remake import Remake, find_remake
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,14 +83,27 @@ def desire(
     rolling = roll(spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving)
     tree = compiled(rolling.layout)
     deviations = _deviations(tree, observed)
-    # 3. What the API server would not change is made anew, one unit at a time.
-    remake = find_remake(backend, rolling.layout, (each for level in deviations for each in level), scale, states)
+    # 3. What the API server would not change is made anew, one unit at a time: beside it if it serves.
+    remake = find_remake(backend, rolling.layout, deviations, scale, states, confirmed=_is_confirmed(inference))
+    if remake.beside is not None:
+        rolling = roll(
+            spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving, remake.beside
+        )
+        tree = compiled(rolling.layout)
+        deviations = _deviations(tree, observed)
+        remake = remake.with_move(backend, deviations, rolling.move)
     if remake.unit is not None:
         tree = compiled(remake.rest(rolling.layout))
         deviations = _deviations(tree, observed)
     # 4. Revisions that run side by side have Services of their own.
     tree = with_pairs(tree, spec, in_force, observed, states)
     return Desired(scale, running, states, leaving, scalers, rolling, remake, tree, deviations)
+
+
+def _is_confirmed(inference: DisaggregatedInference) -> bool:
+    """Its owner lets units be taken down for this very spec before others serve."""
+    metadata = inference.metadata
+    return (metadata.annotations or {}).get(names.ANNOTATION_REMAKE) == str(metadata.generation)
 
 
 def _deviations(tree: Tree, observed: Observed) -> tuple[tuple[Deviation, ...], ...]:

@@ -55,7 +55,12 @@ from covey.operator.upkeep.labels import find_relabelled
 from covey.operator.upkeep.protecting import find_unprotected
 
 #: Reasons of Events, by why pods go.
-_REMOVED: Final = {"suspended": "Suspended", "rolled out": "RolledOut", "evacuated": "Evacuated"}
+_REMOVED: Final = {
+    "suspended": "Suspended",
+    "rolled out": "RolledOut",
+    "evacuated": "Evacuated",
+    "made anew": "UnitRemade",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +137,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     starting = find_starting(spec, states, observed)
     headroom = find_headroom(inference, backend, layout, observed, before)
     not_yet = release.withheld | ending.slots | late.keys()
-    create = _missing(replicas, not_yet, want, observed, labels_at_birth(spec, layout, observed))
+    create = _missing(replicas, not_yet, want, observed, lambda: labels_at_birth(spec, layout, observed))
     fitting = find_fitting(create, charging(tree.pods, observed.ranges), observed, want.rolling.arriving)
     not_yet |= {item.slot for item in create} - {item.slot for item in fitting.create}
     # 6. All that comes of it. Of remarks and of deletions of a pod the first counts.
@@ -153,7 +158,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             Outcome(Actions(annotate=headroom.annotate), again=headroom.again),
             find_serving(observed, surplus.actions.drain),
             find_exchanges(tree.layout, observed, accepted.revision, gone),
-            want.remake.outcome(begins=bool(surplus.actions.delete_pods)),
+            want.remake.outcome(want.rolling.move, begins=bool(surplus.actions.delete_pods)),
             find_objects(backend, tree, observed, want.deviations, want.remake.fixed),
             _labels(inference, want, observed, lost),
             _history(verdict, accepted, want, observed, read_complete(before)),
@@ -217,6 +222,8 @@ def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
     if verdict.inference.spec.suspend:
         return "suspended"
     move = want.rolling.move
+    if move is not None and move.is_remake and move.unit == unit:
+        return "made anew"
     if unit not in want.layout.units and not (move is not None and move.unit == unit):
         return "scaled down"
     if want.rolling.progress is not None:
@@ -238,10 +245,13 @@ def _missing(
     not_yet: Collection[Slot],
     want: Desired,
     observed: Observed,
-    labels: Mapping[Slot, Mapping[str, str]],
+    at_birth: Callable[[], Mapping[Slot, Mapping[str, str]]],
 ) -> tuple[CreatePod, ...]:
     """The pods that are to be created now, first those that matter most."""
-    found = (item for part in replicas for item in part.create if item.slot not in not_yet)
+    found = [item for part in replicas for item in part.create if item.slot not in not_yet]
+    if not found:
+        return ()
+    labels = at_birth()
     born = (
         replace(item, told=replace(item.told, labels=labels[item.slot])) if item.slot in labels else item
         for item in found
@@ -320,6 +330,9 @@ def _grown(growth: str, want: Desired, observed: Observed) -> Note:
     """Why there are more replicas."""
     if want.rolling.progress is not None:
         return Note("RollingOut", f"{growth} of revision {want.rolling.progress.target}", "Rollout")
+    move = want.rolling.move
+    if move is not None and move.is_remake:
+        return Note("UnitRemade", f"{growth}, to take the place of unit {move.unit}", "Remake")
     if want.leaving.places:
         return Note("Evacuating", f"{growth}, since nodes are to be empty", "Evacuate")
     return Note("ScaledUp", growth, "ScaleUp") if observed.pods else Note("Created", growth, "Create")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
@@ -32,7 +33,7 @@ from covey.operator.observe.watched import Key
 from covey.operator.plan import Plan, plan
 from covey.operator.quota.fit import Fitting
 from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.recorded import differ, had_served
+from covey.operator.snapshot.recorded import differ, find_served
 from covey.operator.tell import status
 from covey.operator.tell.departures import Departures
 from covey.operator.tell.gauges import WorkloadGauges
@@ -40,11 +41,13 @@ from covey.operator.tell.lives import Lives
 from covey.operator.tell.milestones import Milestones
 from covey.operator.tell.pace import Pace, is_news, is_passing
 from covey.operator.tell.transitions import find_transitions
-from covey.operator.tell.units import describe_units
+from covey.operator.tell.units import Unit, describe_units
 from covey.operator.terms.actions import Actions, Note, Precedence
 from covey.operator.terms.limits import DEFAULT, Limits
 from covey.operator.terms.objects import Inference
 from covey.operator.terms.problem import REASON_REFUSED, Blocked, Problem, is_of_quota, retry_delay, sum_up
+
+Result = TypeVar("Result")
 
 _log = get_logger(__name__)
 
@@ -53,6 +56,8 @@ _AGAIN: Final = 0.2
 #: Pods that run and get another budget, a second; and seconds until the next of them.
 _PROTECTIONS: Final = 50.0
 _NEXT: Final = 1.0
+#: Pods of a resource from which on it is planned in a thread: 30 to 50 ms of work.
+_LARGE: Final = 1_000
 
 
 class Reconciler:
@@ -139,27 +144,26 @@ class Reconciler:
             observed = replace(observed, room=self._caches.room.view(key))
         observed = replace(observed, limits=self._limits)
         before = self._statuses.current(stored)
-        planned = plan(verdict, observed, before)
+        planned = await _aside(observed, partial(plan, verdict, observed, before))
         self._caches.clock.note(key, observed.now, stands=planned.rolling is not None and planned.rolling.stands)
         wanted = verdict.is_kept_up and bool(planned.actions.create or planned.fitting.unfit)
         async with self._caches.quotas.turn(key[0], wanted=wanted) as quotas:
             if quotas is not None:
                 observed = replace(observed, quotas=quotas, reserved=self._caches.quotas.reserved(key))
-                planned = self._without_room(key, plan(verdict, observed, before))
+                planned = self._without_room(key, await _aside(observed, partial(plan, verdict, observed, before)))
             failure = await self._act(owner, verdict, observed, planned)
             fitting = planned.fitting if verdict.is_kept_up else Fitting()
             self._caches.quotas.note(key, waits=bool(fitting.unfit) or is_of_quota(failure), first=fitting.reserve)
         failure = sum_up([each for each in (fitting.problem, failure) if each is not None])
         # 5. Tell.
         now = rfc3339(self._clock())
-        units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
-        after = status.compute(verdict, observed, planned, units, before, now, failure=failure)
+        units, after = await _aside(observed, partial(_describe, verdict, observed, planned, before, now, failure))
         self._gauges.put(key, after, units, Scale.of(verdict.inference.spec).units, nodes_told(observed))
         self._tell(stored, () if failure else planned.actions.notes)
         for each in planned.failures:
             REPLICA_FAILURES.labels(each.why).inc()
         problem = failure or verdict.problem
-        served = {unit.number for unit in units if had_served(unit.number, before)}
+        served = find_served((unit.number for unit in units), before)
         if await self._report(stored, before, after, passing=is_passing(units, problem, served)):
             self._lives.written(owner.uid, verdict.inference, observed, units, before)
             self._milestones.written(owner.uid, verdict, before, after)
@@ -193,7 +197,7 @@ class Reconciler:
         """What to keep up; None when that cannot be known, which is told then."""
         cluster = self._caches.cluster
         case = read_case(stored, self._caches.find_topologies(), cluster, observed)
-        verdict = _within(judge(case, observed), cluster)
+        verdict = _within(await _aside(observed, partial(judge, case, observed)), cluster)
         if verdict is None:
             await self._report_invalid(stored, case.problem)
             return None
@@ -314,6 +318,24 @@ class Reconciler:
             self._lives.forget(uid)
             self._milestones.forget(uid)
             self._attempts.pop(uid, None)
+
+
+async def _aside(observed: Observed, work: Callable[[], Result]) -> Result:
+    """Do pure work on a snapshot; on a large one in a thread, for everybody else would have to wait for it.
+
+    What may ask for room stays here: that changes what other resources see of it.
+    """
+    if observed.room is not None or len(observed.pods) < _LARGE:
+        return work()
+    return await asyncio.to_thread(work)
+
+
+def _describe(
+    verdict: Verdict, observed: Observed, planned: Plan, before: Mapping[str, Any], now: str, failure: Problem | None
+) -> tuple[tuple[Unit, ...], dict[str, Any]]:
+    """The units, and the status."""
+    units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+    return units, status.compute(verdict, observed, planned, units, before, now, failure=failure)
 
 
 def _within(verdict: Verdict | None, cluster: Cluster) -> Verdict | None:

@@ -54,7 +54,8 @@ class KeptDomains:
                 topology = self._topology(group)
             except LookupError:
                 continue
-            why = f"{reservation.resource} is kept for another gang, which has waited for long"
+            # Whoever is refused may not see the gang's namespace.
+            why = f"{reservation.resource} is kept for a gang that has waited for long"
             keep = Keep(reservation.resource, root_priority(self._cache, group) or 0, why)
             for node in self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
                 kept.setdefault(node, []).append(keep)

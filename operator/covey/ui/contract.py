@@ -46,7 +46,7 @@ class Mode(StrEnum):
     KUBECONFIG = "kubeconfig"
     """``covey ui``: through the link that it printed; everything is read with its kubeconfig."""
     TOKEN = "token"  # noqa: S105 - a word, no secret
-    """The operator: with a bearer token for the API server, from the page's form or from a proxy in front."""
+    """``covey ui --sign-in``: with a bearer token for the API server, from the page's form or from a proxy in front."""
 
 
 class Problem(Shape, frozen=True):
@@ -263,7 +263,7 @@ class State(Shape, frozen=True):
     server: str
     """The version of the API server; empty where it does not say."""
     cluster: str
-    """The context of the kubeconfig; empty where the operator serves."""
+    """The context of the kubeconfig; empty where viewers sign in."""
     viewer: Viewer
     now: str
     denied: tuple[Denied, ...]

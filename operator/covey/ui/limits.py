@@ -11,7 +11,8 @@ class Limits:
     """Bounds. Times are in seconds, sizes in bytes.
 
     ``feeds``: views (of one viewer with different namespaces counted apart) whose objects are kept at the same time;
-    ``views``: of one viewer. ``streams``: event streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
+    ``views``: of one viewer. ``tenant_feeds``: of the service accounts of one namespace, and ``account_feeds`` of all service
+    accounts: whoever may make accounts has as many names as he likes. ``streams``: event streams of one feed. ``idle``: how long a feed outlives its last stream. ``pace``: time between two changes at least;
     drawing never takes more than a fifth of the time. ``recheck``: between two questions whether something may still be
     read. ``patience``: for the first answers of the API server, and for a page to take what it is sent. ``behind``: changes
     that may wait for a slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
@@ -21,6 +22,8 @@ class Limits:
 
     feeds: int = 16
     views: int = 8
+    tenant_feeds: int = 4
+    account_feeds: int = 12
     streams: int = 8
     idle: float = 60.0
     pace: float = 1.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -67,13 +66,12 @@ async def serve_link(
         await _until_stopped(viewers)
 
 
-async def serve_tokens(server: Connection, address: str, *, attached: bool = False, limits: Limits = DEFAULT) -> None:
+async def serve_tokens(server: Connection, address: str, *, limits: Limits = DEFAULT) -> None:
     """Serve whoever brings a token for the API server, with that token alone, until SIGTERM or SIGINT.
 
     Args:
         server: the API server, without anybody's identity.
         address: where to listen.
-        attached: end when standard input ends, too.
         limits: bounds.
 
     Raises:
@@ -83,15 +81,12 @@ async def serve_tokens(server: Connection, address: str, *, attached: bool = Fal
     viewers = Viewers(gate.mode, limits=limits)
     async with serve(Server(gate, viewers, limits=limits).application(), address, abandon=True) as url:
         _log.info("serving the UI", url=url)
-        await _until_stopped(viewers, attached=attached)
+        await _until_stopped(viewers)
 
 
-async def _until_stopped(viewers: Viewers, *, attached: bool = False) -> None:
+async def _until_stopped(viewers: Viewers) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    if attached:
-        # Nobody writes to it: it is ready when its other end is closed.
-        loop.add_reader(sys.stdin.fileno(), stop.set)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     sweeping = asyncio.create_task(viewers.run())

@@ -41,6 +41,8 @@ def identity_of(token: str) -> str:
 class _Entry:
     #: The name that the API server gave, whatever token it came with.
     viewer: str
+    #: The namespace of a service account; None for anybody else.
+    tenant: str | None
     feed: Feed
     task: asyncio.Task[None]
 
@@ -122,7 +124,7 @@ class Viewers:
             if entry is not None and not entry.task.done():
                 await client.close()
                 return entry
-            self._make_room(who.name or key[0])
+            self._make_room(who.name or key[0], who.home)
         except BaseException:
             await client.close()
             raise
@@ -140,14 +142,22 @@ class Viewers:
             clock=self._clock,
         )
         task = asyncio.create_task(feed.run())
-        entry = self._entries[key] = _Entry(who.name or key[0], feed, task)
+        entry = self._entries[key] = _Entry(who.name or key[0], who.home, feed, task)
         task.add_done_callback(lambda _: self._entries.pop(key, None) if self._entries.get(key) is entry else None)
         return entry
 
-    def _make_room(self, viewer: str) -> None:
+    def _make_room(self, viewer: str, tenant: str | None) -> None:
         """Let go of feeds that nobody looks at, the longest first, where there is no room for another of a viewer's."""
+        limits = self.limits
         own = [key for key, entry in self._entries.items() if entry.viewer == viewer]
-        self._leave(own, self.limits.views, f"you look at {self.limits.views} other views; close some of them")
+        self._leave(own, limits.views, f"you look at {limits.views} other views; close some of them")
+        if tenant is not None:
+            accounts = {key: entry.tenant for key, entry in self._entries.items() if entry.tenant is not None}
+            beside = [key for key, each in accounts.items() if each == tenant]
+            said = f"the service accounts of {tenant} look at {limits.tenant_feeds} views; close some of them"
+            self._leave(beside, limits.tenant_feeds, said)
+            said = f"{limits.account_feeds} views of service accounts are open; try again later"
+            self._leave([key for key in accounts if key in self._entries], limits.account_feeds, said)
         self._leave(list(self._entries), self.limits.feeds, f"{self.limits.feeds} views are open; try again later")
 
     def _leave(self, keys: Sequence[Key], most: int, otherwise: str) -> None:

@@ -41,6 +41,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "crds",
         "operator",
         "scheduler",
+        "release-budgets",
         "version",
     ):
         assert f"\n  {name} " in result.stdout
@@ -53,7 +54,10 @@ def test_an_offline_plan_loads_no_server_and_no_client() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["plan", "compile", "convert", "explain", "status", "top", "rollout", "crds", "operator", "scheduler", "version"],
+    [
+        *("plan", "compile", "convert", "explain", "status", "top", "rollout", "crds", "operator", "scheduler"),
+        *("release-budgets", "version"),
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     result = covey(command, "--help")
@@ -105,13 +109,23 @@ def test_version_without_a_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["explain", "x"], ["status", "x"], ["top"], ["plan", "-f", EXAMPLES / "router.yaml", "--cluster"]]
+    "command",
+    [
+        *(["explain", "x"], ["status", "x"], ["top"], ["release-budgets", "-A"]),
+        ["plan", "-f", EXAMPLES / "router.yaml", "--cluster"],
+    ],
 )
 def test_a_cluster_that_is_not_there_is_said_in_a_sentence(command: list[object], tmp_path: Path) -> None:
     result = covey(*command, "--kubeconfig", tmp_path / "none")
     assert result.exit_code == 1
     assert result.stderr.startswith("error: ")
     assert "unexpected" not in result.stderr
+
+
+def test_budgets_of_one_namespace_or_of_all() -> None:
+    result = covey("release-budgets", "-A", "-n", "team-a")
+    assert result.exit_code == 2
+    assert "-A: contradicts --namespace" in " ".join(result.stderr.split())
 
 
 def test_crds_are_printed_or_written(tmp_path: Path) -> None:

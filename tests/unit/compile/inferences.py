@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from covey.api import constants as names
 from covey.api.inference import DisaggregatedInference
 from engine_commands import SERVE
 
@@ -30,6 +31,12 @@ def inference(
             "spec": {"roles": list(roles), **spec},
         }
     )
+
+
+def confirmed(found: DisaggregatedInference) -> DisaggregatedInference:
+    """The same whose owner lets units be taken down for this generation of it."""
+    annotations = {names.ANNOTATION_REMAKE: str(found.metadata.generation)}
+    return found.model_copy(update={"metadata": found.metadata.model_copy(update={"annotations": annotations})})
 
 
 #: DNS labels, with the awkward ones that look like numbers.

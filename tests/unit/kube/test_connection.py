@@ -144,6 +144,8 @@ async def test_the_server_alone_is_nobodys(
     mount_account(tmp_path / "account", monkeypatch)
     server = await load_server()
     assert (server.server, await header(server)) == ("https://[fd00::1]:443", None)
+    (tmp_path / "account/token").unlink()
+    assert (await load_server()).server == "https://[fd00::1]:443", "its pod has no token"
     assert await header(bearer(server, "mine")) == "Bearer mine"
 
 

@@ -11,6 +11,7 @@ import pytest
 from covey.api import constants as names
 from covey.api import core
 from covey.api.inference import Backend, DisaggregatedInference
+from covey.api.rules import broken_rules
 from covey.backends import Cluster
 from covey.compile import Revision
 from covey.kube.resources import COMPOSITE_POD_GROUPS, POD_GROUPS
@@ -292,6 +293,60 @@ def test_the_present_format_is_one_of_the_golden_ones(world: World) -> None:
     resolved = record.accepted.resolved
     assert (resolved.backend, resolved.scheduler_name) == (Backend.EXTENDER, "covey-scheduler")
     assert (resolved.topology, list(resolved.levels or ())) == ("network", ["zone", "block", "rack"])
+
+
+@pytest.mark.parametrize(
+    ("place", "key", "value"),
+    [
+        (("template", "metadata"), "labels", {"scheduling.covey.dev/pod-group": "somebodys-0-prefill-0"}),
+        (("template", "metadata"), "annotations", {"scheduling.covey.dev/room": "node-7"}),
+        (("template", "metadata"), "labels", 5),
+        (("template",), "metadata", 5),
+        ((), "template", 5),
+        (("template", "spec"), "nodeName", "node-7"),
+        (("template", "spec"), "priority", 2_000_000_000),
+        (("template", "spec"), "containers", [5]),
+        ((), "minReplicas", 9),
+        ((), "replicas", 9999),
+    ],
+    ids=[
+        "label",
+        "annotation",
+        "no labels",
+        "no metadata",
+        "no template",
+        "node",
+        "priority",
+        "no containers",
+        "minimum",
+        "pods",
+    ],
+)
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_record_that_breaks_a_rule_of_the_crd_is_not_read(
+    form: int, place: tuple[str, ...], key: str, value: object
+) -> None:
+    """Whoever may write ControllerRevisions would else have pods made that nobody may ask for."""
+    data = json.loads((GOLDEN / f"format-{form}.json").read_text())["data"]
+    assert read_record(data) is not None
+    part = data["roles"]["prefill"] if form == 1 else data["spec"]["roles"][0]
+    for step in place:
+        part = part.setdefault(step, {})
+    part[key] = value
+    if key == "replicas":
+        part["size"] = 999
+    record = read_record(data)
+    # The first format has no numbers of replicas.
+    assert (record is None) == (form == 2 or bool(place) or key == "template")
+
+
+def test_a_record_of_a_time_before_a_rule_is_read() -> None:
+    """The API server lets a stored spec stay that breaks a younger rule; its pods serve."""
+    data = json.loads((GOLDEN / "format-2.json").read_text())["data"]
+    for part in data["spec"]["roles"]:
+        part["minReplicas"] = 0
+    assert list(broken_rules(read_leniently(data["spec"])))
+    assert read_record(data) is not None
 
 
 @pytest.mark.parametrize("data", [{}, {"roles": 3}, {"format": 2}, {"format": 2, "spec": None}, {"format": "2"}])

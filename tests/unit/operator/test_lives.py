@@ -153,3 +153,27 @@ def test_a_unit_that_the_status_has_no_room_for_is_not_counted_twice(story: Stor
     story.status = {**story.status, "units": 65, "unitStatuses": [left_out]}
     story.look()
     assert story.seen()[::2] == (1, 1, 0)
+
+
+class Walked(dict[Any, Any]):
+    """A mapping that counts how often all of it was walked."""
+
+    walks = 0
+
+    def items(self) -> Any:
+        self.walks += 1
+        return super().items()
+
+
+def test_units_that_become_ready_in_one_pass_share_one_walk_over_the_pods() -> None:
+    story = Story(replicas=6)
+    story.look()
+    story.bind(second=5)
+    story.ready(second=30)
+    world = story.world
+    observed, plan = world.observe(), world.plan()
+    units = tuple(describe_units(world.inference, world.judge().backend, observed, plan))
+    pods = observed.__dict__["current"] = Walked(observed.current)
+    story.lives.written("uid", world.inference, observed, units, story.status)
+    assert story.seen()[:2] == (6, 150)
+    assert pods.walks == 1

@@ -16,6 +16,8 @@ from covey.compile import Slot
 from covey.kube.resources import COMPOSITE_POD_GROUPS
 from covey.operator.plan import Plan, plan
 from covey.operator.snapshot import podstate
+from covey.operator.tell.status import compute
+from covey.operator.tell.units import describe_units
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
@@ -423,3 +425,24 @@ def test_pods_are_walked_as_often_for_many_units_as_for_few(units: int) -> None:
     observed.__dict__["current"] = Counted(observed.current)
     plan(world.judge(), observed, world.status)
     assert walks == 4, "however many units there are"
+
+
+def test_the_status_is_read_as_often_for_many_units_as_for_few() -> None:
+    def reads(units: int) -> int:
+        world = World(inference(role("prefill"), role("decode"), replicas=units))
+        world.settle()
+        found = 0
+
+        class Counted(dict[str, Any]):
+            def get(self, key: str, default: Any = None) -> Any:
+                nonlocal found
+                found += key == "unitStatuses"
+                return super().get(key, default)
+
+        observed, verdict, before = world.observe(), world.judge(), Counted(world.status)
+        planned = plan(verdict, observed, before)
+        units_now = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
+        compute(verdict, observed, planned, units_now, before, "2026-01-01T00:00:00Z")
+        return found
+
+    assert reads(9) == reads(2) > 0

@@ -19,7 +19,7 @@ from covey.operator.plan import plan
 from covey.operator.snapshot import podstate
 from covey.operator.tell.status import compute
 from covey.operator.tell.units import describe_units
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import confirmed, inference, role
 from unit.operator.world import World
 
 GROUP = "PodGroup.v1beta1.scheduling.k8s.io"
@@ -220,7 +220,8 @@ def test_a_change_of_min_group_count_remakes_one_unit_after_another() -> None:
     world.rest()
     world.place()
     before = {unit: uids(world, unit) for unit in (0, 1)}
-    world.inference = Native(role("prefill", replicas=2, minReplicas=2, size=2), role("decode"), replicas=2).inference
+    changed = Native(role("prefill", replicas=2, minReplicas=2, size=2), role("decode"), replicas=2).inference
+    world.inference = confirmed(changed)
     planned = world.plan()
     assert [note.reason for note in planned.actions.notes] == ["UnitRemade"]
     # The first unit goes, and comes again; the other waits until it is whole.

@@ -33,6 +33,7 @@ WAITS = unit(Phase.PENDING, "Waiting")
 PINNED = unit(Phase.ADMITTED, "NotBound")
 REFUSED = unit(Phase.PENDING, "Infeasible")
 BOUND = unit(Phase.SCHEDULED, "NotReady")
+SERVES = unit(Phase.READY, "Ready")
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,9 @@ BOUND = unit(Phase.SCHEDULED, "NotReady")
         ([WAITS], True),
         ([PINNED], True),
         ([BOUND, WAITS], True),
-        ([BOUND], False),
+        ([BOUND], True),
+        ([SERVES], False),
+        ([SERVES, BOUND], True),
         ([REFUSED], False),
         ([WAITS, REFUSED], False),
         ([], False),
@@ -54,6 +57,7 @@ def test_what_passes_by_itself(units: list[Unit], passing: bool) -> None:  # noq
 
 def test_a_unit_that_has_served_is_lost_and_not_on_its_way() -> None:
     assert not is_passing([PINNED], None, {0})
+    assert not is_passing([BOUND], None, {0})
     assert is_passing([PINNED], None, {1})
 
 

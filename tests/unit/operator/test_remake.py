@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import msgspec
 import pytest
 
 from covey.api import constants as names
 from covey.api import core
+from covey.api.inference import DisaggregatedInference
 from covey.backends import BACKENDS, Cluster
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import confirmed, inference, role
 from unit.operator.world import World
 
 
@@ -73,8 +77,187 @@ def test_another_topology_takes_no_unit_down(changed: tuple[core.ClusterTopology
 def test_groups_are_made_for_other_keys_when_the_owner_asks_for_another_level() -> None:
     world = serving()
     world.topologies = (topology("main", "y/rack"),)
-    world.inference = confined("block").inference
+    world.inference = confirmed(confined("block").inference)
     assert world.plan().actions.delete_pods
     verdict = world.judge()
     assert verdict.levels is not None
     assert verdict.levels["rack"] == ("y/rack",)
+
+
+def counted(least: int, **spec: Any) -> World:
+    world = World(
+        inference(role("prefill", size=2), role("decode", replicas=3, minReplicas=least), backend="Kubernetes", **spec)
+    )
+    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    return world
+
+
+def act(world: World, passes: int = 4) -> None:
+    for _ in range(passes):
+        for step in world.steps(world.plan().actions):
+            step()
+        world.finish()
+
+
+def run(world: World) -> None:
+    for _ in range(3):
+        act(world)
+        for name in list(world.pods):
+            if not world.pods[name].spec.node_name:
+                world.bind(name)
+                world.ready(name)
+    act(world)
+
+
+def later_release(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A field of a later Kubernetes, and a level that a webhook gives to groups without one."""
+    if kind != "PodGroup":
+        return {**spec, "preemptionPolicy": "Never"}
+    return {"schedulingConstraints": {"topology": [{"key": "x/zone"}]}, **spec, "queueing": {"mode": "Fair"}}
+
+
+def stricter(kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A webhook has its own mind about preemption."""
+    return {**spec, "disruptionMode": {"single": {}}} if kind != "Workload" else spec
+
+
+@pytest.mark.parametrize("admit", [later_release, stricter])
+def test_what_others_write_into_groups_takes_no_unit_down(admit: Any) -> None:
+    world = counted(1)
+    world.admit = admit
+    run(world)
+    before = set(world.pods)
+    world.inference = counted(2).inference
+    act(world)
+    assert before <= set(world.pods)
+    groups = [
+        owned for (kind, name), owned in world.objects.items() if ("Group" in kind, name) == (True, "llama-0-decode")
+    ]
+    assert [owned.spec["schedulingPolicy"] for owned in groups] == [{"gang": {"minCount": 2}}]
+
+
+def test_what_is_filled_into_groups_of_former_releases_takes_no_unit_down() -> None:
+    world = counted(1)
+    world.admit = lambda _, spec: {**spec, "queueing": {"mode": "Fair"}, "priority": 0}
+    run(world)
+    for key, owned in world.objects.items():
+        annotations = {k: v for k, v in (owned.metadata.annotations or {}).items() if k != names.ANNOTATION_FIXED}
+        metadata = msgspec.structs.replace(owned.metadata, annotations=annotations)
+        world.objects[key] = msgspec.structs.replace(owned, metadata=metadata)
+    assert not world.plan().actions, "an upgrade applies nothing"
+    world.inference = counted(2).inference
+    assert not world.plan().actions.delete_pods
+
+
+def test_a_field_that_its_owner_takes_away_is_not_taken_for_others() -> None:
+    world = serving()
+    world.inference = confirmed(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    assert world.plan().actions.delete_pods
+
+
+def serve(world: World, *units: str) -> None:
+    """The pods of these units get nodes, and Ready."""
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_UNIT) in units and not pod.metadata.deletion_timestamp:
+            world.bind(name)
+            world.ready(name)
+
+
+def wide(least: int, replicas: int) -> DisaggregatedInference:
+    roles = (role("prefill", size=2, replicas=3, minReplicas=least), role("decode"))
+    return inference(*roles, replicas=replicas, backend="Kubernetes")
+
+
+def starting(changed: DisaggregatedInference) -> World:
+    world = World(changed)
+    world.cluster = Cluster(kept=frozenset(probe.name for each in BACKENDS for probe in each.probes()))
+    return world
+
+
+def units(world: World) -> set[str | None]:
+    return {pod.metadata.label(names.LABEL_UNIT) for pod in world.pods.values()}
+
+
+def pending(world: World) -> dict[str, str]:
+    found = {each["type"]: each for each in world.tell()["conditions"]}
+    return found.get(names.REMAKE_PENDING, {})
+
+
+def test_a_unit_that_waits_for_room_is_made_anew_before_one_that_serves() -> None:
+    world = starting(wide(1, 2))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    serving_pods = {name for name, pod in world.pods.items() if pod.metadata.label(names.LABEL_UNIT) == "0"}
+    assert units(world) == {"0", "1"}
+    world.inference = wide(3, 2)
+    going = {item.pod.metadata.label(names.LABEL_UNIT) for item in world.plan().actions.delete_pods}
+    assert going == {"1"}
+    for _ in range(8):
+        act(world, 1)
+        assert serving_pods <= set(world.pods), "three replicas of unit 1 find no room: unit 0 serves on"
+    groups = {name: owned.spec["schedulingPolicy"] for (_, name), owned in world.objects.items() if "-prefill" in name}
+    assert groups["llama-1-prefill"] == {"gang": {"minGroupCount": 3}}
+    assert groups["llama-0-prefill"] == {"gang": {"minGroupCount": 1}}
+    assert pending(world)["reason"] == names.REASON_GROUPS_FIXED
+    assert "unit 0 cannot be changed" in pending(world)["message"]
+
+
+def test_a_unit_that_serves_stays_until_another_serves_in_its_place() -> None:
+    world = starting(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    act(world)
+    before = set(world.pods)
+    world.inference = wide(2, 1)
+    act(world)
+    assert before < set(world.pods)
+    assert units(world) == {"0", "1"}
+    assert "unit 1 is built beside unit 0" in pending(world)["message"]
+    serve(world, "1")
+    for _ in range(3):
+        act(world)
+        serve(world, "1")
+    assert units(world) == {"1"}
+    assert not pending(world)
+    assert {name for _, name in world.objects if name.startswith("llama-0")} == set()
+
+
+def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
+    world = starting(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    act(world)
+    before = set(world.pods)
+    world.inference = wide(2, 1)
+    act(world, 8)
+    assert before <= set(world.pods), "unit 1 finds no room"
+    earlier = confirmed(world.inference).metadata
+    later = earlier.model_copy(update={"generation": 2})
+    world.inference = world.inference.model_copy(update={"metadata": later})
+    act(world, 2)
+    assert before <= set(world.pods), "that was said of an earlier spec"
+    world.inference = confirmed(world.inference)
+    act(world, 8)
+    assert not before & set(world.pods)
+    serve(world, "0")
+    act(world)
+    assert units(world) == {"0"}
+    assert not pending(world)
+
+
+def test_a_change_that_is_taken_back_leaves_what_serves() -> None:
+    world = starting(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        serve(world, "0")
+    act(world)
+    before = set(world.pods)
+    world.inference = wide(2, 1)
+    act(world)
+    world.inference = wide(1, 1)
+    act(world)
+    assert set(world.pods) == before
+    assert not pending(world)

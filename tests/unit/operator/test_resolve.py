@@ -8,13 +8,15 @@ from typing import Any, ClassVar
 import pytest
 
 from covey import backends
+from covey.api import constants as names
 from covey.api.inference import Backend as BackendName
 from covey.backends import Cluster, Owned, Probe
 from covey.backends.extender import Extender
+from covey.backends.kubernetes import Flat
 from covey.kube.resources import POD_GROUPS, WORKLOADS, Resource
-from covey.operator.judge.resolve import resolve_backend
+from covey.operator.judge.resolve import find_refused, resolve_backend
 from covey.operator.snapshot.observed import Observed
-from unit.compile.inferences import inference, role
+from unit.compile.inferences import confirmed, inference, role
 from unit.operator.test_judge import conditions
 from unit.operator.world import World
 
@@ -145,7 +147,8 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     world.settle()
     bind_all(world)
     before = {key: owned.metadata.uid for key, owned in world.objects.items()}
-    world.inference = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
+    changed = inference(role("prefill", size=2), role("decode", replicas=2, minReplicas=2), replicas=2)
+    world.inference = confirmed(changed)
     planned = world.plan()
     assert {item.pod.metadata.label("covey.dev/unit") for item in planned.actions.delete_pods} == {"0"}
     assert "unit 0 is made anew: its groups cannot be changed in place" in {n.message for n in planned.actions.notes}
@@ -170,14 +173,54 @@ def test_what_cannot_be_changed_is_made_anew_one_unit_after_another(monkeypatch:
     assert not world.plan().actions
 
 
-def test_nobody_is_advised_to_suspend_because_a_probe_has_failed() -> None:
+def test_what_is_there_is_repaired_while_probes_have_no_answer() -> None:
     world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
     probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(kept=probes)
     world.settle()
+    bind_all(world)
+    world.settle()
+    world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
+    assert not world.plan().actions, "the operator has begun again, and knows of no answer"
+    world.vanish(next(iter(world.pods)))
+    assert world.plan().actions.create
+    assert conditions(world)["BackendSupported"][0] == "True"
+
+
+def test_nothing_new_is_made_while_probes_have_no_answer() -> None:
+    world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    probes = (probe.name for each in backends.BACKENDS for probe in each.probes())
     world.cluster = Cluster(unprobed=dict.fromkeys(probes, "503 ServiceUnavailable"))
     assert not world.plan().actions
     status, _, message = conditions(world)["BackendSupported"]
     assert status == "False"
-    assert "what runs is left alone, and the API server is asked again" in message
+    assert "503 ServiceUnavailable" in message
     assert "suspend" not in message
+    assert names.STALLED not in conditions(world), "it is asked again by itself"
+    world.cluster = Cluster()
+    assert names.STALLED in conditions(world), "the fields are dropped"
+
+
+def test_no_older_dialect_is_chosen_while_a_probe_has_no_answer() -> None:
+    world = World(inference(role("prefill", size=2), role("decode"), backend="Kubernetes"))
+    probes = frozenset(probe.name for each in backends.BACKENDS for probe in each.probes())
+    [parent] = [each for each in probes if "parent" in each]
+    world.cluster = Cluster(kept=probes - {parent}, unprobed={parent: "503 ServiceUnavailable"})
+    assert not world.plan().actions, "the dialect that is chosen stays"
+    assert names.STALLED not in conditions(world)
+    world.cluster = Cluster(kept=probes - {parent})
+    verdict = world.judge()
+    assert verdict.backend is not None
+    assert verdict.backend.dialect == "1.37-flat"
+
+
+def test_a_field_that_nobody_can_be_asked_about_is_no_persons_business() -> None:
+    wanted = inference(role("prefill", size=2, topology={"required": "rack"}), role("decode"), backend="Kubernetes")
+    levels = {"rack": ("x/rack",)}
+    flat = Flat("1.37-flat")
+    [topology] = [probe.name for probe in flat.probes() if "topology" in probe.name]
+    unasked = find_refused(flat, wanted.spec, levels, Cluster(unprobed={topology: "503 ServiceUnavailable"}))
+    dropped = find_refused(flat, wanted.spec, levels, Cluster())
+    assert unasked is not None
+    assert dropped is not None
+    assert (unasked.retry, dropped.retry) == (True, False)

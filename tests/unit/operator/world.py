@@ -72,6 +72,8 @@ class World:
         self.retired: set[str] = set()
         self.topologies: tuple[core.ClusterTopology, ...] = ()
         self.cluster = Cluster()
+        #: What defaults and webhooks of the API server make of an object's spec, by kind.
+        self.admit: Callable[[str, Mapping[str, Any]], Mapping[str, Any]] = lambda _, spec: spec
         self.edits: dict[str, Any] = {}
         self.status: dict[str, Any] = {}
         #: What the kubelet says of the containers of each pod (by UID), also where nobody reads it.
@@ -412,7 +414,8 @@ class World:
         noted = (found.metadata.annotations if found is not None else None) or {}
         annotations = {**noted, **body["metadata"].get("annotations", {})}
         metadata = {**body["metadata"], "uid": uid, "annotations": annotations}
-        store[key] = msgspec.convert({**body, "metadata": metadata}, Owned)
+        spec = self.admit(body["kind"], body["spec"])
+        store[key] = msgspec.convert({**body, "metadata": metadata, "spec": spec}, Owned)
 
     def _ungate(self, action: Ungate) -> None:
         name = action.pod.metadata.name

@@ -152,3 +152,11 @@ async def test_what_is_kept_is_told() -> None:
     assert text is not None
     assert "nvidia.com/gpu" in text
     assert str(stream.reservation.path[-1]) in text
+
+
+async def test_who_is_kept_off_is_not_told_for_whom() -> None:
+    stream = Stream(300.0)
+    while stream.reservation is None:
+        await stream.turn()
+    whys = {keep.why for kept in stream.cache.capacity.kept.values() for keep in kept}
+    assert whys == {"nvidia.com/gpu is kept for a gang that has waited for long"}

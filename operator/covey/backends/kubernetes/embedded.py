@@ -11,7 +11,7 @@ from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.backends.kubernetes import gates, needs, shared
 from covey.backends.kubernetes.embedded_groups import WORKLOADS, EmbeddedGroups
-from covey.backends.kubernetes.fixed import differs
+from covey.backends.kubernetes.fixed import digest, is_other
 from covey.backends.kubernetes.flat import refused_everywhere, refused_strays
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
 from covey.compile import Layout, Levels, Revision, Tree, compile_inference
@@ -76,7 +76,11 @@ class Embedded:
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
         """Whatever differs."""
-        return differs(stored.spec, wanted["spec"], frozenset())
+        return is_other(stored, wanted["spec"], frozenset())
+
+    def fixed_fields(self, body: Mapping[str, Any]) -> str:
+        """Of all of them."""
+        return digest(body["spec"], frozenset())
 
     def release(self, progress: Progress) -> Release:
         """The minimum of a unit together, then its surplus."""

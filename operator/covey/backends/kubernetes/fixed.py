@@ -2,29 +2,82 @@
 
 Types of ``scheduling.k8s.io/v1beta1`` and ``v1alpha3`` (Kubernetes 1.37); the whole policy of a CompositePodGroup is
 fixed, and templates can neither be added nor removed. Before 1.37 nothing of a group may change.
+
+Only what Covey wrote counts: whatever the API server fills in, or a webhook adds or changes, would be the same in a group
+that is made anew. So an object has a digest of what was written (``names.ANNOTATION_FIXED``). ``managedFields`` cannot say it:
+what is filled in while an object is created counts as written by its creator.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from covey.api import constants as names
+from covey.backends.seam import Owned
+from covey.compile.identity import short_hash
+
 MUTABLE: Final = frozenset({"minCount"})
-#: Admission and defaults fill these in where they are not given.
-_FILLED: Final = frozenset({"priority", "preemptionPolicy", "priorityClassName", "resourceClaims"})
+#: Every key that Covey has ever written in a spec of these kinds but ``priorityClassName``, which no resource may change:
+#: what objects of releases without the digest are compared by.
+WRITTEN: Final = frozenset(
+    {
+        "all",
+        "apiGroup",
+        "basic",
+        "compositePodGroupTemplates",
+        "controllerRef",
+        "disruptionMode",
+        "gang",
+        "key",
+        "kind",
+        "minCount",
+        "minGroupCount",
+        "name",
+        "parentCompositePodGroupName",
+        "podGroupTemplateName",
+        "podGroupTemplateRef",
+        "podGroupTemplates",
+        "podGroups",
+        "policy",
+        "schedulingConstraints",
+        "schedulingPolicy",
+        "single",
+        "templateName",
+        "topology",
+        "workload",
+        "workloadName",
+        "workloadRef",
+    }
+)
 
 
-def differs(stored: Mapping[str, Any], wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> bool:
-    """Something else than a mutable field is another one; a null is the same as nothing."""
-    left_out = mutable | _FILLED
-    return bool(_fixed(stored, left_out) != _fixed(wanted, left_out))
+def is_other(stored: Owned, wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> bool:
+    """Whether Covey wrote something else than it would write now into fields that nobody may change.
+
+    Args:
+        stored: the object.
+        wanted: its spec.
+        mutable: keys that may be changed.
+    """
+    if stored.metadata.annotation(names.ANNOTATION_FIXED) == digest(wanted, mutable):
+        return False
+    return bool(_fixed(stored.spec, mutable) != _fixed(wanted, mutable))
 
 
-def _fixed(value: Any, left_out: frozenset[str]) -> Any:
+def digest(wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> str:
+    """A digest of the fields of a spec that nobody may change."""
+    return short_hash(json.dumps(_fixed(wanted, mutable), sort_keys=True, separators=(",", ":")), 12)
+
+
+def _fixed(value: Any, mutable: frozenset[str]) -> Any:
+    """What counts of a value; a null is the same as nothing, and named items have no order."""
     if isinstance(value, Mapping):
-        return {key: _fixed(item, left_out) for key, item in value.items() if item is not None and key not in left_out}
+        kept = ((key, item) for key, item in value.items() if key in WRITTEN and key not in mutable)
+        return {key: _fixed(item, mutable) for key, item in kept if item is not None}
     if isinstance(value, list | tuple):
-        items = [_fixed(item, left_out) for item in value]
+        items = [_fixed(item, mutable) for item in value]
         return sorted(items, key=_name) if all(isinstance(item, dict) and "name" in item for item in items) else items
     return value
 

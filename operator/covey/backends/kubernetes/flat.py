@@ -11,7 +11,7 @@ from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec, DisruptionMode
 from covey.backends.kubernetes import gates, needs, shared
-from covey.backends.kubernetes.fixed import MUTABLE, differs
+from covey.backends.kubernetes.fixed import MUTABLE, digest, is_other
 from covey.backends.kubernetes.flat_groups import FlatGroups, Version
 from covey.backends.kubernetes.reports import Reports
 from covey.backends.seam import Cluster, Identity, Owned, Probe, Progress, Release, UnitReport
@@ -137,7 +137,11 @@ class Flat:
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
         """Whatever differs, but for ``minCount`` from 1.37 on."""
-        return differs(stored.spec, wanted["spec"], self._mutable)
+        return is_other(stored, wanted["spec"], self._mutable)
+
+    def fixed_fields(self, body: Mapping[str, Any]) -> str:
+        """Of all of them but ``minCount`` from 1.37 on."""
+        return digest(body["spec"], self._mutable)
 
     def release(self, progress: Progress) -> Release:
         """The minimum of a unit together, then its surplus."""

@@ -14,7 +14,7 @@ from covey.api import core
 from covey.api.inference import Backend as BackendName
 from covey.api.inference import DisaggregatedInference, DisaggregatedInferenceSpec
 from covey.backends.kubernetes import shared
-from covey.backends.kubernetes.fixed import differs
+from covey.backends.kubernetes.fixed import digest, is_other
 from covey.backends.kubernetes.refusals import refused
 from covey.backends.kubernetes.release import release
 from covey.backends.kubernetes.shared import COMPOSITE_POD_GROUPS, POD_GROUPS, WORKLOADS
@@ -131,7 +131,11 @@ class Hierarchical:
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
         """All but ``minCount`` is."""
-        return differs(stored.spec, wanted["spec"])
+        return is_other(stored, wanted["spec"])
+
+    def fixed_fields(self, body: Mapping[str, Any]) -> str:
+        """Of all of them but ``minCount``."""
+        return digest(body["spec"])
 
     def release(self, progress: Progress) -> Release:
         """Surplus comes after the minimum."""

@@ -127,6 +127,10 @@ class Volcano:
         """Never: every field of a PodGroup can be changed."""
         return False
 
+    def fixed_fields(self, _body: Mapping[str, Any]) -> str:
+        """There are none."""
+        return ""
+
     def release(self, progress: Progress) -> Release:
         """The minimum as one, then what is beyond it."""
         return release(progress)

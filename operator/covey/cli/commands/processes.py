@@ -7,7 +7,6 @@ import os
 import socket
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import click
@@ -72,8 +71,14 @@ def _common(command: F) -> F:
 )
 @click.option("--avoid-node-after", metavar="N", help="Failures on a node; 0: never. Default: 3.")
 @click.option("--avoid-node-seconds", metavar="SECONDS", help="How long it is avoided then. Default: 600.")
-@click.option("--ui-bind-address", metavar="ADDRESS", help="Serve the UI, too, to viewers with tokens. Default: not.")
-@click.option("--ui-memory-mib", metavar="N", help="What the UI's process may take. Default: 384.")
+@click.option(
+    "--probe-namespace",
+    metavar="NAME",
+    help="Where dry runs ask what the API server keeps. Default: --namespace, else --leader-elect-namespace.",
+)
+@click.option(
+    "--probe-image", metavar="IMAGE", help="Of the pod in these dry runs, which no node ever gets. Default: pause."
+)
 def operator(config: str | None, **flags: Any) -> None:
     """Run the operator: it compiles every DisaggregatedInference into objects and runs their life cycle."""
     found = effective(OperatorConfig, config, os.environ, _resolve_switches(flags))
@@ -81,13 +86,7 @@ def operator(config: str | None, **flags: Any) -> None:
     from covey.operator.process.main import run  # noqa: PLC0415 - an operator framework, not needed to print help
 
     _announce("operator", found)
-    arguments = found.ui_arguments()
-    if arguments is None:
-        _end(lambda: run(settings))
-        return
-    from covey.ui.companion import keep_running  # noqa: PLC0415 - only where it is asked for
-
-    _end(lambda: run(settings, (partial(keep_running, arguments),)))
+    _end(lambda: run(settings))
 
 
 @click.command()

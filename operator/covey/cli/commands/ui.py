@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 from typing import TYPE_CHECKING
 
 import click
@@ -31,8 +32,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Serve whoever brings a token for the API server, with that token alone; of the kubeconfig only the address counts.",
 )
-@click.option("--attached", is_flag=True, hidden=True)
-@click.option("--memory", "megabytes", type=int, hidden=True)
+@click.option(
+    "--memory",
+    "megabytes",
+    metavar="MIB",
+    type=int,
+    help="What the process may take; a view that has no room is refused.",
+)
 @click.option("--log-level", default="warning", hidden=True)
 @click.option("--log-format", type=click.Choice(("json", "console")), default="console", hidden=True)
 def ui(
@@ -43,7 +49,6 @@ def ui(
     address: str,
     browse: bool,  # noqa: FBT001 - a flag
     sign_in: bool,  # noqa: FBT001 - a flag
-    attached: bool,  # noqa: FBT001 - a flag
     megabytes: int | None,
     log_level: str,
     log_format: str,
@@ -59,20 +64,19 @@ def ui(
 
     configure(log_level, "json" if log_format == "json" else "console")
     if megabytes is not None:
-        from covey.ui.companion import be_modest  # noqa: PLC0415 - only beside the operator
-
-        be_modest(megabytes)
+        size = megabytes << 20
+        resource.setrlimit(resource.RLIMIT_DATA, (size, size))
     if sign_in:
-        _run(address, _for_tokens(kubeconfig, context, address, attached=attached))
+        _run(address, _for_tokens(kubeconfig, context, address))
     else:
         _run(address, _for_one(kubeconfig, context, namespace, address, browse=browse))
 
 
-async def _for_tokens(kubeconfig: str | None, context: str | None, address: str, *, attached: bool) -> None:
+async def _for_tokens(kubeconfig: str | None, context: str | None, address: str) -> None:
     from covey.kube.connection import load_server  # noqa: PLC0415 - not needed to print help
     from covey.ui.process import serve_tokens  # noqa: PLC0415 - the same
 
-    await serve_tokens(await load_server(kubeconfig, context), address, attached=attached)
+    await serve_tokens(await load_server(kubeconfig, context), address)
 
 
 async def _for_one(

@@ -198,6 +198,11 @@ class ObjectWriter:
             waits = f"waits until {resource.kind} {name} of the former resource of this name is deleted"
             raise Blocked(Problem(names.REASON_WAITING, waits, retry=True))
         remedy = "is not Covey's: delete it, or give this resource another name"
+        if owner is None and found.metadata.label(names.LABEL_INFERENCE) == self._owner.name:
+            remedy = (
+                "was left by a resource of this name that was deleted with --cascade=orphan: delete all that has the label "
+                f"{names.LABEL_INFERENCE}={self._owner.name}, its pods too, or give this resource another name"
+            )
         if (kind, name) == SHARED_BUDGET:
             remedy = "is not Covey's: delete it; until then pods of gangs may be evicted here"
         if owner is not None and owner.kind == "DisaggregatedInference":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.backends import Backend, Cluster, choose, find, newest
@@ -29,19 +31,19 @@ def resolve_backend(
         return former or newest(name), Problem(
             names.REASON_UNSUPPORTED, f"the operator runs without backend {name}: {remedy}"
         )
-    # 2. What was chosen before, and still can be had.
-    why = former.absent(cluster) if former is not None else None
+    # 2. What was chosen before, and still can be had. A field that nobody can be asked about now was kept then.
+    why = former.absent(_with_unprobed(cluster) if is_there else cluster) if former is not None else None
     if former is not None and why is None:
         return former, None
     # 3. It cannot be had any more: what runs is left alone.
     if recorded is not None and is_there:
         lost = why or f"this release of Covey has no backend {_described(recorded)}"
         remedy = "what runs is left alone; set spec.suspend to true and then to false to have it made anew"
-        if former is not None and any(probe.name in cluster.unprobed for probe in former.probes()):
-            remedy = "what runs is left alone, and the API server is asked again"
         return former, Problem(names.REASON_UNSUPPORTED, f"{lost}; {remedy}")
-    # 4. Nothing runs: the newest that the cluster can do.
-    chosen = choose(name, cluster)
+    # 4. Nothing runs: the newest that the cluster can do. It stays, so what decides which one it is has to be answered.
+    chosen, hoped = choose(name, cluster), choose(name, _with_unprobed(cluster))
+    if hoped is not None and hoped is not chosen:
+        return hoped, Problem(names.REASON_UNSUPPORTED, hoped.absent(cluster) or "", retry=True)
     if chosen is None:
         latest = newest(name)
         why = latest.absent(cluster) if latest is not None else f"this release of Covey has no backend {name}"
@@ -49,12 +51,20 @@ def resolve_backend(
     return chosen, None
 
 
+def _with_unprobed(cluster: Cluster) -> Cluster:
+    """The cluster as if it kept the fields about which probes have no answer."""
+    return replace(cluster, kept=cluster.kept | cluster.unprobed.keys(), unprobed={})
+
+
 def find_refused(
     backend: Backend, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster
 ) -> Problem | None:
-    """What a backend cannot carry of a spec."""
+    """What a backend cannot carry of a spec; it may pass where only a probe has no answer."""
     refused = backend.refusals(spec, levels, cluster)
-    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused)) if refused else None
+    if not refused:
+        return None
+    may_pass = not backend.refusals(spec, levels, _with_unprobed(cluster))
+    return Problem(names.REASON_UNSUPPORTED, "; ".join(refused), retry=may_pass)
 
 
 def _described(recorded: Resolved) -> str:

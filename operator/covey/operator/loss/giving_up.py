@@ -195,8 +195,8 @@ def _pods(shortage: Shortage, due: Escalation, observed: Observed) -> Iterator[c
     """The pods with nodes, of the roles that have too few or of the unit; none where all are younger than the loss."""
     found = [
         pod
-        for slot, pod in observed.current.items()
-        if slot.unit == shortage.unit and (due.step is not Step.ROLE or slot.role in shortage.roles)
+        for slot, pod in observed.in_unit(shortage.unit).items()
+        if due.step is not Step.ROLE or slot.role in shortage.roles
         if podstate.is_admitted(pod)
     ]
     # A loss is noted in the second after it, an eviction in its own.

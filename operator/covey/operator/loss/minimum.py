@@ -24,7 +24,7 @@ from covey.compile import Scale, UnitCount
 from covey.operator.replicas.scale import ReplicaState, States, count_unit
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed
-from covey.operator.snapshot.recorded import had_served, recorded_units
+from covey.operator.snapshot.recorded import find_served, recorded_units
 from covey.rollout import RoleState, UnitState
 
 Counts = Mapping[str, int]
@@ -80,7 +80,7 @@ def find_shortages(
         observed: the snapshot.
         before: the status so far, which remembers since when.
     """
-    recorded = recorded_units(before)
+    recorded, served = recorded_units(before), find_served(rolling, before)
     shortages: dict[int, Shortage] = {}
     met: dict[int, Counts] = {}
     places: Counter[tuple[int, str, int]] | None = None
@@ -94,7 +94,7 @@ def find_shortages(
         if spec.gang.termination_delay_seconds is not None:
             met[unit] = owed
         if not count.has_minimum:
-            lost = had_served(unit, before) and not UnitCount(count.counts, owed).has_minimum
+            lost = unit in served and not UnitCount(count.counts, owed).has_minimum
             # Times are told in whole seconds: rounded up, so that what was there before the loss is older than it.
             since = known.below_since if known is not None else None
             shortages[unit] = Shortage(unit, count, since if since is not None else float(ceil(observed.now)), lost)

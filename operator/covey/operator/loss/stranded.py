@@ -19,10 +19,11 @@ from covey.operator.terms.outcome import Outcome
 
 def find_stranded(observed: Observed) -> Outcome:
     """The pods of a resource on lost nodes that nobody has deleted yet."""
+    suspect = {name for name, node in observed.nodes.items() if is_out_of_service(node)} | observed.gone.keys()
     stranded = tuple(
         DeletePod(pod, "its node is lost")
-        for pod in observed.every_pod()
-        if podstate.is_bound(pod) and not podstate.is_dead(pod)
+        for pod in (observed.every_pod() if suspect else ())
+        if pod.spec.node_name in suspect and not podstate.is_dead(pod)
         if _is_lost(pod, observed)
     )
     return Outcome(Actions(delete_pods=stranded, notes=tuple(_notes(stranded))))

@@ -32,7 +32,7 @@ from covey.operator.observe.informer import Informer
 from covey.operator.observe.ledger import Ledger
 from covey.operator.observe.newborn import Newborns
 from covey.operator.observe.nodes import Nodes
-from covey.operator.observe.probing import Probing
+from covey.operator.observe.probing import IMAGE, Probing
 from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.shared import NamespaceBudgets
@@ -64,7 +64,7 @@ _GATHER = 0.03
 #: Seconds of silence after which a watch no longer counts as alive: a bookmark is due every minute.
 _SILENCE = 240.0
 #: Annotations by which something is asked of a resource that stays as it is.
-_ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS)
+_ASKING = (names.ANNOTATION_HEADROOM, names.ANNOTATION_HEADROOM_SECONDS, names.ANNOTATION_REMAKE)
 _BUDGETS: Final = resources.POD_DISRUPTION_BUDGETS.type
 #: The index of pods by their node.
 _NODE = "node"
@@ -82,6 +82,8 @@ class Caches:
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
         look_at_namespace: called with a namespace whose budget may be needed no more.
+        probes_in: the namespace of dry runs that ask what the API server keeps.
+        probe_image: of the pod among them.
         clock: monotonic, seconds.
     """
 
@@ -96,6 +98,8 @@ class Caches:
         autoscalers: Collection[str] = AUTOSCALERS,
         evacuations: Collection[str] = (),
         look_at_namespace: Callable[[str], None] = lambda _: None,
+        probes_in: str = "default",
+        probe_image: str = IMAGE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         ours = names.LABEL_INFERENCE
@@ -118,7 +122,7 @@ class Caches:
         #: Set where Kopf's watches are open and tell nothing of what there is.
         self.deaf = asyncio.Event()
         self.domains = Domains(client, self._look_at_all) if Backend.VOLCANO in backends else None
-        self.probing = Probing(client, namespaces, backends, lambda: self.unserved, self._look_at_all)
+        self.probing = Probing(client, probes_in, backends, lambda: self.unserved, self._look_at_all, image=probe_image)
         self.room = ClusterRoom(client, self.find_topologies, enqueue, nodes=self.nodes.reflector, clock=clock)
         self.quotas = Quotas(client, namespaces, enqueue_after, clock)
         self.ledger = Ledger(partial(shows, self.pods), clock)

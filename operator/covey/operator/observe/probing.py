@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 from covey.api.inference import Backend as BackendName
 from covey.backends import BACKENDS, Cluster, Probe
 from covey.kube.client import Client
 from covey.kube.errors import KubeError, NotFound
-from covey.kube.resources import Resource
+from covey.kube.resources import PODS, Resource
+from covey.observability import operator_metrics as metrics
 from covey.observability.logging import get_logger
 
 _log = get_logger(__name__)
@@ -20,8 +22,8 @@ _log = get_logger(__name__)
 _AGAIN: Final = 300.0
 #: Seconds after which what could not be asked is.
 _SOON: Final = 10.0
-#: Where probes are created, in a dry run, when Covey looks after all namespaces.
-_NAMESPACE: Final = "default"
+#: Of the pod that is created in a dry run: one that every cluster has.
+IMAGE: Final = "registry.k8s.io/pause:3.10"
 
 
 class Probing:
@@ -29,7 +31,8 @@ class Probing:
 
     Args:
         client: to the API server.
-        namespaces: where Covey may create; empty means everywhere.
+        namespace: where probes are created, in a dry run; Covey may create there.
+        image: that policies let a pod have there.
         backends: those that are enabled.
         unserved: kinds that the API server does not know now; what is asked of those has no answer.
         on_change: called when answers have changed.
@@ -38,18 +41,23 @@ class Probing:
     def __init__(
         self,
         client: Client,
-        namespaces: Sequence[str],
+        namespace: str,
         backends: Collection[BackendName],
         unserved: Callable[[], frozenset[Resource]],
         on_change: Callable[[], None],
+        *,
+        image: str = IMAGE,
     ) -> None:
         self._client = client
-        self._namespace = namespaces[0] if namespaces else _NAMESPACE
+        self._namespace = namespace
+        self._image = image
         self._enabled = frozenset(backends)
         self._unserved = unserved
         self._on_change = on_change
         asked = (probe for each in BACKENDS if each.name in self._enabled for probe in each.probes())
         self._probes = tuple({probe.name: probe for probe in asked}.values())
+        for probe in self._probes:
+            metrics.PROBES_UNANSWERED.labels(probe.name).set(0)
         self._stale = asyncio.Event()
         self._kept: frozenset[str] = frozenset()
         self._unprobed: dict[str, str] = {}
@@ -83,6 +91,8 @@ class Probing:
         probes = [probe for probe in self._probes if probe.resource not in unserved]
         answers = await asyncio.gather(*map(self._ask, probes))
         failed = {probe.name: said for probe, said in zip(probes, answers, strict=True) if isinstance(said, str)}
+        for probe in self._probes:
+            metrics.PROBES_UNANSWERED.labels(probe.name).set(probe.name in failed)
         before = {name: answer for name, answer in self._known.items() if name in failed}
         told = {probe.name: said for probe, said in zip(probes, answers, strict=True) if not isinstance(said, str)}
         self._known, self._is_complete = {**before, **told}, not failed
@@ -98,15 +108,25 @@ class Probing:
 
     async def _ask(self, probe: Probe) -> bool | str:
         """Whether the field is kept, or why that is not known."""
-        metadata = {**probe.body["metadata"], "namespace": self._namespace}
-        body = {**probe.body, "metadata": metadata}
+        body = _in_namespace(probe, self._namespace, self._image)
         try:
             answer: Mapping[str, Any] = await self._client.create(probe.resource, body, dry_run=True)
-        except NotFound:
-            return False
+        except NotFound as error:
+            # Of a kind that is not served nothing is kept; that there is no such namespace is no answer.
+            return str(error) if error.details.get("kind") == "namespaces" else False
         except KubeError as error:
             return str(error)
         return _holds(answer, probe.path)
+
+
+def _in_namespace(probe: Probe, namespace: str, image: str) -> dict[str, Any]:
+    """The body of a probe as policies let it pass."""
+    body: dict[str, Any] = deepcopy(dict(probe.body))
+    body["metadata"]["namespace"] = namespace
+    if probe.resource == PODS:
+        for container in body["spec"]["containers"]:
+            container["image"] = image
+    return body
 
 
 def _holds(answer: object, path: Sequence[str | int]) -> bool:

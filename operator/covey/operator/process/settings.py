@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from covey.api.constants import DEFAULT_NAMESPACE
 from covey.api.inference import Backend
+from covey.operator.observe.probing import IMAGE
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.operator.terms.limits import Limits
 
@@ -21,6 +22,7 @@ class Settings:
     ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
     ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.
+    ``probe_namespace``, ``probe_image``: of the dry runs that ask what the API server keeps; see ``probes_in``.
     """
 
     kubeconfig: str | None = None
@@ -39,6 +41,14 @@ class Settings:
     evacuation_taints: tuple[str, ...] = ()
     avoid_node_after: int = 3
     avoid_node_seconds: float = 600.0
+    probe_namespace: str = ""
+    probe_image: str = IMAGE
+
+    @property
+    def probes_in(self) -> str:
+        """Where probes are created: a namespace of Covey's own, whose pods policies admit, or one where it has rights."""
+        own = self.leader_elect_namespace if self.leader_elect else "default"
+        return self.probe_namespace or (self.namespaces[0] if self.namespaces else own)
 
     @property
     def limits(self) -> Limits:

@@ -143,6 +143,6 @@ def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
     One that was never bound has no address to be found under, and goes at once; one that does not go is marked.
     """
     for pod in pods:
-        lingers = podstate.is_bound(pod) or pod.metadata.deletion_timestamp is not None
+        lingers = podstate.is_bound(pod) or podstate.is_going(pod)
         if lingers and podstate.is_addressed(pod):
             yield Relabel(pod, {names.LABEL_ADDRESS: None})

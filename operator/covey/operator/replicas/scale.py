@@ -166,18 +166,25 @@ def replica_states(observed: Observed, in_force: Revision, running: Running) -> 
     """The state of every replica that has pods, dead ones included (with nothing to their credit)."""
     counts: dict[int, dict[str, dict[int, list[int]]]] = {}
     revisions: dict[tuple[int, str, int], RoleRevision] = {}
+    tallies: dict[tuple[int, str, int], list[int]] = {}
     for slot in observed.pods:
         if slot.role not in in_force.roles:
             continue
         replica = (slot.unit, slot.role, slot.replica)
-        revision = revisions[replica] = running.get(replica, in_force.roles[slot.role])
-        tally = counts.setdefault(slot.unit, {}).setdefault(slot.role, {}).setdefault(slot.replica, [0, 0, 0, 0, 0])
+        tally = tallies.get(replica)
+        if tally is None:
+            revisions[replica] = running.get(replica, in_force.roles[slot.role])
+            tally = tallies[replica] = [0, 0, 0, 0, 0]
+            counts.setdefault(slot.unit, {}).setdefault(slot.role, {})[slot.replica] = tally
         pod = observed.current.get(slot)
-        if pod is None or slot.index >= revision.size:
+        if pod is None or slot.index >= revisions[replica].size:
             continue
-        marks = (True, podstate.is_admitted(pod), podstate.is_bound(pod), podstate.is_ready(pod), _cost(pod))
-        for position, mark in enumerate(marks):
-            tally[position] += mark
+        bound = podstate.is_bound(pod)
+        tally[0] += 1
+        tally[1] += bound or podstate.is_admitted(pod)
+        tally[2] += bound
+        tally[3] += podstate.is_ready(pod)
+        tally[4] += _cost(pod)
     return {
         unit: {
             role: {number: ReplicaState(revisions[unit, role, number], *tally) for number, tally in replicas.items()}

@@ -56,7 +56,7 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rollin
     moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several))
-    if rolling.move is not None:
+    if rolling.move is not None and not rolling.move.is_remake:
         yield Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
     if stuck:
         unit, name, (reason, help_) = stuck[0]

@@ -68,6 +68,7 @@ def roll(
     before: Mapping[str, Any] | None = None,
     totals: Mapping[str, int] | None = None,
     leaving: Leaving | None = None,
+    remade: int | None = None,
 ) -> Rolling:
     """The units and replicas that there shall be.
 
@@ -81,6 +82,7 @@ def roll(
         before: the status so far; nothing is remembered without it.
         totals: replicas over all units, by role, where it is not the spec that says how many.
         leaving: the replicas that have to leave their nodes.
+        remade: a unit that serves, and is to be made anew.
     """
     scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
     if not scale.units:
@@ -99,7 +101,7 @@ def roll(
     if lacking is not None and overdue:
         lacks = lacking(Layout({unit: _as_they_are(state) for unit, state in units.items()}))
         units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
-    move = find_move(spec, scale, units, observed, states)
+    move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
         scale = move.counted(scale)
         units[move.to] = seen.unit(move.to, scale.unit(move.to), stays=stays)

@@ -1,6 +1,6 @@
 """A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
 
-Another unit is built elsewhere beside it, and takes its place when its minimum is Ready. One at a time: for so long the
+So is one that serves and whose groups cannot be changed in place (``upkeep.remake``). Another unit is built elsewhere beside it, and takes its place when its minimum is Ready. One at a time: for so long the
 resource takes the room of one unit more. Everything follows from what is observed: when the node may be used again, or
 room is found beside what runs, the other unit is surplus and goes.
 """
@@ -26,6 +26,8 @@ class Move:
     unit: int
     to: int
     done: bool = False
+    #: Its groups cannot be changed in place.
+    is_remake: bool = False
 
     def counted(self, scale: Scale) -> Scale:
         """The numbers with those of the other unit, which are the same."""
@@ -43,6 +45,7 @@ def find_move(
     units: Mapping[int, UnitState],
     observed: Observed,
     states: States,
+    remade: int | None = None,
 ) -> Move | None:
     """The unit that has to be moved as a whole now; None where there is none.
 
@@ -52,15 +55,17 @@ def find_move(
         units: those that were chosen, as they are.
         observed: the snapshot.
         states: how far each replica has come.
+        remade: a unit that is to be made anew.
     """
-    if not _is_confined(spec):
-        return None
-    unit = next((number for number, state in sorted(units.items()) if _is_stuck(state)), None)
+    stuck = (number for number, state in sorted(units.items()) if _is_stuck(state))
+    unit = next(stuck, None) if _is_confined(spec) else None
+    if unit is None and remade is not None and remade in units and not _is_rolled(units[remade]):
+        unit = remade
     if unit is None:
         return None
     more = choose_units(replace(scale, units=scale.units + 1), observed, states)
     to = next(number for number in more if number not in units)
-    return Move(unit, to, _serves(scale, unit, states.get(to, {})))
+    return Move(unit, to, _serves(scale, unit, states.get(to, {})), is_remake=unit == remade)
 
 
 def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
@@ -70,9 +75,13 @@ def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
 
 def _is_stuck(unit: UnitState) -> bool:
     """At the minimum, without room for a successor. What waits for a rollout is moved by that."""
-    if not unit.starved or any(role.outdated for role in unit.roles.values()):
+    if not unit.starved or _is_rolled(unit):
         return False
     return any(map(_is_held, unit.roles.values()))
+
+
+def _is_rolled(unit: UnitState) -> bool:
+    return any(role.outdated for role in unit.roles.values())
 
 
 def _is_held(role: RoleState) -> bool:

@@ -87,14 +87,14 @@ def find_serving(observed: Observed, mark: Iterable[Drain]) -> Outcome:
 
 def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
     marked = {item.pod.metadata.uid for item in mark}
+    gated = [(_place(slot), pod) for slot, pod in observed.current.items() if podstate.is_gated_by_us(pod)]
+    if not gated:
+        return
     runs: dict[_Place, bool] = {}
-    gated: list[tuple[_Place, core.Pod]] = []
     for slot in observed.pods:
         pod = observed.current.get(slot)
         place = _place(slot)
         runs[place] = runs.get(place, True) and pod is not None and (podstate.runs(pod) or _is_held(pod))
-        if pod is not None and podstate.is_gated_by_us(pod):
-            gated.append((place, pod))
     for place, pod in gated:
         found = core.condition(pod.status.conditions, names.GATE_SERVING)
         status = found.status if found is not None else ""

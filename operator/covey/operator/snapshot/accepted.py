@@ -11,13 +11,15 @@ gathered    roles whose pods have their addresses by the Service of the whole re
 ==========  ===========================================================================================================
 
 The content is read again with this release's models and compared as read. What this release does not know of it
-(after a downgrade) is left out; when that leaves no spec the record cannot be read. A record of a later format cannot
-be read either. Whoever reads on must then go by the pods themselves.
+(after a downgrade) is left out; when that leaves no spec the record cannot be read. Neither can a record of a later
+format, or one that asks for pods that the CRD lets nobody ask for: the API server asks nobody about what a
+ControllerRevision contains, and the operator makes pods from it. Rules about anything else may be younger than the
+record. Whoever reads on must then go by the pods themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -27,6 +29,7 @@ from pydantic import ValidationError
 from covey.api.inference import Backend, Compat, DisaggregatedInferenceSpec
 from covey.api.model import ROLLED, class_of
 from covey.api.roles import Role
+from covey.api.rules import Broken, broken_bounds, broken_rules_of_template
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision, RoleRevision
 
@@ -137,11 +140,16 @@ def _read_first(data: Mapping[str, Any]) -> Revision:
         )
         for name, role in data["roles"].items()
     }
+    for name, role in data["roles"].items():
+        for key in ("template", "leaderTemplate"):
+            if role.get(key) is not None:
+                _refuse(broken_rules_of_template(f"{name}.{key}", role[key]))
     return Revision(data["hash"], roles)
 
 
 def _read_second(data: Mapping[str, Any]) -> Record:
     spec = read_leniently(data["spec"])
+    _refuse(broken_bounds(spec))
     topology = data["topology"] or {}
     levels = None
     if topology:
@@ -153,6 +161,12 @@ def _read_second(data: Mapping[str, Any]) -> Record:
     hashes = data["hashes"]
     revision = Revision.of(spec).named(hashes["roles"], hashes["revision"], data.get("gathered", ()))
     return Record(revision, Accepted(spec, data["spec"], resolved, revision))
+
+
+def _refuse(broken: Iterable[Broken]) -> None:
+    """Raise a ValueError for the first rule that is broken."""
+    for path, what, _ in broken:
+        raise ValueError(f"{path}: {what}")
 
 
 def read_leniently(content: Content) -> DisaggregatedInferenceSpec:

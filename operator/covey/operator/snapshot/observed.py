@@ -116,6 +116,17 @@ class Observed:
         found = ((slot, current(pods)) for slot, pods in self.pods.items())
         return {slot: pod for slot, pod in found if pod is not None}
 
+    def in_unit(self, unit: int) -> Mapping[Slot, core.Pod]:
+        """The places of one unit that are filled: found once for all units."""
+        return self._current_by_unit.get(unit, {})
+
+    @cached_property
+    def _current_by_unit(self) -> Mapping[int, Mapping[Slot, core.Pod]]:
+        found: dict[int, dict[Slot, core.Pod]] = {}
+        for slot, pod in self.current.items():
+            found.setdefault(slot.unit, {})[slot] = pod
+        return found
+
     def place(self, slot: Slot) -> Place:
         """One place, with all that is known of its pods."""
         if slot not in self._places:

@@ -28,7 +28,7 @@ class Course(Enum):
 
 def course(pod: core.Pod) -> Course:
     """What becomes of a pod of a snapshot: the one answer, whoever asks."""
-    if pod.metadata.deletion_timestamp is not None:
+    if is_going(pod):
         return Course.GOES
     if core.is_terminal(pod):
         return Course.ENDED
@@ -37,13 +37,12 @@ def course(pod: core.Pod) -> Course:
 
 def is_going(pod: core.Pod) -> bool:
     """Its deletion was asked for; it need not be asked for again."""
-    return course(pod) is Course.GOES
+    return pod.metadata.deletion_timestamp is not None
 
 
 def is_dead(pod: core.Pod) -> bool:
     """It has ended, or is about to: its place needs a successor."""
-    found = course(pod)
-    return found is Course.GOES or found is Course.ENDED
+    return is_going(pod) or core.is_terminal(pod)
 
 
 def is_bound(pod: core.Pod) -> bool:
@@ -86,14 +85,16 @@ def says_ready(pod: core.Pod) -> bool:
 
     What somebody else says by a readiness gate the kubelet takes over a moment later only.
     """
-    said = all(each is not None and each.status == "True" for each in readiness(pod))
-    return said and course(pod) is Course.STAYS
+    if course(pod) is not Course.STAYS:
+        return False
+    return all(each is not None and each.status == "True" for each in readiness(pod))
 
 
 def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
     """The condition Ready and those of its readiness gates; None for one that nobody has set."""
-    asked = ("Ready", *(gate.condition_type for gate in pod.spec.readiness_gates or ()))
-    return tuple(core.condition(pod.status.conditions, each) for each in asked)
+    conditions, gates = pod.status.conditions, pod.spec.readiness_gates or ()
+    found = (core.condition(conditions, gate.condition_type) for gate in gates)
+    return (core.condition(conditions, "Ready"), *found) if gates else (core.condition(conditions, "Ready"),)
 
 
 def runs(pod: core.Pod) -> bool:

@@ -5,7 +5,7 @@ An entry that cannot be understood says nothing. It must never end a pass, which
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Final
@@ -79,16 +79,15 @@ def leaves_out(status: Mapping[str, Any]) -> bool:
     return isinstance(units, int) and isinstance(listed, list) and units > len(listed)
 
 
-def had_served(unit: int, status: Mapping[str, Any]) -> bool:
-    """The status has seen the minimum of this unit Ready."""
-    units = recorded_units(status)
-    if unit in units:
-        return units[unit].served
-    known = [each for each in units.values() if each.phase is not None]
-    if not known or not leaves_out(status):
-        return False
-    # The list had no room for it: it was no worse than all that are there.
-    return max(known, key=lambda each: _ORDER[each.phase or Phase.PENDING]).served
+def find_served(units: Iterable[int], status: Mapping[str, Any]) -> frozenset[int]:
+    """Those of some units whose minimum the status has seen Ready: it is read once for all of them."""
+    found = recorded_units(status)
+    known = [each for each in found.values() if each.phase is not None]
+    # The list had no room for some: they were no worse than all that are there.
+    rest = (
+        bool(known) and leaves_out(status) and max(known, key=lambda each: _ORDER[each.phase or Phase.PENDING]).served
+    )
+    return frozenset(unit for unit in units if (found[unit].served if unit in found else rest))
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -111,8 +111,8 @@ def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
 def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
     """When a condition of the unit's pods had become True in the minimum of every role."""
     pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
-    for slot, pod in observed.current.items():
-        if slot.unit == unit.number and slot.role in pods:
+    for slot, pod in observed.in_unit(unit.number).items():
+        if slot.role in pods:
             pods[slot.role].setdefault(slot.replica, []).append(pod)
     return reached(
         (role.min_replicas, _whole(pods[role.name].values(), role.size, condition)) for role in inference.spec.roles

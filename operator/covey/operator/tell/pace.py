@@ -27,7 +27,9 @@ COUNTS: Final = 1.0
 
 
 def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container[int] = ()) -> bool:
-    """Some units are on their way, and nothing speaks against any: not looked at yet, or about to be bound.
+    """Some units are on their way, and nothing speaks against any: not looked at yet, or about to be bound, or to serve.
+
+    Engines that load for minutes have it written that they are bound; one that is Ready at once needs one write for both.
 
     Args:
         units: how far each has come.
@@ -36,12 +38,12 @@ def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container
     """
     if problem is not None:
         return False
-    going = [unit for unit in units if not unit.is_scheduled]
+    going = [unit for unit in units if not unit.is_available]
     return bool(going) and all(_goes_on(unit) and unit.number not in served for unit in going)
 
 
 def _goes_on(unit: Unit) -> bool:
-    return unit.phase is Phase.ADMITTED or unit.reason == names.REASON_WAITING
+    return unit.phase in {Phase.ADMITTED, Phase.SCHEDULED} or unit.reason == names.REASON_WAITING
 
 
 def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from covey.operator.replicas.scale import ReplicaState
 from covey.operator.rolling.memory import read_complete, written
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
-from covey.operator.snapshot.recorded import had_served
+from covey.operator.snapshot.recorded import find_served
 from covey.operator.tell.conditions import Situation, find_conditions, with_times
 from covey.operator.tell.units import Unit
 from covey.operator.terms.phase import Phase
@@ -49,7 +49,8 @@ def compute(
         failure: what the plan was stopped by.
     """
     inference = verdict.inference
-    served = frozenset(unit.number for unit in units if unit.is_available or had_served(unit.number, before))
+    known = find_served((unit.number for unit in units), before)
+    served = frozenset(unit.number for unit in units if unit.is_available or unit.number in known)
     served -= plan.loss.anew
     found = find_conditions(Situation(verdict, plan, units, failure, served, lives=_lives(observed)))
     roles = _roles(verdict, observed, plan)

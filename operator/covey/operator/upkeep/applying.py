@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from covey.api import constants as names
 from covey.backends import Backend, Identity, Owned
 from covey.compile import Tree, type_of
 from covey.kube.resources import SERVICES
@@ -54,7 +55,7 @@ def find_objects(
     """
     return Outcome(
         Actions(
-            apply=tuple(_applied(level, fixed) for level in deviations),
+            apply=tuple(tuple(_with_fixed_fields(backend, _applied(level, fixed))) for level in deviations),
             publish=_applied(find_deviations(tree.published, observed)),
             delete_objects=tuple(_unused(backend, tree, observed)),
         )
@@ -69,6 +70,19 @@ def _applied(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) 
         if each.identity not in fixed
         if each.stored is None or each.stored.metadata.deletion_timestamp is None
     )
+
+
+def _with_fixed_fields(backend: Backend, bodies: Iterable[Object]) -> Iterator[Object]:
+    """Objects with a note of what Covey wrote that nobody may change. Its lack is no drift: what is there stays as it is."""
+    kinds = {kind.type for kind in backend.kinds()}
+    for body in bodies:
+        written = backend.fixed_fields(body) if type_of(body) in kinds else ""
+        if not written:
+            yield body
+            continue
+        metadata = body["metadata"]
+        annotations = {**metadata["annotations"], names.ANNOTATION_FIXED: written}
+        yield {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[DeleteObject]:

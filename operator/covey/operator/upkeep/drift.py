@@ -37,7 +37,9 @@ def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
 
 
 def _contains(found: object, wanted: object) -> bool:
-    # Both come from JSON, or are about to.
+    # Both come from JSON, or are about to. Most are equal, which is found without a look at each field.
+    if found == wanted:
+        return True
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(
             key in found and _contains(found[key], value) for key, value in wanted.items()
@@ -48,4 +50,4 @@ def _contains(found: object, wanted: object) -> bool:
             and len(found) == len(wanted)
             and all(_contains(one, other) for one, other in zip(found, wanted, strict=True))
         )
-    return found == wanted
+    return False

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Final
 
 from covey.api import constants as names
 from covey.compile import Slot, Tree
 from covey.compile.network import ADDRESSED
 from covey.operator.snapshot.observed import Observed
 from covey.operator.terms.actions import Relabel
+
+_LWS: Final = frozenset(names.LWS_LABELS)
 
 
 def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
@@ -26,8 +29,14 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
             continue
         found = pod.metadata.labels or {}
         wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
-        wanted |= _endpoint(found, is_selected=slot.role in selected)
-        wanted |= _withdrawn(tree, slot, found, wanted)
+        if names.LABEL_DRAINING in found:
+            wanted[names.LABEL_ENDPOINT] = None
+        elif slot.role in selected:
+            wanted[names.LABEL_ENDPOINT] = ADDRESSED
+        if not _LWS.isdisjoint(found):
+            wanted |= _withdrawn(tree, slot, found, wanted)
+        if wanted.items() <= found.items():
+            continue
         wrong = {key: value for key, value in wanted.items() if found.get(key) != value}
         if wrong:
             yield Relabel(pod, wrong)
@@ -38,15 +47,9 @@ def _roles_selected(tree: Tree) -> frozenset[str]:
     return frozenset(body["metadata"]["labels"][names.LABEL_ROLE] for body in tree.published)
 
 
-def _endpoint(found: Mapping[str, str], *, is_selected: bool) -> dict[str, str | None]:
-    if names.LABEL_DRAINING in found:
-        return {names.LABEL_ENDPOINT: None}
-    return {names.LABEL_ENDPOINT: ADDRESSED} if is_selected else {}
-
-
 def _withdrawn(tree: Tree, slot: Slot, found: Mapping[str, str], wanted: Collection[str]) -> dict[str, str | None]:
     """Labels of LeaderWorkerSet's that are no longer asked for; what the template says of them holds again."""
-    if names.LABEL_LWS_NAME in wanted or not any(key in found for key in names.LWS_LABELS):
+    if names.LABEL_LWS_NAME in wanted:
         return {}
     ours, own = tree.pods.lws_labels(slot), tree.pods.template_labels(slot)
     return {key: own.get(key) for key, value in ours.items() if found.get(key) == value}

@@ -1,0 +1,235 @@
+"""What a thief of Covey's tokens may not do to pods: RBAC would allow each of these, the chart's policies do not.
+
+The requests are made with tokens of the chart's own service accounts. That nothing is refused which Covey itself needs is
+shown by ``test_installation.py``: no request of a whole life stays forbidden.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kubernetes.client import ApiClient, ApiException
+
+from cluster.workbench import name_of
+from covey.backends import BACKENDS
+from covey.kube.resources import PODS as PROBED
+from install.audit import Audit
+from install.chart import NAMESPACE, Helm, Object, find, kustomized
+from install.test_chart import MATRIX
+from install.test_installation import apply_example, await_covey
+from install.test_policy import GATE, MEMBER, manifest
+from localcluster import Cluster, eventually, request, status_of
+
+pytestmark = pytest.mark.usefixtures("covey", "at_rest")
+
+TEAM = "robbed"
+PODS = "/api/v1/namespaces/{}/pods"
+OTHER_IMAGE = [{"op": "replace", "path": "/spec/containers/0/image", "value": "registry.test/miner:1"}]
+TOLERANT = [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}]
+
+
+@pytest.fixture(scope="module")
+def at_rest(cluster: Cluster) -> None:
+    """Both lead, so that what they ask for once in their lives has been asked for."""
+    await_covey(cluster)
+    leases = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+    held = lambda: {name_of(each) for each in cluster.api("GET", leases)["items"]}  # noqa: E731 - of this path
+    eventually(lambda: held() >= {"covey-operator", "covey-planner"}, 60, "both lead")
+    cluster.ensure("/api/v1/namespaces", {"metadata": {"name": TEAM}})
+
+
+@pytest.fixture(autouse=True)
+def _pardoned(audit: Audit) -> Iterator[None]:
+    """What is refused here is no request of Covey's."""
+    with audit.pardon():
+        yield
+
+
+@pytest.fixture(scope="module")
+def scheduler(cluster: Cluster, audit: Audit) -> Iterator[ApiClient]:
+    yield from _stolen(cluster, audit, "covey-scheduler")
+
+
+@pytest.fixture(scope="module")
+def operator(cluster: Cluster, audit: Audit) -> Iterator[ApiClient]:
+    yield from _stolen(cluster, audit, "covey-operator")
+
+
+def _stolen(cluster: Cluster, audit: Audit, account: str) -> Iterator[ApiClient]:
+    with cluster.service_account_client(NAMESPACE, account) as client:
+        with audit.pardon():
+            eventually(lambda: _is_in_force(client), 60, "the API server has taken the policy over")
+        yield client
+
+
+def _is_in_force(client: ApiClient) -> bool:
+    try:
+        request(client, "POST", f"{PODS.format(TEAM)}?dryRun=All", manifest())
+    except ApiException as error:
+        return "covey-account" in str(error) or "cannot create" in str(error)
+    return False
+
+
+@pytest.fixture
+def plain(cluster: Cluster) -> Iterator[str]:
+    """The path of a pod of a scheduler that is none of Covey's."""
+    yield from _pod(cluster, manifest(spec={"schedulerName": "somebodys"}))
+
+
+@pytest.fixture
+def member(cluster: Cluster) -> Iterator[str]:
+    """The path of a gated member."""
+    spec = {"schedulingGates": [{"name": GATE}, {"name": "example.com/theirs"}], "schedulerName": "covey-scheduler"}
+    yield from _pod(cluster, manifest(labels=MEMBER | {"app": "engine"}, spec=spec))
+
+
+def _pod(cluster: Cluster, body: Object) -> Iterator[str]:
+    listed = PODS.format(TEAM)
+    path = f"{listed}/{name_of(cluster.api('POST', listed, body))}"
+    yield path
+    cluster.api("DELETE", f"{path}?gracePeriodSeconds=0")
+
+
+def _refused(client: ApiClient, method: str, path: str, body: Any, sentence: str) -> None:
+    with pytest.raises(ApiException) as caught:
+        request(client, method, path, body)
+    said = status_of(caught.value)["message"]
+    assert "ValidatingAdmissionPolicy 'covey-account-" in said
+    assert sentence in said
+
+
+@pytest.mark.parametrize("name", ["covey-account-scheduler", "covey-account-operator", "covey-pods"])
+def test_the_expressions_are_of_the_right_types(cluster: Cluster, name: str) -> None:
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name}"
+    status = eventually(lambda: cluster.api("GET", path).get("status"), 60, "kube-controller-manager has looked at it")
+    assert not status["typeChecking"].get("expressionWarnings")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"metadata": {"annotations": {"scheduling.covey.dev/wake": "1"}}}, OTHER_IMAGE],
+    ids=["a mark", "an image"],
+)
+def test_the_scheduler_process_leaves_pods_of_others(scheduler: ApiClient, plain: str, change: Any) -> None:
+    _refused(scheduler, "PATCH", plain, change, "only pods of the schedulers that it serves")
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (OTHER_IMAGE, "of a pod's spec"),
+        (TOLERANT, "of a pod's spec"),
+        ([{"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1}], "of a pod's spec"),
+        ([{"op": "add", "path": "/spec/nodeSelector", "value": {"a": "b"}}], "of a pod's spec"),
+        ([{"op": "remove", "path": "/spec/schedulingGates/1"}], "lifts the gate scheduling.covey.dev/gang"),
+        ({"metadata": {"labels": {"app": "other"}}}, "of a pod's metadata"),
+        ({"metadata": {"labels": {"app": None}}}, "of a pod's metadata"),
+        ({"metadata": {"annotations": {"example.com/a": "b"}}}, "of a pod's metadata"),
+        ({"metadata": {"finalizers": ["example.com/never"]}}, "of a pod's metadata"),
+    ],
+    ids=["image", "toleration", "deadline", "selector", "their gate", "label", "no label", "annotation", "finalizer"],
+)
+def test_the_scheduler_process_changes_its_marks_alone(
+    scheduler: ApiClient, member: str, change: Any, sentence: str
+) -> None:
+    _refused(scheduler, "PATCH", member, change, sentence)
+
+
+@pytest.mark.parametrize("by", ["chart", "kustomize"])
+def test_in_mode_existing_it_marks_pods_of_the_other_profiles(
+    cluster: Cluster, offline: Helm, scheduler: ApiClient, plain: str, by: str
+) -> None:
+    made = offline.render(MATRIX["existing"]) if by == "chart" else kustomized("existing-scheduler")
+    policy = find(made, "ValidatingAdmissionPolicy", "covey-account-scheduler")
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{name_of(policy)}"
+    before = cluster.api("GET", path)["spec"]
+    mark = {"metadata": {"annotations": {"scheduling.covey.dev/wake": "1"}}}
+    for ordinary in _pod(cluster, manifest(spec={"nodeSelector": {"nowhere": "yes"}})):
+        assert _try(scheduler, ordinary, mark) == 403
+        cluster.api("PATCH", path, {"spec": policy["spec"]})
+        try:
+            eventually(lambda pod=ordinary: _try(scheduler, pod, mark) == 200, 60, "the policy was taken over")
+            _refused(scheduler, "PATCH", plain, mark, "only pods of the schedulers that it serves")
+            _refused(scheduler, "PATCH", ordinary, OTHER_IMAGE, "of a pod's spec")
+        finally:
+            cluster.api("PATCH", path, {"spec": before})
+            eventually(lambda pod=ordinary: _try(scheduler, pod, mark) == 403, 60, "the former one is back")
+
+
+def _try(client: ApiClient, path: str, body: Any) -> int:
+    try:
+        request(client, "PATCH", f"{path}?dryRun=All", body)
+    except ApiException as error:
+        return int(error.status)
+    return 200
+
+
+def test_the_scheduler_process_pins_members(scheduler: ApiClient, member: str) -> None:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-0-0-0"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    metadata = {"annotations": {"topology.covey.dev/rack": "a"}, "labels": {"topology.covey.dev/rack": "a"}}
+    spec = {"schedulingGates": [{"name": "example.com/theirs"}], "affinity": {"nodeAffinity": required}}
+    pinned = request(scheduler, "PATCH", member, {"metadata": metadata | {"managedFields": [{}]}, "spec": spec})
+    assert pinned["spec"]["schedulingGates"] == spec["schedulingGates"]
+
+
+def test_the_scheduler_process_ends_no_pod(scheduler: ApiClient, member: str, plain: str) -> None:
+    """Kubernetes' own role for schedulers lets it."""
+    for path in (member, plain):
+        _refused(scheduler, "DELETE", path, None, "creates and deletes no pods")
+
+
+def _owned(cluster: Cluster, **more: Any) -> Object:
+    """A pod as the operator makes them."""
+    apply_example(cluster, namespace=TEAM)
+    path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{TEAM}/disaggregatedinferences/llama"
+    uid = cluster.api("GET", path)["metadata"]["uid"]
+    owner = {
+        "apiVersion": "inference.covey.dev/v1alpha1",
+        "kind": "DisaggregatedInference",
+        "name": "llama",
+        "uid": uid,
+    }
+    labels = {"covey.dev/inference": "llama"}
+    return manifest(**({"labels": labels, "ownerReferences": [owner | {"controller": True}]} | more))
+
+
+def test_the_operator_creates_only_pods_of_resources(cluster: Cluster, operator: ApiClient) -> None:
+    path, owned = f"{PODS.format(TEAM)}?dryRun=All", _owned(cluster)
+    request(operator, "POST", path, owned)
+    _refused(operator, "POST", path, manifest(), "only pods whose controller is a DisaggregatedInference")
+    _refused(operator, "POST", path, _owned(cluster, labels={}), "in the label covey.dev/inference")
+    [owner] = owned["metadata"]["ownerReferences"]
+    loose = _owned(cluster, ownerReferences=[owner | {"controller": False}])
+    _refused(operator, "POST", path, loose, "only pods whose controller is a DisaggregatedInference")
+    hardened = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}, "runAsNonRoot": True}
+    owned["spec"]["containers"][0]["securityContext"] = hardened | {"seccompProfile": {"type": "RuntimeDefault"}}
+    for closed in ("kube-system", NAMESPACE):
+        _refused(operator, "POST", f"{PODS.format(closed)}?dryRun=All", owned, "in its own namespace")
+
+
+def test_the_operator_asks_what_the_api_server_keeps_of_pods(operator: ApiClient) -> None:
+    """The probes of the backends, in all of which its account is the same."""
+    bodies = [each.body for backend in BACKENDS for each in backend.probes() if each.resource is PROBED]
+    assert bodies
+    for body in bodies:
+        request(operator, "POST", f"{PODS.format(TEAM)}?dryRun=All", body)
+        _refused(operator, "POST", PODS.format(TEAM), body, "only pods whose controller is a DisaggregatedInference")
+
+
+def test_the_operator_leaves_pods_of_others(operator: ApiClient, plain: str) -> None:
+    sentence = "only pods whose controller is a DisaggregatedInference"
+    _refused(operator, "PATCH", plain, OTHER_IMAGE, sentence)
+    owner = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference", "name": "x", "uid": "y"}
+    _refused(operator, "PATCH", plain, {"metadata": {"ownerReferences": [owner | {"controller": True}]}}, sentence)
+    _refused(operator, "DELETE", plain, None, sentence)
+
+
+def test_the_operator_exchanges_images_of_its_pods_and_nothing_else_of_their_spec(
+    cluster: Cluster, operator: ApiClient
+) -> None:
+    [first, *_] = apply_example(cluster, namespace=TEAM)
+    path = f"{PODS.format(TEAM)}/{name_of(first)}?dryRun=All"
+    request(operator, "PATCH", path, OTHER_IMAGE)
+    _refused(operator, "PATCH", path, TOLERANT, "of its pods Covey's operator changes")
+    _refused(operator, "PATCH", path, {"metadata": {"finalizers": ["example.com/x"]}}, "of its pods Covey's operator")

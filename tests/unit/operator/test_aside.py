@@ -1,0 +1,55 @@
+"""Where a pass does its pure work: a large resource keeps nobody waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from covey.operator.reconcile import _LARGE, _aside
+from covey.operator.snapshot.observed import Observed
+from unit.compile.inferences import inference, role
+from unit.operator.world import World
+
+
+def observed(pods: int, **more: Any) -> Observed:
+    world = World(inference(role("prefill", replicas=pods)))
+    for step in list(world.steps(world.plan().actions)):
+        step()
+    return replace(world.observe(), **more)
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "here"),
+    [(observed(_LARGE - 1), True), (observed(_LARGE), False), (observed(_LARGE, room=object()), True)],
+    ids=["small", "large", "large, and it may ask for room"],
+)
+async def test_only_a_large_resource_that_asks_nobody_is_planned_in_a_thread(snapshot: Observed, here: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    assert (await _aside(snapshot, threading.get_ident) == threading.get_ident()) == here
+
+
+async def test_others_have_their_turn_while_a_large_resource_is_planned() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    await _aside(observed(_LARGE), lambda: time.sleep(0.2))
+    counting.cancel()
+    assert turns > 2
+
+
+async def test_what_fails_in_a_thread_fails_the_pass() -> None:
+    def fail() -> None:
+        raise LookupError("no such thing")
+
+    with pytest.raises(LookupError, match="no such thing"):
+        await _aside(observed(_LARGE), fail)
