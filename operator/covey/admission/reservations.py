@@ -95,7 +95,7 @@ def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus:
         else:
             tree = inventory.trees.get(each.topology)
             domain = tree.by_path.get(each.path) if tree else None
-            nodes |= dict.fromkeys(domain.nodes if domain else (), f"kept for {each.gang.name}")
+            nodes |= dict.fromkeys(domain.nodes if domain else (), "kept for another gang")
     return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
 
 
