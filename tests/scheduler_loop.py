@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -63,9 +64,9 @@ class Loop:
         writer: Any = self.writer
         queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
-        reservations = Reservations(made, reserve_after=reserve_after)
-        committer = Committer(made, writer)
         self.now = 0.0
+        reservations = Reservations(made, reserve_after=reserve_after, clock=lambda: time.time() + self.now)
+        committer = Committer(made, writer)
         self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
         parking = Parking(lambda: self.now)
         self.admission = Admission(

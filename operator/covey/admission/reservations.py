@@ -2,13 +2,13 @@
 
 A gang that does not fit blocks nobody behind it, so a large one could be starved by small ones for ever. What comes
 free in the domain that is kept for it goes to it, or to gangs before it: gangs behind it are planned without that
-domain, and so is surplus of its priority and of lower ones. A gang that has members placed may always replace what it
-lost.
+domain, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
+placed may always replace what it lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -42,6 +42,10 @@ class Reservations(Generic[N]):
     def get(self, name: N) -> Kept | None:
         """What is kept for somebody."""
         return self._kept.get(name)
+
+    def items(self) -> Collection[tuple[N, Kept]]:
+        """What is kept for everybody."""
+        return self._kept.items()
 
     def put(self, name: N, kept: Kept) -> bool:
         """Keep a domain for somebody, instead of any other; returns whether another one is kept no longer."""
@@ -91,7 +95,7 @@ def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus:
         else:
             tree = inventory.trees.get(each.topology)
             domain = tree.by_path.get(each.path) if tree else None
-            nodes |= dict.fromkeys(domain.nodes if domain else (), f"kept for {each.gang.name}")
+            nodes |= dict.fromkeys(domain.nodes if domain else (), "kept for another gang")
     return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
 
 
