@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container
 from typing import Final, NamedTuple
 
 from covey.admission import entries, reservations, soonest
@@ -124,14 +124,27 @@ class Reservations:
         return now >= before.at + STILL * self._reserve_after
 
     async def choose(
-        self, entry: Entry, ask: Ask, closed: Collection[Path], pause: Callable[[], Awaitable[None]]
+        self,
+        entry: Entry,
+        ask: Ask,
+        closed: Collection[Path],
+        excluded: Container[str],
+        pause: Callable[[], Awaitable[None]],
     ) -> core.Reservation | None:
         """The domain that can serve a unit soonest; the one that is kept for it unless another would be earlier."""
         current, topology = entry.decision.reservation, entry.decision.topology
         now = self._clock()
         path = tuple(current.path) if current is not None else None
         inventory = self._cache.capacity.planned
-        steps = soonest.choose(ask, inventory, lambda key: self._ending(key, now), closed, path)
+        steps = soonest.choose(
+            ask,
+            inventory,
+            lambda key: self._ending(key, now),
+            closed,
+            path,
+            excluded=excluded,
+            before=current.nodes if current is not None else (),
+        )
         while True:
             try:
                 next(steps)
@@ -147,7 +160,7 @@ class Reservations:
             return None
         since = current.since if current is not None and choice.path == path else times.rfc3339(now)
         level = topology.levels[len(choice.path) - 1].name
-        return core.Reservation(choice.path, since, level, choice.resource)
+        return core.Reservation(choice.path, since, level, choice.resource, choice.nodes)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """What is known of a pod's end."""
@@ -166,7 +179,11 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept = kept_for(entry)
+        kept, before = kept_for(entry), self._kept.get(root)
+        for node in (before.nodes if before is not None else frozenset()) - (
+            kept.nodes if kept is not None else frozenset()
+        ):
+            self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
         if kept is None:
             self._had.pop(root, None)
@@ -206,4 +223,4 @@ def kept_for(entry: Entry | None) -> Kept | None:
     reservation, topology = entry.decision.reservation, entry.decision.topology
     if reservation is None or topology is None:
         return None
-    return Kept(topology.name, tuple(reservation.path), entry.gang)
+    return Kept(topology.name, tuple(reservation.path), entry.gang, frozenset(reservation.nodes), reservation.resource)

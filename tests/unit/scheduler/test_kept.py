@@ -94,6 +94,64 @@ async def test_a_gang_that_comes_no_nearer_lets_the_next_one() -> None:
     assert kept(loop) == {("ns", "b-second")}
 
 
+def anywhere_of(*names: str) -> dict[str, object]:
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+async def two_nodes_kept() -> Loop:
+    """A gang that can use two nodes of different racks, and has itself taken something there."""
+    names = [f"n{rack}-{number}" for rack in range(2) for number in range(4)]
+    nodes = [node(name, labels={**labels(f"r{name[1]}"), "kubernetes.io/hostname": name}) for name in names]
+    own = [pod(f"own-{rack}", node=f"n{rack}-0", gpus=1) for rack in range(2)]
+    status = {"conditions": [WAITED]}
+    waiting = [
+        group("picky", composite=True, minimum=1, desired=1, status=status),
+        *role_groups("worker", replicas=2, minimum=2, size=1, root="picky"),
+        *(
+            member("worker", number, root="picky", gates=(GATE,), gpus=8, spec=anywhere_of("n0-0", "n1-0"))
+            for number in range(2)
+        ),
+    ]
+    loop = Loop(cache(*nodes, *own, *waiting))
+    await loop.turn()
+    return loop
+
+
+async def test_only_the_nodes_are_kept_on_which_the_gang_would_lie() -> None:
+    loop = await two_nodes_kept()
+    said = loop.admission.decision(root_key("picky")).reservation
+    assert said is not None
+    assert said.nodes == ("n0-0", "n1-0")
+    for each in tree("young", gpus=8):
+        put(loop.cache, each)
+    assert not set((await loop.turn()).values()) & {"n0-0", "n1-0"}
+    assert loop.place("young-decode-0-0")
+
+
+async def test_gangs_that_ask_for_nothing_of_what_is_waited_for_are_not_kept_off() -> None:
+    loop = await two_nodes_kept()
+    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
+        drop(loop.cache, loop.cache.nodes.store["", name])
+    for each in [*tree("x-cpu", gpus=0), *tree("x-gpu", gpus=1)]:
+        put(loop.cache, each)
+    assert set(await loop.turn()) == {"x-cpu-decode-0-0"}
+
+
+async def test_when_nothing_is_kept_any_more_who_was_kept_off_gets_it() -> None:
+    loop = await two_nodes_kept()
+    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
+        drop(loop.cache, loop.cache.nodes.store["", name])
+    for each in tree("x-gpu", gpus=1):
+        put(loop.cache, each)
+    assert await loop.turn() == {}
+    root = loop.cache.index.root(root_key("picky"))
+    assert root is not None
+    drop(loop.cache, root)
+    assert set(await loop.turn()) == {"x-gpu-decode-0-0"}
+
+
 async def kept_beside(*places: str) -> Loop:
     """A rack of four nodes where a service runs, and which is kept for a gang."""
     nodes = [node(f"n{number}", labels=labels("r0")) for number in range(4)]
