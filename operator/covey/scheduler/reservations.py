@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from typing import Final, NamedTuple
 
 from covey.admission import entries, reservations, soonest
@@ -19,6 +19,7 @@ from covey.admission.asks import Ask
 from covey.admission.entries import Entry, Want
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
+from covey.admission.order import Order
 from covey.admission.reservations import Kept
 from covey.admission.soonest import Ending
 from covey.admission.tree import Key, Unit
@@ -26,17 +27,22 @@ from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.model import Gang, Path
 from covey.scheduler.cache import Cache
-from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE
+from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
 
 class Limits(NamedTuple):
-    """How many gangs a domain may be kept for, in the whole cluster and of one namespace."""
+    """How many gangs something may be kept for, in the whole cluster and of one namespace.
+
+    ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
+    small cluster nothing could be kept for anybody.
+    """
 
     cluster: int = MAX_RESERVATIONS
     namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
+    percent: int = MAX_RESERVED_PERCENT
 
 
 class _Progress(NamedTuple):
@@ -123,6 +129,19 @@ class Reservations:
             return False
         return now >= before.at + STILL * self._reserve_after
 
+    def _is_too_much(self, root: Key, order: Order, choice: soonest.Choice) -> bool:
+        """With what is kept for gangs before it more of a resource would be kept than may be."""
+        nodes = self._cache.capacity.planned.nodes
+        others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
+
+        def amount(names: Iterable[str]) -> int:
+            return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
+
+        if not others:
+            return False
+        all_kept = {*choice.nodes, *(name for kept in others for name in kept.nodes)}
+        return 100 * amount(all_kept) > self._limits.percent * amount(nodes)
+
     async def choose(
         self,
         entry: Entry,
@@ -154,9 +173,11 @@ class Reservations:
             await pause()
         if choice is None or topology is None:
             return None
-        root = entry.unit.key
+        root, asked = entry.unit.key, entry.order
         if self._stands_still(root, choice, now):
             self._back[root] = now + STILL * self._reserve_after
+            return None
+        if self._is_too_much(root, asked, choice):
             return None
         since = current.since if current is not None and choice.path == path else times.rfc3339(now)
         level = topology.levels[len(choice.path) - 1].name

@@ -7,6 +7,7 @@ import pytest
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
+from covey.scheduler.reservations import Limits
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
@@ -64,7 +65,7 @@ async def test_one_namespace_has_one_domain_whatever_its_gangs_ask() -> None:
 
 async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_is_done() -> None:
     waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
-    loop = Loop(cache(*racks(6), *waiting))
+    loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=100))
     await loop.turn()
     assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(4)}
     root = waiting[0]
@@ -72,6 +73,14 @@ async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_
     drop(loop.cache, root)
     await loop.turn()
     assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(1, 5)}
+
+
+@pytest.mark.parametrize(("percent", "gangs"), [(0, 1), (33, 1), (34, 2), (100, 4)])
+async def test_but_for_the_first_only_a_share_is_kept(percent: int, gangs: int) -> None:
+    waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
+    loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=percent))
+    await loop.turn()
+    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(gangs)}
 
 
 async def test_who_ranks_higher_gets_the_domain_of_who_ranks_lower() -> None:
