@@ -94,6 +94,7 @@ def choose(
             if any(domain.path[: len(path)] == path or path[: len(domain.path)] == domain.path for path in closed):
                 continue
             choice = yield from _choice(need, domain, ending, excluded, before)
+            yield
             if choice is not None:
                 found.append(choice)
         if found:
