@@ -25,7 +25,17 @@ from covey.observability.http import parse_address
 from covey.operator.observe.probing import IMAGE as PROBE_IMAGE
 from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
-from covey.scheduler.settings import CLIENT_NAME, MAX_HOLD, SYSTEM_PRIORITY, CallerFiles, EndpointMode, Tls
+from covey.scheduler.settings import (
+    CLIENT_NAME,
+    MAX_HOLD,
+    MAX_RESERVATIONS,
+    MAX_RESERVATIONS_PER_NAMESPACE,
+    MAX_RESERVED_PERCENT,
+    SYSTEM_PRIORITY,
+    CallerFiles,
+    EndpointMode,
+    Tls,
+)
 from covey.scheduler.settings import Settings as SchedulerSettings
 
 _PREFIX: Final = "COVEY_"
@@ -148,6 +158,9 @@ class SchedulerConfig(Common):
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
     max_hold: Seconds = MAX_HOLD
+    max_reservations: int = Field(MAX_RESERVATIONS, ge=0)
+    max_reservations_per_namespace: int = Field(MAX_RESERVATIONS_PER_NAMESPACE, ge=0)
+    max_reserved_percent: int = Field(MAX_RESERVED_PERCENT, ge=0, le=100)
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
@@ -183,6 +196,9 @@ class SchedulerConfig(Common):
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,
             max_hold=self.max_hold,
+            max_reservations=self.max_reservations,
+            max_reservations_per_namespace=self.max_reservations_per_namespace,
+            max_reserved_percent=self.max_reserved_percent,
         )
 
     def check_endpoint(self) -> None:

@@ -281,7 +281,7 @@ class Admission:
             self._books.shelf.rest(root)
             return
         want = entry.want
-        asked, closed = self._books.reservations.confine(self._queueing.beside(entry), surplus=want is Want.SURPLUS)
+        asked, closed = self._books.confine(entry)
         answer: Plan | Refusal | None = self._taken_up(root, want, asked, closed)
         if answer is None:
             # What is held for it makes its question one of its own.

@@ -86,6 +86,7 @@ class Books:
             self.forget(root)
             return
         self._lives.look(unit)
+        self.reservations.note(unit)
         parked = self.parking.holding(root)
         if parked is not None:
             self.parking.stir(root)
@@ -93,8 +94,8 @@ class Books:
                 return  # it may be what was about to be done here that fails
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
-        if before is not None and kept.reservation is None and self.reservations.keeps(root):
-            kept = replace(kept, reservation=before.decision.reservation)  # its status is not written yet
+        if before is not None:
+            kept = replace(kept, reservation=before.decision.reservation)  # its status may not be written yet
         if not any(podstate.pinned(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
@@ -108,8 +109,10 @@ class Books:
 
     def forget(self, root: Key) -> None:
         """A unit is gone."""
-        self.unkept |= self.reservations.file(root, None)
         self.shelf.drop(root)
+        if self.reservations.forget(root):
+            self.unkept = True
+            self._let_next()
         self.waiting.drop(root)
         self._queueing.forget(root)
         self.parking.forget(root)
@@ -134,6 +137,7 @@ class Books:
     def _entered(self, root: Key, entry: Entry, before: Decision) -> None:
         if self.reservations.file(root, entry):
             self.unkept = True
+            self._let_next()
             self._stir()
         if entry.want is not Want.NOTHING and entry.want is not Want.SURPLUS:
             reason = self.shelf.decision(root).reason
@@ -180,6 +184,11 @@ class Books:
             if entry is not None:
                 self.alarm(root, entry)
 
+    def confine(self, entry: Entry) -> tuple[Gang, list[Path]]:
+        """A unit's gang as it may be planned now, and the domains that are closed to it."""
+        surplus = entry.want is Want.SURPLUS
+        return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
+
     def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
         """Let a unit be refused as another one of the same question was."""
         before = self.shelf.decision(root)
@@ -203,7 +212,9 @@ class Books:
         if self.shelf.leads(root) is None or not self.reservations.due(entry):
             return
         ask = ask_for_minimum(asked, self._cache.capacity.planned)
-        found = await self.reservations.choose(entry, ask, closed, self._breath.take)
+        found = None
+        if self.reservations.allows(root, entry):
+            found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
         if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
             return
         before = self.shelf.decision(root)
@@ -211,6 +222,23 @@ class Books:
         self.shelf.amend(root, amended)
         self._entered(root, amended, before)
         self.alarm(root, amended)
+        if rest := self.reservations.rest(root):
+            asyncio.get_running_loop().call_later(rest, self._mark, root)
+        for other in self.reservations.beyond():
+            self._mark(other)
+
+    def _let_next(self) -> None:
+        """Room is kept for somebody no longer: the next in line may have a domain."""
+        waiting = [
+            (entry.order, root)
+            for root, entry in self.shelf.unplaced.items()
+            if entry.gang is not None and entry.refused and entry.decision.reservation is None
+        ]
+        for _, root in sorted(waiting):
+            entry = self.shelf.entries[root]
+            if self.reservations.due(entry) and self.reservations.allows(root, entry):
+                self._mark(root)
+                return
 
     async def count(self, ask: Ask) -> None:
         """Count the room for what a unit waits for, in steps, so that the answer is at hand when a node changes."""

@@ -57,7 +57,7 @@ from covey.scheduler.kept import KeptDomains
 from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
-from covey.scheduler.reservations import Reservations
+from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.server import Extender
 from covey.scheduler.settings import Settings
 from covey.scheduler.statuses import StatusWriter
@@ -263,7 +263,13 @@ class _Leader:
         )
         self._recorder = EventRecorder(client, "covey-scheduler", settings.identity)
         lives, breath = Lives(), Breath()
-        reservations = Reservations(cache, reserve_after=settings.reserve_after)
+        reservations = Reservations(
+            cache,
+            reserve_after=settings.reserve_after,
+            limits=Limits(
+                settings.max_reservations, settings.max_reservations_per_namespace, settings.max_reserved_percent
+            ),
+        )
         self._admission = Admission(
             cache,
             Committer(cache, writer),

@@ -3,34 +3,92 @@
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
 ``reserve_after`` seconds the domain that can serve it soonest (``soonest``) is kept for it: gangs behind it in the
 queue, and every surplus, are planned without that domain (``admission.reservations``), and ordinary pods that ask for
-the resource it waits for are kept off (``kept``). What waits is written into the root's status, so a restart keeps it.
+the resource it waits for are kept off (``kept``). Few gangs have such a domain at a time, those first in the queue; one
+that has come no nearer for long lets others have theirs (``Limits``). What waits is written into the root's status, so a restart keeps it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from typing import Final, NamedTuple
 
 from covey.admission import entries, reservations, soonest
 from covey.admission.asks import Ask
 from covey.admission.entries import Entry, Want
+from covey.admission.gangs import wants_surplus
+from covey.admission.growth import Footprint, footprint, without_growth
+from covey.admission.order import Order
 from covey.admission.reservations import Kept
 from covey.admission.soonest import Ending
-from covey.admission.tree import Key
+from covey.admission.tree import Key, Unit
 from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.model import Gang, Path
 from covey.scheduler.cache import Cache
+from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
+
+#: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
+STILL: Final = 3
+
+
+class Limits(NamedTuple):
+    """How many gangs something may be kept for, in the whole cluster and of one namespace.
+
+    ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
+    small cluster nothing could be kept for anybody.
+    """
+
+    cluster: int = MAX_RESERVATIONS
+    namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
+    percent: int = MAX_RESERVED_PERCENT
+
+
+class _Progress(NamedTuple):
+    """The fewest pods that were in a gang's way, and since when it has been so."""
+
+    path: Path
+    pods: int
+    at: float
 
 
 class Reservations:
     """Who waits for which domain: the reservations in the entries' decisions."""
 
-    def __init__(self, cache: Cache, *, reserve_after: float, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        cache: Cache,
+        *,
+        reserve_after: float,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._cache = cache
+        self._limits = limits or Limits()
+        self._progress: dict[Key, _Progress] = {}
+        #: Until when gangs that came no nearer are at the back of the line.
+        self._back: dict[Key, float] = {}
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservations.Reservations[Key] = reservations.Reservations()
+        #: What every unit has, and what it had when something began to be kept for a gang.
+        self._has: dict[Key, Footprint] = {}
+        self._had: dict[Key, dict[Key, Footprint]] = {}
+
+    def note(self, unit: Unit) -> None:
+        """Take notice of what a unit has."""
+        has = self._has[unit.key] = footprint(unit)
+        for had in self._had.values():
+            had.setdefault(unit.key, has)
+
+    def forget(self, root: Key) -> bool:
+        """A unit is gone; returns whether something is not kept any more."""
+        self._has.pop(root, None)
+        self._back.pop(root, None)
+        for had in self._had.values():
+            had.pop(root, None)
+        return self.file(root, None)
 
     def due(self, entry: Entry) -> bool:
         """A refused unit has waited long enough for a domain of its own."""
@@ -38,15 +96,74 @@ class Reservations:
         since = entries.waiting_since(unit.root)
         return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
+    def allows(self, root: Key, entry: Entry) -> bool:
+        """Few enough gangs before it have a domain, and it has not had its turn a moment ago."""
+        if entry.gang is None or self._clock() < self._back.get(root, 0.0):
+            return False
+        before = [
+            other
+            for other, kept in self._kept.items()
+            if other != root and kept.gang.order < entry.gang.order and self._clock() >= self._back.get(other, 0.0)
+        ]
+        of_namespace = sum(other.namespace == root.namespace for other in before)
+        return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
+
+    def beyond(self) -> list[Key]:
+        """Gangs that have a domain and should not: others before them have come."""
+        found, named = [], Counter[str]()
+        for number, (root, _) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
+            named[root.namespace] += 1
+            if number >= self._limits.cluster or named[root.namespace] > self._limits.namespace:
+                found.append(root)
+        return found
+
+    def rest(self, root: Key) -> float:
+        """Seconds for which a gang that came no nearer is at the back of the line."""
+        return max(0.0, self._back.get(root, 0.0) - self._clock())
+
+    def _stands_still(self, root: Key, choice: soonest.Choice, now: float) -> bool:
+        """Nothing that was in a gang's way has gone for long."""
+        before = self._progress.get(root)
+        if before is None or before.path != choice.path or choice.wait.pods < before.pods:
+            self._progress[root] = _Progress(choice.path, choice.wait.pods, now)
+            return False
+        return now >= before.at + STILL * self._reserve_after
+
+    def _is_too_much(self, root: Key, order: Order, choice: soonest.Choice) -> bool:
+        """With what is kept for gangs before it more of a resource would be kept than may be."""
+        nodes = self._cache.capacity.planned.nodes
+        others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
+
+        def amount(names: Iterable[str]) -> int:
+            return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
+
+        if not others:
+            return False
+        all_kept = {*choice.nodes, *(name for kept in others for name in kept.nodes)}
+        return 100 * amount(all_kept) > self._limits.percent * amount(nodes)
+
     async def choose(
-        self, entry: Entry, ask: Ask, closed: Collection[Path], pause: Callable[[], Awaitable[None]]
+        self,
+        entry: Entry,
+        ask: Ask,
+        closed: Collection[Path],
+        excluded: Container[str],
+        pause: Callable[[], Awaitable[None]],
     ) -> core.Reservation | None:
         """The domain that can serve a unit soonest; the one that is kept for it unless another would be earlier."""
         current, topology = entry.decision.reservation, entry.decision.topology
         now = self._clock()
         path = tuple(current.path) if current is not None else None
         inventory = self._cache.capacity.planned
-        steps = soonest.choose(ask, inventory, lambda key: self._ending(key, now), closed, path)
+        steps = soonest.choose(
+            ask,
+            inventory,
+            lambda key: self._ending(key, now),
+            closed,
+            path,
+            excluded=excluded,
+            before=current.nodes if current is not None else (),
+        )
         while True:
             try:
                 next(steps)
@@ -56,9 +173,15 @@ class Reservations:
             await pause()
         if choice is None or topology is None:
             return None
+        root, asked = entry.unit.key, entry.order
+        if self._stands_still(root, choice, now):
+            self._back[root] = now + STILL * self._reserve_after
+            return None
+        if self._is_too_much(root, asked, choice):
+            return None
         since = current.since if current is not None and choice.path == path else times.rfc3339(now)
         level = topology.levels[len(choice.path) - 1].name
-        return core.Reservation(choice.path, since, level, choice.resource)
+        return core.Reservation(choice.path, since, level, choice.resource, choice.nodes)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """What is known of a pod's end."""
@@ -77,8 +200,17 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept = kept_for(entry)
+        kept, before = kept_for(entry), self._kept.get(root)
+        for node in (before.nodes if before is not None else frozenset()) - (
+            kept.nodes if kept is not None else frozenset()
+        ):
+            self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
+        if kept is None:
+            self._had.pop(root, None)
+            self._progress.pop(root, None)
+        elif root not in self._had:
+            self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
@@ -86,9 +218,23 @@ class Reservations:
         """A domain is kept for a unit."""
         return self._kept.get(root) is not None
 
-    def confine(self, gang: Gang, *, surplus: bool) -> tuple[Gang, list[Path]]:
-        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it."""
-        return reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
+    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, list[Path]]:
+        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+
+        To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
+        """
+        asked, closed = reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
+        if not surplus or unit is None or (not closed and asked is gang):
+            return asked, closed
+        had: Counter[str] = Counter()
+        for footprints in self._had.values():
+            had |= Counter(footprints.get(unit.key, {}))
+        again = without_growth(gang, unit, had, self._leaves)
+        return (again, []) if wants_surplus(again) else (asked, closed)
+
+    def _leaves(self, node: str) -> bool:
+        found = self._cache.node(node)
+        return found is None or found.spec.unschedulable
 
 
 def kept_for(entry: Entry | None) -> Kept | None:
@@ -98,4 +244,4 @@ def kept_for(entry: Entry | None) -> Kept | None:
     reservation, topology = entry.decision.reservation, entry.decision.topology
     if reservation is None or topology is None:
         return None
-    return Kept(topology.name, tuple(reservation.path), entry.gang)
+    return Kept(topology.name, tuple(reservation.path), entry.gang, frozenset(reservation.nodes), reservation.resource)

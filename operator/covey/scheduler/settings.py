@@ -14,6 +14,11 @@ SYSTEM_PRIORITY: Final = 2_000_000_000
 CLIENT_NAME: Final = "covey-kube-scheduler"
 #: Seconds for which the room of a lost pod is held at most.
 MAX_HOLD: Final = 120.0
+#: Gangs for which a domain is kept at a time.
+MAX_RESERVATIONS: Final = 4
+MAX_RESERVATIONS_PER_NAMESPACE: Final = 1
+#: Of all there is of a resource, what is kept for them together at most, but for the first in line.
+MAX_RESERVED_PERCENT: Final = 5
 
 
 class EndpointMode(StrEnum):
@@ -68,6 +73,9 @@ class Settings:
     yields_to: int = SYSTEM_PRIORITY
     reserve_after: float = 300.0
     max_hold: float = MAX_HOLD
+    max_reservations: int = MAX_RESERVATIONS
+    max_reservations_per_namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
+    max_reserved_percent: int = MAX_RESERVED_PERCENT
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
     metrics_bind_address: str = ":8080"
