@@ -15,9 +15,15 @@ import sys
 import time
 from typing import Final
 
+import msgspec
+
+from covey.api import core
 from covey.api.times import rfc3339
+from covey.compile import Owner
+from covey.operator.observe.ledger import Ledger
 from covey.operator.plan import plan
 from covey.operator.process.main import settle_memory
+from covey.operator.snapshot.observed import is_ours, place_pods
 from covey.operator.tell.status import compute
 from covey.operator.tell.units import describe_units
 from unit.compile.inferences import inference, role
@@ -65,6 +71,24 @@ def once(world: World) -> tuple[float, float]:
     return middle - begun, time.process_time() - middle
 
 
+def on_loop(world: World) -> tuple[float, float]:
+    """Seconds of the loop's own work: to take the snapshot of pods that the watch shows, and to note what is retired."""
+    owner = Owner("team", "llama", "uid")
+    reference = core.OwnerReference(name="llama", uid="uid", controller=True)
+    pods = [
+        msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, owner_references=(reference,)))
+        for pod in world.pods.values()
+    ]
+    ledger, observed, layout = Ledger(lambda _: True, time.monotonic), world.observe(), world.plan().layout
+    begun = time.process_time()
+    mine = [pod for pod in (ledger.latest(("team", "llama"), each) for each in pods) if is_ours(pod.metadata, owner)]
+    place_pods(mine)
+    {pod.spec.node_name for pod in mine if pod.spec.node_name}
+    middle = time.process_time()
+    ledger.retire(("team", "llama"), observed, layout.slots())
+    return middle - begun, time.process_time() - middle
+
+
 async def blocked(world: World) -> float:
     """The longest time in seconds for which the loop had no turn while a pass was made in a thread."""
     longest, last = 0.0, time.perf_counter()
@@ -86,15 +110,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--passes", type=int, default=15)
     parser.add_argument("--units", type=int, default=UNITS, help="33 for 19,800 pods")
+    parser.add_argument("--prefill", type=int, default=PREFILL, help="replicas of 4 pods of each unit")
+    parser.add_argument("--decode", type=int, default=DECODE, help="the same of the other role")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
     arguments = parser.parse_args()
-    world = at_rest(arguments.units)
+    world = at_rest(arguments.units, arguments.prefill, arguments.decode)
     settle_memory()
     sys.setswitchinterval(0.001)
     measured = [once(world) for _ in range(arguments.passes)]
     print(f"{len(world.pods)} pods at rest, {arguments.passes} passes, processor time (median, least):")
     for what, seconds in zip(("plan", "tell"), zip(*measured, strict=True), strict=True):
         print(f"  {what}  {statistics.median(seconds) * 1e3:6.1f} ms  {min(seconds) * 1e3:6.1f} ms")
+    for what, seconds in zip(
+        ("snapshot, on the loop", "retired, on the loop"),
+        zip(*(on_loop(world) for _ in range(5)), strict=True),
+        strict=True,
+    ):
+        print(f"  {what}  {statistics.median(seconds) * 1e3:6.1f} ms")
     gaps = [asyncio.run(blocked(world)) for _ in range(arguments.passes)]
     print(
         f"  the loop without a turn beside it: at most {max(gaps) * 1e3:.1f} ms, median {statistics.median(gaps) * 1e3:.1f}"

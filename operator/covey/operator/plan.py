@@ -45,7 +45,7 @@ from covey.operator.snapshot.accepted import Accepted
 from covey.operator.snapshot.observed import Observed, number
 from covey.operator.starting.order import Starting, find_starting
 from covey.operator.starting.release import find_released, progress_of
-from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note
+from covey.operator.terms.actions import Actions, CreatePod, DeletePod, Note, Relabel
 from covey.operator.terms.outcome import Outcome, soonest, summed
 from covey.operator.terms.remark import Remark
 from covey.operator.upkeep.applying import find_objects
@@ -54,6 +54,7 @@ from covey.operator.upkeep.history import HISTORY, expired, to_mark, to_store
 from covey.operator.upkeep.labels import find_relabelled
 from covey.operator.upkeep.protecting import find_unprotected
 
+_UNPUBLISHED: Final = {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None}
 #: Reasons of Events, by why pods go.
 _REMOVED: Final = {
     "suspended": "Suspended",
@@ -279,8 +280,10 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
+    # Two pods would have one address.
+    former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
     protect = tuple(find_unprotected(want.tree, observed, lost))
-    return Outcome(Actions(relabel=(*edited, *unmarked, *leaders), protect=protect))
+    return Outcome(Actions(relabel=(*former, *edited, *unmarked, *leaders), protect=protect))
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:

@@ -166,6 +166,40 @@ def test_a_service_with_a_cluster_ip_sends_requests_to_ready_leaders(
     assert uids(serving.pods()) == uids(pods)
 
 
+def test_an_address_is_that_of_the_new_resource_while_the_pods_of_the_former_end(
+    serving: Serving, published: Published, nodes: AddNodes
+) -> None:
+    """Deleted and created again under the same name, with an hour of grace, say: two pods would answer to one name."""
+    nodes(blocks=1, racks=3, nodes=4)
+    serving.create(*pair(**PORTS, service={"endpoints": "All"}))
+    former = await_ready(serving, 6)
+    for pod in former:
+        held = {"metadata": {"finalizers": ["test.example.com/ends-slowly"]}}
+        serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), held, patch="merge")
+    try:
+        serving.delete("DisaggregatedInference", "llm")
+        eventually(lambda: all("deletionTimestamp" in pod["metadata"] for pod in serving.pods()), 60, "the former end")
+        serving.create(*pair(**PORTS, service={"endpoints": "All"}))
+
+        def alone() -> list[Object]:
+            found = [pod for pod in serving.pods() if uid_of(pod) not in uids(former) and serves(pod)]
+            assert len(found) == 6
+            return found
+
+        pods = eventually(alone, 60, "the new pods serve")
+        for pod in pods:
+            address = f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}.{serving.namespace}"
+            eventually(
+                lambda a=address, p=pod: published.resolve(a) == [p["status"]["podIP"]], 60, f"{address} is one's"
+            )
+        published.await_pods("llm-prefill-svc", [pod for pod in pods if label(pod, "role") == "prefill"])
+    finally:
+        for pod in former:
+            done = {"metadata": {"finalizers": []}}
+            serving.cluster.api("PATCH", serving.path("Pod", name_of(pod)), done, patch="merge")
+    serving.await_pods(6)
+
+
 def test_a_replica_that_drains_takes_no_requests_and_keeps_its_address(
     serving: Serving, published: Published, nodes: AddNodes
 ) -> None:

@@ -83,6 +83,24 @@ def test_beyond_the_limit_is_counted_and_moves_up() -> None:
     assert shown.scrape()("covey_workload_series_dropped") == 0
 
 
+def test_no_namespace_crowds_out_the_trouble_of_another() -> None:
+    shown = Shown(limit=4)
+    for name in ("a", "b", "c", "d", "e", "f"):
+        shown.gauges.put(("many", name), status("decode", degraded="True"), UNITS, 3)
+    shown.gauges.put(("team", "llm"), status("decode", degraded="True"), UNITS, 3)
+    assert shown.names() == {"a", "b", "c", "llm"}
+    assert shown.scrape()("covey_workload_condition", namespace="team", name="llm", condition="Degraded") == 1
+
+
+def test_what_is_in_trouble_has_its_series_first() -> None:
+    shown = Shown(limit=2)
+    for name in ("a", "b", "c"):
+        shown.gauges.put(("team", name), status("decode"), UNITS, 3)
+    assert shown.names() == {"a", "b"}
+    shown.gauges.put(("team", "c"), status("decode", degraded="True"), UNITS, 3)
+    assert shown.names() == {"a", "c"}
+
+
 def test_no_series_at_all_can_be_asked_for() -> None:
     shown = Shown(limit=0)
     shown.gauges.put(("team", "llm"), status("decode"), UNITS, 3)

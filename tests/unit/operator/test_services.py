@@ -10,9 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.api import constants as names
+from covey.api import core
 from covey.api.inference import DisaggregatedInference
+from covey.compile import Owner
 from covey.kube.resources import SERVICES
+from covey.operator.plan import plan
 from covey.operator.snapshot.accepted import Record, read_record
+from covey.operator.snapshot.observed import is_former
 from unit.compile.inferences import inference, role, template
 from unit.operator.test_edit_storm import Event, Storm
 from unit.operator.test_rolling import NEW, act, roll, serve
@@ -376,3 +380,31 @@ def test_images_that_are_changed_in_place_leave_addresses_as_they_are() -> None:
     assert [item.pod.spec.hostname for item in actions.exchange] == ["0-prefill-1-0", "0-prefill-1-1"]
     assert not actions.delete_pods
     assert not [item for item in actions.delete_objects if item.type == SERVICES.type]
+
+
+def test_pods_of_a_former_resource_of_the_name_are_published_no_more() -> None:
+    """They may end for minutes, and each has the address of a pod that is new."""
+    world = served(llama())
+    pod = next(iter(world.pods.values()))
+    observed = replace(world.observe(), former=(pod,))
+    wanted = plan(world.judge(), observed, world.status).actions.relabel
+    assert [(item.pod.metadata.uid, dict(item.labels)) for item in wanted] == [
+        (pod.metadata.uid, {names.LABEL_ADDRESS: None, names.LABEL_ENDPOINT: None})
+    ]
+    assert not world.plan().actions.relabel
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "uid", "former"),
+    [
+        ("DisaggregatedInference", "llama", "old", True),
+        ("DisaggregatedInference", "llama", "uid-llama", False),
+        ("DisaggregatedInference", "alpaca", "old", False),
+        ("ReplicaSet", "llama", "old", False),
+    ],
+    ids=["former", "its own", "another's", "a stranger's"],
+)
+def test_only_pods_of_a_resource_of_the_same_name_are_former(kind: str, name: str, uid: str, former: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    reference = core.OwnerReference(api_version="v1", kind=kind, name=name, uid=uid, controller=True)
+    metadata = core.Meta(name="pod", owner_references=(reference,))
+    assert is_former(metadata, Owner("ml", "llama", "uid-llama")) == former

@@ -49,7 +49,11 @@ class Meta(Read, frozen=True):
     @property
     def controller(self) -> OwnerReference | None:
         """The controlling owner, if there is one."""
-        return next((owner for owner in self.owner_references if owner.controller), None)
+        # Every pod of a resource is asked in every pass, on the loop.
+        for owner in self.owner_references:
+            if owner.controller:
+                return owner
+        return None
 
     def label(self, name: str) -> str | None:
         """The value of a label; None when it is absent."""

@@ -37,10 +37,12 @@ from covey.operator.observe.quotas import Quotas
 from covey.operator.observe.room import ClusterRoom
 from covey.operator.observe.shared import NamespaceBudgets
 from covey.operator.observe.watched import Key, Watched, owner_key, shows
+from covey.operator.snapshot import podstate
 from covey.operator.snapshot.accepted import Record, read_record
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.operator.snapshot.observed import (
     Observed,
+    is_former,
     is_ours,
     is_shared,
     place_pods,
@@ -203,11 +205,9 @@ class Caches:
     def observe(self, owner: Owner, now: float) -> Observed:
         """The snapshot of one resource, at a time in seconds since the epoch."""
         key = (owner.namespace, owner.name)
-        pods = [
-            self.ledger.latest(key, pod)
-            for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))
-            if is_ours(pod.metadata, owner)
-        ]
+        labelled = [self.ledger.latest(key, pod) for pod in chain(self.pods.of(key), self.ledger.newborns.of(key))]
+        pods = [pod for pod in labelled if is_ours(pod.metadata, owner)]
+        former = (pod for pod in labelled if is_former(pod.metadata, owner)) if len(pods) < len(labelled) else ()
         for newborns in self._every_newborns():
             if (patience := newborns.patience(key)) is not None:
                 # Should the watch never show them, nothing else would bring this resource back.
@@ -240,6 +240,7 @@ class Caches:
             quotas=self.quotas.of(owner.namespace),
             ranges=self.quotas.ranges(owner.namespace),
             reserved=self.quotas.reserved(key),
+            former=tuple(pod for pod in former if podstate.is_published(pod)),
             shared=self.budgets.of(owner.namespace),
             scalers={
                 scaler.metadata.name: scaler

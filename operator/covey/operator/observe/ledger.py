@@ -74,7 +74,8 @@ class Ledger:
 
     def latest(self, key: Key, pod: core.Pod) -> core.Pod:
         """A pod that the watch shows, as this process knows it: the watch may be faster than the answer."""
-        written = self._changed.get(key, {}).get(pod.metadata.uid)
+        changed = self._changed.get(key)
+        written = changed.get(pod.metadata.uid) if changed else None
         return written if written is not None and pod.metadata.is_before(written.metadata) else pod
 
     def spare(self, key: Key, uid: str) -> None:

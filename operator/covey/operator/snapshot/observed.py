@@ -90,6 +90,8 @@ class Observed:
     reserved: Mapping[Any, int] = field(default_factory=dict)
     #: Replicas (unit, role, number) that quotas have no room for, and since when, in seconds since the epoch.
     unfit: Mapping[tuple[int, str, int], float] = field(default_factory=dict)
+    #: Pods of a resource of the same name that is gone. They end, for minutes perhaps, and are published meanwhile.
+    former: tuple[core.Pod, ...] = ()
 
     def __post_init__(self) -> None:
         """Have the deletions that this process has asked for count from now on."""
@@ -164,6 +166,13 @@ def is_ours(metadata: core.Meta, owner: Owner) -> bool:
     """The controlling owner is this very resource."""
     controller = metadata.controller
     return controller is not None and controller.uid == owner.uid
+
+
+def is_former(metadata: core.Meta, owner: Owner) -> bool:
+    """The controlling owner is a resource of the same name that was there before."""
+    controller = metadata.controller
+    named = controller is not None and (controller.kind, controller.name) == ("DisaggregatedInference", owner.name)
+    return named and not is_ours(metadata, owner)
 
 
 def is_shared(kind: str, metadata: core.Meta) -> bool:

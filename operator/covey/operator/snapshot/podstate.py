@@ -133,6 +133,11 @@ def is_addressed(pod: core.Pod) -> bool:
     return pod.metadata.label(names.LABEL_ADDRESS) is not None
 
 
+def is_published(pod: core.Pod) -> bool:
+    """Some Service publishes it: its headless one, or one that takes requests."""
+    return is_addressed(pod) or pod.metadata.label(names.LABEL_ENDPOINT) is not None
+
+
 def restarts(pod: core.Pod) -> int:
     """How often its replica had been recreated when it was made."""
     return past(pod).restarts

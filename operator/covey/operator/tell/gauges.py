@@ -1,8 +1,8 @@
 """Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
 
 They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and a dozen beside them; beyond the limit the resources known longest keep theirs, the rest is counted,
-and moves up when others go.
+series for each role and a dozen beside them. Beyond the limit those in trouble have theirs first, and namespaces take turns,
+so that no namespace hides what alerts on another's would show; the rest is counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from prometheus_client.core import GaugeMetricFamily
@@ -97,7 +96,7 @@ class WorkloadGauges(Collector):
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The metrics now. Runs in a thread while resources come and go: it works on a copy."""
         families, rows = _Families(), list(self._rows.items())
-        for key, row in islice(rows, self._limit):
+        for key, row in _by_rank(rows)[: self._limit]:
             families.add(key, row)
         families.dropped.add_metric((), max(0, len(rows) - self._limit))
         for kind in CONDITIONS:
@@ -116,6 +115,18 @@ class WorkloadGauges(Collector):
             self._true[kind] += step * (value == 1.0)
         if row is not None and row.reason:
             self._reasons[row.reason] += step
+
+
+def _by_rank(rows: Sequence[tuple[Key, _Row]]) -> list[tuple[Key, _Row]]:
+    """Order resources by trouble, then by turns of their namespaces, then by the time they have been known."""
+    turns: Counter[tuple[str, bool]] = Counter()
+    ranked: list[tuple[bool, int, tuple[Key, _Row]]] = []
+    for each in rows:
+        (namespace, _), row = each
+        healthy = not row.reason and all(row.conditions.get(kind) != 1.0 for kind in BAD)
+        ranked.append((healthy, turns[namespace, healthy], each))
+        turns[namespace, healthy] += 1
+    return [each for *_, each in sorted(ranked, key=lambda rank: rank[:2])]
 
 
 def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:

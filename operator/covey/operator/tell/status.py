@@ -137,12 +137,13 @@ def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], 
 
 def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
     """The revisions of each replica's pods, and how often it was recreated."""
-    found: dict[tuple[int, str, int], tuple[frozenset[str], int]] = {}
+    revisions: dict[tuple[int, str, int], set[str]] = {}
+    restarts: dict[tuple[int, str, int], int] = {}
     for slot, pod in observed.current.items():
-        revisions, restarts = found.get(_replica(slot), (frozenset(), 0))
-        revision = pod.metadata.label(names.LABEL_REVISION) or ""
-        found[_replica(slot)] = (revisions | {revision}, max(restarts, podstate.restarts(pod)))
-    return found
+        replica = _replica(slot)
+        revisions.setdefault(replica, set()).add(pod.metadata.label(names.LABEL_REVISION) or "")
+        restarts[replica] = max(restarts.get(replica, 0), podstate.restarts(pod))
+    return {replica: (frozenset(found), restarts[replica]) for replica, found in revisions.items()}
 
 
 def _lives(observed: Observed) -> bool:
