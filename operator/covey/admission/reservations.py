@@ -84,6 +84,9 @@ def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus:
     for each in kept.closed_to(gang, surplus=surplus):
         if each.nodes:
             nodes |= dict.fromkeys(each.nodes, RESERVED)
+            closed["", each.gang.uid] = (
+                None  # no domain has this path; it tells whose nodes are closed (``Shelf.join``)
+            )
         elif each.topology == gang.topology:
             closed[each.path] = None
         else:
