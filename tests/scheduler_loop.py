@@ -15,7 +15,7 @@ from covey.scheduler.holding import Holding
 from covey.scheduler.lives import Lives
 from covey.scheduler.parking import Parking
 from covey.scheduler.queueing import Queueing
-from covey.scheduler.reservations import Reservations
+from covey.scheduler.reservations import Limits, Reservations
 from covey.scheduler.topologies import Topologies
 from covey.scheduler.turns import Rank, Turns
 from covey.scheduler.writer import Pinned, PinResult
@@ -57,7 +57,12 @@ class Loop:
     """Admission over a cache."""
 
     def __init__(
-        self, made: Cache, decided: Callable[[Key], None] = lambda _root: None, *, reserve_after: float = 300.0
+        self,
+        made: Cache,
+        decided: Callable[[Key], None] = lambda _root: None,
+        *,
+        reserve_after: float = 300.0,
+        limits: Limits | None = None,
     ) -> None:
         self.cache = made
         self.writer = Writer()
@@ -65,7 +70,9 @@ class Loop:
         queueing = Queueing(made, Topologies(made), reserve_after=reserve_after)
         recorder: Any = type("Silent", (), {"event": lambda *_: None})()
         self.now = 0.0
-        reservations = Reservations(made, reserve_after=reserve_after, clock=lambda: time.time() + self.now)
+        reservations = Reservations(
+            made, reserve_after=reserve_after, limits=limits, clock=lambda: time.time() + self.now
+        )
         committer = Committer(made, writer)
         self.holding = Holding(made, clock=lambda: self.now, wall=lambda: WALL + self.now)
         parking = Parking(lambda: self.now)

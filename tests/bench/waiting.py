@@ -51,6 +51,8 @@ PODS_OF_A_UNIT: Final = 3
 LEFT: Final = 30
 #: A pod that asks the guard meanwhile, and how many node names it brings.
 ASKED: Final = 500
+#: Seconds after which nodes are kept for a gang: all that wait have waited for longer.
+RESERVE_AFTER: Final = 300.0
 RACK: Final = {"topology": [{"level": "rack", "mode": "Required"}]}
 CREATED: Final = "2026-01-01T00:00:00Z"
 
@@ -144,10 +146,10 @@ class World:
         api: Any = self.api
         api.bind = self.bind
         lives, breath = Lives(), Breath()
-        queueing = Queueing(self.cache, topologies, reserve_after=1e9)
+        queueing = Queueing(self.cache, topologies, reserve_after=RESERVE_AFTER)
         self.admission = Admission(
             *(self.cache, Committer(self.cache, api), api, queueing),
-            *(Reservations(self.cache, reserve_after=1e9), api, lives),
+            *(Reservations(self.cache, reserve_after=RESERVE_AFTER), api, lives),
             decided=lambda root: self.statuses.changed(root),  # noqa: PLW0108 - it is made below
             breath=breath,
         )

@@ -27,6 +27,7 @@ from covey.placement.question.demands import (
     placed_paths,
     surplus_demands,
 )
+from covey.placement.refusal.exclusions import RESERVED
 from covey.placement.terms import Terms, is_host
 
 #: The depth of the whole cluster.
@@ -133,7 +134,9 @@ def same_question(gang: Gang, terms: Terms) -> Hashable:
         for role in gang.roles
     )
     levels = (gang.topology, gang.required, gang.preferred, gang.proximity)
-    return (levels, roles, frozenset(gang.excluded_nodes.items()), terms.version)
+    # What is kept for others is no part of the question: whoever joins an answer compares it (``Shelf.join``).
+    excluded = frozenset(each for each in gang.excluded_nodes.items() if each[1] != RESERVED)
+    return (levels, roles, excluded, terms.version)
 
 
 def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus: bool) -> Ask:

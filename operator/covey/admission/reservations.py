@@ -12,20 +12,23 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from covey.admission.order import Queue
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Path
+from covey.placement.refusal.exclusions import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A domain of a topology and the gang that it is kept for."""
+    """Nodes of a domain of a topology, and the gang that they are kept for."""
 
     topology: str
     path: Path
     gang: Gang
+    #: Of the domain, those that are kept, and the resource that is waited for: without, all of it is closed.
+    nodes: frozenset[str] = frozenset()
+    resource: str = ""
 
 
 class Reservations(Generic[N]):
@@ -33,8 +36,6 @@ class Reservations(Generic[N]):
 
     def __init__(self) -> None:
         self._kept: dict[N, Kept] = {}
-        #: In each domain those who wait for it, the first in the queue first.
-        self._domains: dict[tuple[str, Path], Queue[N]] = {}
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -50,53 +51,49 @@ class Reservations(Generic[N]):
     def put(self, name: N, kept: Kept) -> bool:
         """Keep a domain for somebody, instead of any other; returns whether another one is kept no longer."""
         before = self._kept.get(name)
-        if before is not None and (before.topology, before.path) == (kept.topology, kept.path):
-            self._kept[name] = kept
-            self._domains[kept.topology, kept.path].put(name, kept.gang.order)
-            return False
-        ended = self.drop(name)
         self._kept[name] = kept
-        self._domains.setdefault((kept.topology, kept.path), Queue()).put(name, kept.gang.order)
-        return ended
+        return before is not None and (before.topology, before.path) != (kept.topology, kept.path)
 
     def drop(self, name: N) -> bool:
         """Keep nothing for somebody; returns whether anything was."""
-        before = self._kept.pop(name, None)
-        if before is None:
-            return False
-        domain = self._domains[before.topology, before.path]
-        domain.drop(name)
-        if not domain:
-            del self._domains[before.topology, before.path]
-        return True
+        return self._kept.pop(name, None) is not None
 
     def closed_to(self, gang: Gang, *, surplus: bool) -> Iterator[Kept]:
-        """The domains that are closed to a gang's minimum, or to its surplus; each once."""
+        """What is closed to a gang's minimum, or to its surplus."""
         if not surplus and any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods):
             return
-        for domain in self._domains.values():
-            other = next((kept for name in domain if (kept := self._kept[name]).gang.uid != gang.uid), None)
-            if other is None:
-                continue
-            if other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order:
+        for other in self._kept.values():
+            before = other.gang.priority >= gang.priority if surplus else other.gang.order < gang.order
+            if before and other.gang.uid != gang.uid and _asks_for(gang, other.resource):
                 yield other
+
+
+def _asks_for(gang: Gang, resource: str) -> bool:
+    """A pod without a place asks for a resource."""
+    pods = (pod for role in gang.roles for replica in role.replicas for pod in replica.pods)
+    return not resource or any(pod.node is None and dict(pod.shape.requests).get(resource, 0) > 0 for pod in pods)
 
 
 def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus: bool) -> tuple[Gang, list[Path]]:
     """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
 
-    What is kept in another topology than the gang's own is closed to it node by node.
+    Nodes that are kept are closed to it one by one, and so is a domain of another topology than the gang's own.
     """
-    closed: list[Path] = []
+    closed: dict[Path, None] = {}
     nodes: dict[str, str] = {}
     for each in kept.closed_to(gang, surplus=surplus):
-        if each.topology == gang.topology:
-            closed.append(each.path)
+        if each.nodes:
+            nodes |= dict.fromkeys(each.nodes, RESERVED)
+            closed["", each.gang.uid] = (
+                None  # no domain has this path; it tells whose nodes are closed (``Shelf.join``)
+            )
+        elif each.topology == gang.topology:
+            closed[each.path] = None
         else:
             tree = inventory.trees.get(each.topology)
             domain = tree.by_path.get(each.path) if tree else None
-            nodes |= dict.fromkeys(domain.nodes if domain else (), "kept for another gang")
-    return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
+            nodes |= dict.fromkeys(domain.nodes if domain else (), RESERVED)
+    return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), list(closed)
 
 
 __all__ = ["Kept", "Reservations", "confine"]

@@ -7,7 +7,7 @@ is known (they are terminating, or have a deadline); then the least important po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Sequence
+from collections.abc import Callable, Collection, Container, Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -55,6 +55,7 @@ class Choice:
     path: Path
     wait: Wait
     resource: str
+    nodes: tuple[str, ...] = ()
 
 
 def scarce(shape: Shape) -> str:
@@ -68,6 +69,9 @@ def choose(
     ending: Callable[[str], Ending],
     closed: Collection[Path],
     current: Path | None = None,
+    *,
+    excluded: Container[str] = (),
+    before: Container[str] = (),
 ) -> Generator[None, None, Choice | None]:
     """The domain to wait for, found with pauses; None when there is no such domain.
 
@@ -77,6 +81,8 @@ def choose(
         ending: of a holder, by its key.
         closed: domains that are kept for gangs before this one.
         current: the domain that the gang waits for by now; another one must be sooner by something that counts.
+        excluded: nodes that the gang may not use, or that are kept for gangs before it.
+        before: nodes that are kept for it by now; of two that are as good one of these is kept.
     """
     need = _largest(ask)
     tree = inventory.trees.get(ask.topology)
@@ -87,9 +93,10 @@ def choose(
         for domain in list(tree.at(depth)):
             if any(domain.path[: len(path)] == path or path[: len(domain.path)] == domain.path for path in closed):
                 continue
-            wait = yield from _wait(need, domain, ending)
-            if wait is not None:
-                found.append(Choice(domain.path, wait, scarce(need.shape)))
+            choice = yield from _choice(need, domain, ending, excluded, before)
+            yield
+            if choice is not None:
+                found.append(choice)
         if found:
             best = min(found, key=lambda each: (each.wait, [value or "" for value in each.path]))
             held = next((each for each in found if each.path == current), None)
@@ -103,22 +110,35 @@ def _largest(ask: Ask) -> Need | None:
     return max(needs, key=lambda need: (need.count, need.depth), default=None)
 
 
-def _wait(need: Need, domain: DomainNode, ending: Callable[[str], Ending]) -> Generator[None, None, Wait | None]:
-    """What has to end before a domain can take the pods; None when it never can."""
-    slots: list[Wait] = []
-    for number, state in enumerate(list(domain.nodes.values()), start=1):
+def _choice(
+    need: Need, domain: DomainNode, ending: Callable[[str], Ending], excluded: Container[str], before: Container[str]
+) -> Generator[None, None, Choice | None]:
+    """What has to end before a domain can take the pods, and on which nodes; None when it never can."""
+    slots: list[tuple[Wait, bool, str]] = []
+    for number, (name, state) in enumerate(list(domain.nodes.items()), start=1):
         if number % _STEP == 0:
             yield
-        slots += _slots(need.shape, state, ending)
+        if name not in excluded:
+            slots += [(wait, name not in before, name) for wait in _slots(need.shape, state, ending)]
     if len(slots) < need.count:
         return None
-    chosen = sorted(slots)[: need.count]
-    return Wait(
+    resource = scarce(need.shape)
+    slots.sort()
+    chosen = [wait for wait, _, _ in slots[: need.count]]
+    wait = Wait(
         sum(each.pods for each in chosen),
         max((each.seconds for each in chosen), default=0.0),
         sum(each.priority for each in chosen),
         sum(each.ran for each in chosen),
     )
+    kept = {name for _, _, name in slots[: max(need.count, _slots_for_all(need, resource))]}
+    return Choice(domain.path, wait, resource, tuple(sorted(kept)))
+
+
+def _slots_for_all(need: Need, resource: str) -> int:
+    """How many slots of the most demanding pod hold as much of a resource as all pods ask for together."""
+    one, all_of_them = dict(need.shape.requests).get(resource, 0), dict(need.sums).get(resource, 0)
+    return -(-all_of_them // one) if one else need.count
 
 
 def _slots(shape: Shape, state: NodeState, ending: Callable[[str], Ending]) -> Sequence[Wait]:

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from covey.api.meta import Conditions, Count, DnsLabel, DomainPath, ObjectMeta, ObjectName, Sentence, Timestamp
-from covey.api.model import IMMUTABLE, LIVE, ListMap, Model, Rule
+from covey.api.model import ATOMIC, IMMUTABLE, LIVE, ListMap, Model, Rule
 from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingConstraints
 
 
@@ -76,6 +76,8 @@ class Reservation(Model):
     """The level of the domain."""
     resource: Annotated[str, Field(max_length=317)] = ""
     """The resource that is waited for: ordinary pods that ask for it are kept off unless their priority is higher."""
+    nodes: Annotated[tuple[ObjectName, ...], ATOMIC, Field(max_length=4096)] = ()
+    """The nodes of the domain that are kept: those where the gang would lie once what is in its way has gone."""
     since: Timestamp
     """Since when."""
 

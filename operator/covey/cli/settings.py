@@ -30,6 +30,7 @@ from covey.scheduler.settings import (
     MAX_HOLD,
     MAX_RESERVATIONS,
     MAX_RESERVATIONS_PER_NAMESPACE,
+    MAX_RESERVED_PERCENT,
     SYSTEM_PRIORITY,
     CallerFiles,
     EndpointMode,
@@ -159,6 +160,7 @@ class SchedulerConfig(Common):
     max_hold: Seconds = MAX_HOLD
     max_reservations: int = Field(MAX_RESERVATIONS, ge=0)
     max_reservations_per_namespace: int = Field(MAX_RESERVATIONS_PER_NAMESPACE, ge=0)
+    max_reserved_percent: int = Field(MAX_RESERVED_PERCENT, ge=0, le=100)
 
     def settings(self) -> SchedulerSettings:
         """What the process takes.
@@ -196,6 +198,7 @@ class SchedulerConfig(Common):
             max_hold=self.max_hold,
             max_reservations=self.max_reservations,
             max_reservations_per_namespace=self.max_reservations_per_namespace,
+            max_reserved_percent=self.max_reserved_percent,
         )
 
     def check_endpoint(self) -> None:

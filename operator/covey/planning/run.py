@@ -167,7 +167,9 @@ def _reserved(
         meta = group.metadata
         priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        yield topology, Kept(topology.name, group.status.reservation.path, planned.get(key_of(group), owner))
+        said = group.status.reservation
+        gang = planned.get(key_of(group), owner)
+        yield topology, Kept(topology.name, said.path, gang, frozenset(said.nodes), said.resource)
 
 
 def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float) -> WorkloadReport:

@@ -214,7 +214,7 @@ class Books:
         ask = ask_for_minimum(asked, self._cache.capacity.planned)
         found = None
         if self.reservations.allows(root, entry):
-            found = await self.reservations.choose(entry, ask, closed, self._breath.take)
+            found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
         if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
             return
         before = self.shelf.decision(root)

@@ -57,7 +57,7 @@ class KeptDomains:
             # Whoever is refused may not see the gang's namespace.
             why = f"{reservation.resource} is kept for a gang that has waited for long"
             keep = Keep(reservation.resource, root_priority(self._cache, group) or 0, why)
-            for node in self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
+            for node in reservation.nodes or self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
                 kept.setdefault(node, []).append(keep)
         self._cache.capacity.kept = kept
         for node in before:

@@ -266,7 +266,9 @@ class _Leader:
         reservations = Reservations(
             cache,
             reserve_after=settings.reserve_after,
-            limits=Limits(settings.max_reservations, settings.max_reservations_per_namespace),
+            limits=Limits(
+                settings.max_reservations, settings.max_reservations_per_namespace, settings.max_reserved_percent
+            ),
         )
         self._admission = Admission(
             cache,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable
 from typing import Final, NamedTuple
 
 from covey.admission import entries, reservations, soonest
@@ -19,6 +19,7 @@ from covey.admission.asks import Ask
 from covey.admission.entries import Entry, Want
 from covey.admission.gangs import wants_surplus
 from covey.admission.growth import Footprint, footprint, without_growth
+from covey.admission.order import Order
 from covey.admission.reservations import Kept
 from covey.admission.soonest import Ending
 from covey.admission.tree import Key, Unit
@@ -26,17 +27,22 @@ from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
 from covey.placement.model import Gang, Path
 from covey.scheduler.cache import Cache
-from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE
+from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 
 #: A gang that comes no nearer for this many times ``reserve_after`` goes to the back of the line, for as long.
 STILL: Final = 3
 
 
 class Limits(NamedTuple):
-    """How many gangs a domain may be kept for, in the whole cluster and of one namespace."""
+    """How many gangs something may be kept for, in the whole cluster and of one namespace.
+
+    ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
+    small cluster nothing could be kept for anybody.
+    """
 
     cluster: int = MAX_RESERVATIONS
     namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
+    percent: int = MAX_RESERVED_PERCENT
 
 
 class _Progress(NamedTuple):
@@ -123,15 +129,41 @@ class Reservations:
             return False
         return now >= before.at + STILL * self._reserve_after
 
+    def _is_too_much(self, root: Key, order: Order, choice: soonest.Choice) -> bool:
+        """With what is kept for gangs before it more of a resource would be kept than may be."""
+        nodes = self._cache.capacity.planned.nodes
+        others = [kept for other, kept in self._kept.items() if other != root and kept.gang.order < order]
+
+        def amount(names: Iterable[str]) -> int:
+            return sum(nodes[name].allocatable.get(choice.resource, 0) for name in names if name in nodes)
+
+        if not others:
+            return False
+        all_kept = {*choice.nodes, *(name for kept in others for name in kept.nodes)}
+        return 100 * amount(all_kept) > self._limits.percent * amount(nodes)
+
     async def choose(
-        self, entry: Entry, ask: Ask, closed: Collection[Path], pause: Callable[[], Awaitable[None]]
+        self,
+        entry: Entry,
+        ask: Ask,
+        closed: Collection[Path],
+        excluded: Container[str],
+        pause: Callable[[], Awaitable[None]],
     ) -> core.Reservation | None:
         """The domain that can serve a unit soonest; the one that is kept for it unless another would be earlier."""
         current, topology = entry.decision.reservation, entry.decision.topology
         now = self._clock()
         path = tuple(current.path) if current is not None else None
         inventory = self._cache.capacity.planned
-        steps = soonest.choose(ask, inventory, lambda key: self._ending(key, now), closed, path)
+        steps = soonest.choose(
+            ask,
+            inventory,
+            lambda key: self._ending(key, now),
+            closed,
+            path,
+            excluded=excluded,
+            before=current.nodes if current is not None else (),
+        )
         while True:
             try:
                 next(steps)
@@ -141,13 +173,15 @@ class Reservations:
             await pause()
         if choice is None or topology is None:
             return None
-        root = entry.unit.key
+        root, asked = entry.unit.key, entry.order
         if self._stands_still(root, choice, now):
             self._back[root] = now + STILL * self._reserve_after
             return None
+        if self._is_too_much(root, asked, choice):
+            return None
         since = current.since if current is not None and choice.path == path else times.rfc3339(now)
         level = topology.levels[len(choice.path) - 1].name
-        return core.Reservation(choice.path, since, level, choice.resource)
+        return core.Reservation(choice.path, since, level, choice.resource, choice.nodes)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """What is known of a pod's end."""
@@ -166,7 +200,11 @@ class Reservations:
 
     def file(self, root: Key, entry: Entry | None) -> bool:
         """Keep for a unit what its entry says; returns whether something is not kept any more."""
-        kept = kept_for(entry)
+        kept, before = kept_for(entry), self._kept.get(root)
+        for node in (before.nodes if before is not None else frozenset()) - (
+            kept.nodes if kept is not None else frozenset()
+        ):
+            self._cache.tell_room(node)
         ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
         if kept is None:
             self._had.pop(root, None)
@@ -206,4 +244,4 @@ def kept_for(entry: Entry | None) -> Kept | None:
     reservation, topology = entry.decision.reservation, entry.decision.topology
     if reservation is None or topology is None:
         return None
-    return Kept(topology.name, tuple(reservation.path), entry.gang)
+    return Kept(topology.name, tuple(reservation.path), entry.gang, frozenset(reservation.nodes), reservation.resource)

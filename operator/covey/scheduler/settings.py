@@ -17,6 +17,8 @@ MAX_HOLD: Final = 120.0
 #: Gangs for which a domain is kept at a time.
 MAX_RESERVATIONS: Final = 4
 MAX_RESERVATIONS_PER_NAMESPACE: Final = 1
+#: Of all there is of a resource, what is kept for them together at most, but for the first in line.
+MAX_RESERVED_PERCENT: Final = 5
 
 
 class EndpointMode(StrEnum):
@@ -73,6 +75,7 @@ class Settings:
     max_hold: float = MAX_HOLD
     max_reservations: int = MAX_RESERVATIONS
     max_reservations_per_namespace: int = MAX_RESERVATIONS_PER_NAMESPACE
+    max_reserved_percent: int = MAX_RESERVED_PERCENT
     leader_elect: bool = True
     leader_elect_namespace: str = DEFAULT_NAMESPACE
     metrics_bind_address: str = ":8080"

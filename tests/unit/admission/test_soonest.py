@@ -112,3 +112,9 @@ def test_it_changes_over_only_for_something_that_counts(seconds: float, expected
     found = chosen(full("b1/r1", "b1/r2"), ends, current=rack(1))
     assert found is not None
     assert found.path == rack(expected)
+
+
+def test_others_get_a_chance_at_every_domain_however_small() -> None:
+    inventory = full(*(f"b1/r{number}" for number in range(30)))
+    steps = choose(ask_for_minimum(RACK, inventory), inventory, lambda _key: Ending(None), ())
+    assert sum(1 for _ in steps) >= 30

@@ -7,6 +7,7 @@ import pytest
 
 from covey.api import core
 from covey.api.constants import ANNOTATION_DRAINING_SINCE, LABEL_REVISION
+from covey.scheduler.reservations import Limits
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
 from scheduler_loop import Loop, labels, tree
 
@@ -64,7 +65,7 @@ async def test_one_namespace_has_one_domain_whatever_its_gangs_ask() -> None:
 
 async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_is_done() -> None:
     waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
-    loop = Loop(cache(*racks(6), *waiting))
+    loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=100))
     await loop.turn()
     assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(4)}
     root = waiting[0]
@@ -72,6 +73,14 @@ async def test_few_gangs_of_the_cluster_have_a_domain_and_the_next_one_when_one_
     drop(loop.cache, root)
     await loop.turn()
     assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(1, 5)}
+
+
+@pytest.mark.parametrize(("percent", "gangs"), [(0, 1), (33, 1), (34, 2), (100, 4)])
+async def test_but_for_the_first_only_a_share_is_kept(percent: int, gangs: int) -> None:
+    waiting = [each for n in range(6) for each in in_namespace(gang(f"big-{n}", f"w{n}"), f"ns-{n}")]
+    loop = Loop(cache(*racks(6), *waiting), limits=Limits(percent=percent))
+    await loop.turn()
+    assert kept(loop) == {(f"ns-{number}", f"big-{number}") for number in range(gangs)}
 
 
 async def test_who_ranks_higher_gets_the_domain_of_who_ranks_lower() -> None:
@@ -92,6 +101,64 @@ async def test_a_gang_that_comes_no_nearer_lets_the_next_one() -> None:
     loop.admission.mark(root_key("a-first"))
     await loop.turn()
     assert kept(loop) == {("ns", "b-second")}
+
+
+def anywhere_of(*names: str) -> dict[str, object]:
+    rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+async def two_nodes_kept() -> Loop:
+    """A gang that can use two nodes of different racks, and has itself taken something there."""
+    names = [f"n{rack}-{number}" for rack in range(2) for number in range(4)]
+    nodes = [node(name, labels={**labels(f"r{name[1]}"), "kubernetes.io/hostname": name}) for name in names]
+    own = [pod(f"own-{rack}", node=f"n{rack}-0", gpus=1) for rack in range(2)]
+    status = {"conditions": [WAITED]}
+    waiting = [
+        group("picky", composite=True, minimum=1, desired=1, status=status),
+        *role_groups("worker", replicas=2, minimum=2, size=1, root="picky"),
+        *(
+            member("worker", number, root="picky", gates=(GATE,), gpus=8, spec=anywhere_of("n0-0", "n1-0"))
+            for number in range(2)
+        ),
+    ]
+    loop = Loop(cache(*nodes, *own, *waiting))
+    await loop.turn()
+    return loop
+
+
+async def test_only_the_nodes_are_kept_on_which_the_gang_would_lie() -> None:
+    loop = await two_nodes_kept()
+    said = loop.admission.decision(root_key("picky")).reservation
+    assert said is not None
+    assert said.nodes == ("n0-0", "n1-0")
+    for each in tree("young", gpus=8):
+        put(loop.cache, each)
+    assert not set((await loop.turn()).values()) & {"n0-0", "n1-0"}
+    assert loop.place("young-decode-0-0")
+
+
+async def test_gangs_that_ask_for_nothing_of_what_is_waited_for_are_not_kept_off() -> None:
+    loop = await two_nodes_kept()
+    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
+        drop(loop.cache, loop.cache.nodes.store["", name])
+    for each in [*tree("x-cpu", gpus=0), *tree("x-gpu", gpus=1)]:
+        put(loop.cache, each)
+    assert set(await loop.turn()) == {"x-cpu-decode-0-0"}
+
+
+async def test_when_nothing_is_kept_any_more_who_was_kept_off_gets_it() -> None:
+    loop = await two_nodes_kept()
+    for name in [f"n{rack}-{number}" for rack in range(2) for number in range(1, 4)]:
+        drop(loop.cache, loop.cache.nodes.store["", name])
+    for each in tree("x-gpu", gpus=1):
+        put(loop.cache, each)
+    assert await loop.turn() == {}
+    root = loop.cache.index.root(root_key("picky"))
+    assert root is not None
+    drop(loop.cache, root)
+    assert set(await loop.turn()) == {"x-gpu-decode-0-0"}
 
 
 async def kept_beside(*places: str) -> Loop:

@@ -105,6 +105,8 @@ class Reservation(Read, frozen=True):
     since: str
     level: str = ""
     resource: str = ""
+    #: Of the domain, those that are kept; none in what older releases wrote, and then it is all of them.
+    nodes: tuple[str, ...] = ()
 
 
 class RoleHeadroom(Read, frozen=True):

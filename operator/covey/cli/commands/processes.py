@@ -123,6 +123,11 @@ def operator(config: str | None, **flags: Any) -> None:
 @click.option("--reserve-after", metavar="DURATION", help="Waiting time that earns a reservation. Default: 300s.")
 @click.option("--max-reservations", metavar="N", help="Waiting gangs with a domain kept at a time. Default: 4.")
 @click.option("--max-reservations-per-namespace", metavar="N", help="Of these, in one namespace. Default: 1.")
+@click.option(
+    "--max-reserved-percent",
+    metavar="N",
+    help="Of all there is of a resource, what is kept for them at most, but for the first. Default: 5.",
+)
 @click.option("--max-hold", metavar="DURATION", help="Room of a lost pod is held no longer than this. Default: 120s.")
 @click.option(
     "--yield-to-priority",

@@ -36,9 +36,11 @@ def exclusions(
     """
     known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
     counts, out = Counter(known.counts), set(known.causes)
-    later = {EXCLUDED: [name for name in gang.excluded_nodes if name in inventory.nodes]}
+    left_out = {name: why for name, why in gang.excluded_nodes.items() if name in inventory.nodes}
+    later = {EXCLUDED: [name for name, why in left_out.items() if why != RESERVED]}
     domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
     later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
+    later[RESERVED] += [name for name, why in left_out.items() if why == RESERVED]
     later |= _kept_off(inventory, shapes)
     if inventory.full:
         later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]
