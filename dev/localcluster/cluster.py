@@ -39,6 +39,9 @@ from localcluster.waiting import eventually
 from localcluster.watch import Recording
 
 NAMESPACE = "covey-system"
+#: The profiles that tests have Covey serve, and how the policy of its scheduler process names its own alone.
+PROFILES = ("covey-scheduler", "default-scheduler", "nobody")
+_SERVED = "schedulerName in [''covey-scheduler'']"
 
 
 class Cluster(ControlPlane):
@@ -200,8 +203,14 @@ class Cluster(ControlPlane):
         self._has_rbac = True
 
     def install_account_policies(self) -> None:
-        """Apply what bounds Covey's own accounts, as every installation has it: nothing that they need is refused."""
-        self._apply_files([ROOT / "manifests" / "base" / "account-policies.yaml"])
+        """Apply what bounds Covey's own accounts, as every installation has it: nothing that they need is refused.
+
+        Some tests have Covey serve other profiles too, which an installation of mode Existing names in the policy.
+        """
+        text = (ROOT / "manifests" / "base" / "account-policies.yaml").read_text()
+        served = ", ".join(f"''{name}''" for name in PROFILES)
+        assert _SERVED in text
+        self.apply(text.replace(_SERVED, f"schedulerName in [{served}]"))
 
     def account_denials(self) -> list[str]:
         """The API server's counters of requests that these policies have refused."""
