@@ -129,6 +129,7 @@ class Soak:
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
+                result.nudged = stage.nudged
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker
@@ -208,9 +209,7 @@ class Soak:
                 late = next((each for each in amiss if said in each and time.monotonic() > patient), None)
                 if late is not None and program not in nudged:
                     nudged.add(program)
-                    self._say(f"nudge: {program} is started anew: {late}")
-                    self._result.nudged[program] += 1
-                    self._stage.kill(program, 0.0)
+                    self._stage.nudge(program, late)
             # Who waits may be helped yet by what is still on its way.
             if since and time.monotonic() - since > (3 * STILL if waiting else STILL):
                 return [], waiting

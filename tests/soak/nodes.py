@@ -16,10 +16,10 @@ _MOST: Final = 5
 
 def _node(stage: Stage, generator: random.Random) -> str | None:
     """A node that is well, rather one with pods of resources."""
-    if len(stage.ill) >= _MOST:
+    if len(stage.fleet.ill) >= _MOST:
         return None
-    used = sorted({pod.node for pod in stage.pods() if pod.node} - stage.ill.keys())
-    well = [name for name in NODES.names if name not in stage.ill]
+    used = sorted({pod.node for pod in stage.pods() if pod.node} - stage.fleet.ill.keys())
+    well = [name for name in NODES.names if name not in stage.fleet.ill]
     return generator.choice(used if used and generator.random() < 0.8 else well)
 
 
@@ -33,8 +33,8 @@ def _touch(stage: Stage, name: str) -> None:
 
 
 def _strike(stage: Stage, name: str, what: str, seconds: float) -> str:
-    stage.ill[name] = what
-    stage.later(seconds, f"return {name}", lambda: stage.return_node(name))
+    stage.fleet.ill[name] = what
+    stage.later(seconds, f"return {name}", lambda: stage.fleet.restore(name))
     return f"{name} for {seconds:.1f} s"
 
 
@@ -64,7 +64,7 @@ def drain_a_node(stage: Stage, generator: random.Random) -> str | None:
         left = [pod for pod in stage.pods() if pod.node == name]
         for pod in left:
             evict(stage, pod)
-        if left and stage.ill.get(name) == "drained":
+        if left and stage.fleet.ill.get(name) == "drained":
             stage.later(3, f"drain {name} on", ask, heals=False)
 
     told = _strike(stage, name, "drained", seconds)
@@ -116,7 +116,7 @@ def cordon_a_rack(stage: Stage, generator: random.Random) -> str | None:
     rack = name.rpartition("-")[0]
     seconds, names = generator.uniform(2, 10), [each for each in NODES.names if each.rpartition("-")[0] == rack]
     for each in names:
-        if each not in stage.ill:
+        if each not in stage.fleet.ill:
             _spec(stage, each, {"unschedulable": True})
             _strike(stage, each, "cordoned", seconds)
     return f"{rack} for {seconds:.1f} s"

@@ -7,6 +7,7 @@ import copy
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,11 @@ from typing import Any, Final, TypeVar
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from localcluster import Cluster, NotReachedError, Process, ProcessError, eventually, programs, request
-from localcluster.components import FAKE_NODE
+from localcluster import Cluster, Process, ProcessError, eventually, programs, request
 from localcluster.programs import Program
 from soak.checker import Checker
 from soak.facts import Owner, Pod
+from soak.fleet import Fleet
 from soak.proxy import Proxy, proxied_kubeconfig
 from soak.quiet import Quiet
 from soak.settings import KINDS, NAMESPACES, NODES, Kind
@@ -95,13 +96,14 @@ class Stage:
         self.strangers: list[tuple[str, str]] = []
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
-        self.ill: dict[str, str] = {}
+        self.fleet = Fleet(self)
         self.down: set[str] = set()
+        #: How often a program of others had to be started anew, by its name.
+        self.nudged: Counter[str] = Counter()
         self.counter = 0
         self._later: list[Later] = []
         #: Processes that a timer will start or resume.
         self._planned: set[str] = set()
-        self._manifests = {node["metadata"]["name"]: node for node in NODES.manifests()}
         self._random = generator
 
     # Set-up
@@ -249,6 +251,12 @@ class Stage:
         self.process(name).kill()
         self._start_after(name, seconds)
 
+    def nudge(self, name: str, why: str) -> None:
+        """Start a program of others anew, which does not do what only it can do."""
+        self.say(f"nudge: {name} is started anew: {why}")
+        self.nudged[name] += 1
+        self.kill(name, 0.0)
+
     def pause(self, name: str, seconds: float) -> None:
         """Let a process stand still."""
         self._hide(name)
@@ -324,35 +332,15 @@ class Stage:
         for proxy in self.proxies.values():
             proxy.trouble.clear()
         self.quiet.settle("api")
-        eventually(self._all_work, 120, lambda: f"all processes work: {sorted(self.down)}")
-        for node in sorted(self.ill):
-            self.return_node(node)
-        self._await_fit()
+        eventually(self.all_work, 120, lambda: f"all processes work: {sorted(self.down)}")
+        self.fleet.heal()
         self._make_ready()
 
-    def _await_fit(self) -> None:
-        """Wait for the nodes; a controller-manager that was killed right after a node's return may leave its taint for ever."""
-        try:
-            eventually(self._nodes_fit, 30)
-        except NotReachedError:
-            for name in self._unfit():
-                self.say(f"mend: {name} is Ready and not fit: its taints are taken off")
-                self.api("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
-                self.return_node(name)
-            eventually(self._nodes_fit, 60, lambda: f"all nodes are fit: {self._unfit()}")
-
-    def _all_work(self) -> bool:
+    def all_work(self) -> bool:
+        """All processes do, and nothing is due."""
         self.run_due()
         self.look_after()
         return not self.down and not self._later
-
-    def _nodes_fit(self) -> bool:
-        return not self._unfit()
-
-    def _unfit(self) -> list[str]:
-        with self.watching.lock:
-            nodes = dict(self.checker.world.nodes)
-        return [name for name in NODES.names if name not in nodes or not nodes[name].fit]
 
     def _make_ready(self) -> None:
         """Do what a kubelet does after its node was lost: say that the pods, which ran on, are Ready."""
@@ -366,20 +354,3 @@ class Stage:
         path = f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/status"
         body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
         self.api("PATCH", path, body, patch="strategic")
-
-    # Nodes
-
-    def return_node(self, name: str) -> None:
-        """Make a node as it was."""
-        self.ill.pop(name, None)
-        manifest = self._manifests[name]
-        found = self.api("GET", f"/api/v1/nodes/{name}")
-        if found is None:
-            self.api("POST", "/api/v1/nodes", manifest)
-            return
-        kept = [taint for taint in found["spec"].get("taints") or () if taint["key"].startswith("node.kubernetes.io/")]
-        kept = [taint for taint in kept if not taint["key"].endswith(("unschedulable", "out-of-service"))]
-        spec = {"unschedulable": None, "taints": kept or None}
-        self.api("PATCH", f"/api/v1/nodes/{name}", {"metadata": {"annotations": dict([FAKE_NODE])}, "spec": spec})
-        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
-        self.api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [ready]}}, patch="strategic")

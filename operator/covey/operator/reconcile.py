@@ -71,6 +71,7 @@ class Reconciler:
         width: requests under way at once for one resource.
         limits: when nodes are avoided.
         clock: seconds since the epoch.
+        monotonic: seconds of any beginning.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class Reconciler:
         width: int = 64,
         limits: Limits = DEFAULT,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._caches = caches
@@ -93,10 +95,10 @@ class Reconciler:
         self._width = width
         self._limits = limits
         self._clock = clock
-        self._templates = TemplateCheck(client)
-        self._pace = Pace()
+        self._templates = TemplateCheck(client, monotonic)
+        self._pace = Pace(monotonic)
         self._statuses = StatusWriter(client, caches.tell)
-        self._protections = Allowance(_PROTECTIONS)
+        self._protections = Allowance(_PROTECTIONS, monotonic)
         self._attempts: dict[str, int] = {}
         self._uids: dict[Key, str] = {}
 

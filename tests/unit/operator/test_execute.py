@@ -24,6 +24,7 @@ from covey.operator.observe.vanished import find_remaining
 from covey.operator.snapshot.places import Grave
 from covey.operator.terms.actions import DeletePod
 from covey.operator.terms.problem import Blocked
+from merge_patch import merge
 from unit.compile.inferences import inference, role, template
 from unit.operator.world import World
 
@@ -43,12 +44,12 @@ class Server:
         self.created: list[str] = []
         self._uids = itertools.count(1)
 
-    async def merge_patch(self, _: Resource, name: str, __: str, ___: object, **more: Any) -> core.Pod | None:
+    async def merge_patch(self, _: Resource, name: str, __: str, body: Any, **more: Any) -> core.Pod | None:
         if more.get("manager") == names.MANAGER_OPERATOR_NOTES:
             return None
         self._refuse("patch", name)
         self.patched.append(name)
-        return self.world.pods[name]
+        return msgspec.convert(merge(msgspec.to_builtins(self.world.pods[name]), body), core.Pod)
 
     async def json_patch(self, _: Resource, name: str, __: str, operations: object, **___: Any) -> None:
         self._refuse("patch", name)
@@ -147,6 +148,20 @@ async def test_a_pod_whose_deletion_is_denied_blocks_no_other(world: World) -> N
         await run(world, server)
     assert server.deleted == [lost]
     assert sorted(server.created) == ["0-decode-0-0", "0-decode-1-0"]
+
+
+async def test_a_waiting_pod_that_may_not_be_deleted_gets_no_successor() -> None:
+    """It keeps its address, which nobody has taken from it first: it would have gone at once."""
+    world = World(inference(role("decode", replicas=2)))
+    world.settle()
+    world.inference = inference(role("decode", replicas=2, template=template(nodeSelector={"new": "yes"})))
+    stuck, other = pod_of(world, "0-decode-0-0"), pod_of(world, "0-decode-1-0")
+    server = Server(world)
+    server.denied["delete", stuck] = DENIED
+    with pytest.raises(Blocked):
+        await run(world, server)
+    assert server.deleted == [other]
+    assert [name for name in server.created if "decode-" in name and name.startswith("0-")] == ["0-decode-1-0"]
 
 
 async def test_only_deletions_that_were_taken_are_told(world: World) -> None:

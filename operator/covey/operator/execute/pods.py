@@ -207,6 +207,8 @@ class PodWriter:
             if not isinstance(error, ApiError):
                 raise
             self._denials.add("deletion", metadata, error)
+            if podstate.is_addressed(self._relabelled.get(metadata.uid, action.pod)):
+                self.addressed.add(slot_of(action.pod.spec.hostname))
             return
         if taken:
             self._deleted(action)
