@@ -44,6 +44,8 @@ RAISED: Final = {
     "CoveyWorkloadDegraded",
     "CoveyWorkloadStalled",
 }
+#: Seconds for which an alert is pending that will be raised.
+LASTING: Final = 60.0
 #: Alerts on what the run does not do: they would be false.
 FALSE: Final = {
     "CoveyApiForbidden",
@@ -168,7 +170,9 @@ def test_alerts_saw_what_was_wrong_and_nothing_that_was_not(played: Played) -> N
     found = played.prometheus.ask_range("ALERTS", played.fleet.began, played.end, SCRAPE)
     raised = {each["metric"]["alertname"] for each in found}
     assert raised >= RAISED
-    assert not raised & FALSE
+    # On a slow machine a reading may be late; what is wrong with a rule stays.
+    lasting = {each["metric"]["alertname"] for each in found if len(each["values"]) * SCRAPE >= LASTING}
+    assert not lasting & FALSE, str(sorted(lasting & FALSE))
     assert ALERTS.keys() >= RAISED | FALSE
     # Only what lasts fires, and it may not last long enough.
     firing = {each["metric"]["alertname"] for each in found if each["metric"]["alertstate"] == "firing"}
