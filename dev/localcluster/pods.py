@@ -7,7 +7,8 @@ on loopback), files of ConfigMaps and Secrets (below the cluster's directory), a
 kubeconfig of the pod's service account).
 
 ``python -m localcluster.pods DIRECTORY`` does so until SIGTERM. The processes' addresses stand in
-``pods/<pod>/addresses.json``: container port → address.
+``pods/<pod>/addresses.json``: container port → address. The file is there as long as they run, a moment longer than the pod:
+kwok, unlike a kubelet, lets a pod go before its processes have ended.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from localcluster.programs import ENVIRONMENT
 Pod = Mapping[str, Any]
 
 PODS: Final = "/api/v1/pods?labelSelector=app.kubernetes.io/name%3Dcovey"
+#: The file in a pod's folder.
+ADDRESSES: Final = "addresses.json"
 #: Seconds between two looks, and before a container that has ended starts again.
 _INTERVAL: Final = 0.5
 _RESTART: Final = 1.0
@@ -45,9 +48,10 @@ _ADDRESS: Final = re.compile(r"(?<![\w.])(?:127\.0\.0\.1|0\.0\.0\.0)?:(\d+)")
 
 @dataclass
 class _Running:
-    """The processes of one pod."""
+    """The processes of one pod, and the file with their addresses."""
 
     processes: list[Process]
+    addresses: Path
     ended: dict[str, float] = field(default_factory=dict)
 
 
@@ -74,7 +78,7 @@ class Runner:
             if uid in self._running:
                 _revive(self._running[uid])
             else:
-                self._running[uid] = _Running(self._start(pod))
+                self._running[uid] = self._start(pod)
 
     def stop(self) -> None:
         """Stop everything."""
@@ -85,7 +89,7 @@ class Runner:
             self._stop(running)
         self._running.clear()
 
-    def _start(self, pod: Pod) -> list[Process]:
+    def _start(self, pod: Pod) -> _Running:
         place = self._directory / "pods" / pod["metadata"]["name"]
         place.mkdir(parents=True, exist_ok=True)
         containers = pod["spec"]["containers"]
@@ -112,8 +116,9 @@ class Runner:
         )
         for process in processes:
             process.start(wait=False)
-        (place / "addresses.json").write_text(json.dumps(addresses))
-        return processes
+        written = place / ADDRESSES
+        written.write_text(json.dumps(addresses))
+        return _Running(processes, written)
 
     def _program(self, name: str, command: list[str], kubeconfig: Path, addresses: Mapping[str, str]) -> list[str]:
         if name == "covey":
@@ -158,6 +163,7 @@ class Runner:
             process.terminate()
         for process in running.processes:
             process.stop()
+        running.addresses.unlink()
 
 
 def _runs(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ import pytest
 from docs.commands import Command, commands
 from docs.output import agrees, difference
 from docs.shell import Shell
-from docs.world import world
+from docs.world import outliving, world
 from handbook.pages import ROOT, Page, pages, read
 from localcluster import eventually
 
@@ -75,3 +75,5 @@ def test_every_command_runs(page: Page, tmp_path: Path) -> None:
                 (tmp_path / "covey" / block.title).write_text(block.text + "\n")
             for command in commands(page, block):
                 _run(shell, page, command)
+                if "--for=delete" in command.text:
+                    eventually(lambda: not outliving(shell, tmp_path), SECONDS, "their processes end with them")

@@ -18,6 +18,7 @@ from docs.shell import Shell
 from handbook.pages import ROOT, Page, PageError
 from localcluster import Cluster, Nodes, cleanup
 from localcluster.binaries import ensure, ensure_tool
+from localcluster.pods import ADDRESSES
 
 _LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "build", "dist", "tests", "__pycache__", ".*_cache", ".hypothesis")
 
@@ -34,6 +35,13 @@ def world(page: Page, place: Path) -> Iterator[Shell]:
             yield shell
         finally:
             _stop_detached(shell, kubeconfig)
+
+
+def outliving(shell: Shell, place: Path) -> set[str]:
+    """Pods of Covey that are gone while their processes end: a kubelet would have kept the pods so long."""
+    there = set(shell.run("kubectl get pods -A -o name").printed.split())
+    running = {found.parent.name for found in (place / "cluster" / "pods").glob(f"*/{ADDRESSES}")}
+    return {name for name in running if f"pod/{name}" not in there}
 
 
 def _settings(page: Page) -> argparse.Namespace:

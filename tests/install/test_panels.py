@@ -32,6 +32,7 @@ QUIET: Final[Mapping[tuple[str, str], str]] = {
         "Calls that got no answer",
         "A",
     ): "kube-scheduler reaches Covey, or does not reach it at all: no call is counted then",
+    ("Statuses and Events behind", "A"): "statuses are behind for less than the time between two scrapes",
     ("Statuses and Events behind", "B"): "Events are dropped where the API server takes them too slowly, or not at all",
 }
 #: Alerts on what the run does. Most are pending for as long as it lasts: they wait longer than the run does.

@@ -196,7 +196,8 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Nothing; to keep it where it is, free or repair nodes there before the time that the message names.",
     ),
     "Preempted": Explanation(
-        "kube-scheduler has evicted a pod of a unit for one of the system, and what is left serves nobody: it goes, too.",
+        "kube-scheduler has evicted a pod of a unit for another, and what is left serves nobody: it goes, too, unless the "
+        "successor finds room.",
         "Nothing; give the system's pods and gangs nodes of their own where that is frequent.",
     ),
     "TerminationDelay": Explanation(

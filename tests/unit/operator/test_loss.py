@@ -244,8 +244,8 @@ def preempt(world: World, role_name: str) -> str:
     return name
 
 
-def gang_of_two(*, ready: bool) -> World:
-    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1)))
+def gang_of_two(*, ready: bool, **spec: Any) -> World:
+    world = World(inference(role("prefill", replicas=1, size=2), role("decode", replicas=1), **spec))
     world.settle()
     for name in list(world.pods):
         world.bind(name)
@@ -266,10 +266,43 @@ def test_a_unit_that_was_preempted_goes_whole_and_says_so(ready: bool) -> None: 
     assert condition(world, "Escalating") == ("True", "Preempted")
     assert of_unit(world)["escalation"] == {"step": "Preemption", "at": times.rfc3339(world.now)}
     assert "Escalating" in {note.reason for note in first.actions.notes}
-    world.vanish(victim)  # what was announced is done, whoever has seen the eviction
+    world.vanish(victim)
     world.now += 5
+    act(world)
+    assert bound(world) == before - {victim}  # the successor may have room
+    assert world.plan().again is None
+    movable(world, "")
+    # What was announced is done, whoever has seen the eviction.
     going = world.plan().actions.delete_pods
     assert {item.pod.metadata.name for item in going} == before - {victim}
+
+
+def test_a_unit_that_was_preempted_stays_where_its_successor_has_room() -> None:
+    world = gang_of_two(ready=True)
+    kept = bound(world) - {preempt(world, "prefill")}
+    for _ in range(3):
+        act(world)
+    for name in world.pods:
+        world.bind(name)
+    act(world)
+    # The replica is made anew whole, and the other role stays as it is.
+    assert {name for name in kept if "-decode-" in name} <= bound(world)
+    assert condition(world, "Escalating") in (None, ("False", "MinimumMet"))
+
+
+def test_what_was_preempted_goes_after_its_delay_though_nobody_refuses_the_successor() -> None:
+    world = gang_of_two(ready=True, gang={"terminationDelaySeconds": 30})
+    preempt(world, "decode")
+    act(world)
+    world.now += 29
+    act(world)
+    assert condition(world, "Escalating") == ("True", "Preempted")
+    assert bound(world)
+    world.now += 2
+    act(world)
+    assert condition(world, "Escalating") == ("True", "TerminationDelay")
+    act(world)
+    assert not bound(world)
 
 
 def test_what_came_after_a_preemption_stays() -> None:

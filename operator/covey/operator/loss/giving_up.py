@@ -4,8 +4,8 @@ A successor that finds no room in the domain of its unit waits, and what runs is
 
 * a *role*, or the *unit*, that the scheduler could place if its pods did not have to stay where they are, and only where
   the unit serves nobody: some role of the gang has no Ready replica;
-* the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition: what is left
-  of the gang would hold its room for nobody;
+* the unit, where kube-scheduler has evicted a pod of it for a pod of the system, under the same condition, once the
+  successor is refused as well: what is left of the gang would hold its room for nobody;
 * the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
 
 Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
@@ -15,7 +15,7 @@ before its loss: so one that was taken down is not taken down again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
@@ -95,6 +95,7 @@ def give_up(
     spec: DisaggregatedInferenceSpec,
     found: Minimums,
     movable: Mapping[int, str],
+    is_refused: Callable[[int], bool],
     states: States,
     observed: Observed,
     before: Mapping[str, Any],
@@ -106,6 +107,7 @@ def give_up(
         found: the units below their minimum.
         movable: by unit, what the scheduler could place if it were given up: ``Role`` (its roles that have too few) or
             ``Unit``.
+        is_refused: whether the scheduler finds no room for a unit. Asked where an eviction was seen.
         states: how far each replica has come.
         observed: the snapshot.
         before: the status so far: what was announced.
@@ -114,28 +116,34 @@ def give_up(
     preempted = find_preempted(observed) if shortages else {}
     announced: dict[int, Escalation] = {}
     anew: set[int] = set()
+    alarms: list[float] = []
     delete: list[DeletePod] = []
     notes: list[Note] = []
     for unit, shortage in shortages.items():
         known = recorded.get(unit, RecordedUnit(None, served=False))
         serves = _serves(spec, states, unit)
-        due = _preemption(shortage, known, preempted.get(unit), observed) if not serves else None
-        due = due or _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        evicted = _preemption(shortage, known, preempted.get(unit), observed) if not serves else None
+        other = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        waits = evicted is not None and not is_refused(unit)
+        if waits and other is not None:
+            alarms.append(other.at)
+        due = other if waits and other is not None and other.at <= observed.now else evicted or other
         if due is None:
             continue
-        if known.step != due.step or observed.now < due.at:
+        waits = waits and due is evicted
+        if known.step != due.step or observed.now < due.at or waits:
             announced[unit] = due
             if known.step != due.step:
                 notes.append(_announcement(shortage, due))
-            continue
-        pods = tuple(_pods(shortage, due, observed))
-        delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
-        if pods:
+        elif pods := tuple(_pods(shortage, due, observed)):
+            delete += (DeletePod(pod, "what lost its minimum is given up") for pod in pods)
             announced[unit] = due
             notes.append(_deed(shortage, due, len(pods)))
         elif due.step is not Step.ROLE:
             anew.add(unit)
-    again = min((max(each.at - observed.now, SOON) for each in announced.values()), default=None)
+        if unit in announced and not waits:
+            alarms.append(due.at)
+    again = min((max(at - observed.now, SOON) for at in alarms), default=None)
     remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
     return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)
 
@@ -234,7 +242,8 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
     cause = f"unit {shortage.unit} is below its minimum since {since}: {shortage.text}"
     if found.step is Step.PREEMPTION:
         return (
-            f"{cause}; a pod of it was preempted for a pod of higher priority: it is taken down and queued whole again"
+            f"{cause}; a pod of it was preempted for a pod of higher priority: without room for its successor the unit is "
+            "taken down and queued whole again"
         )
     if found.step is Step.TERMINATION:
         return f"{cause}; at {at} it is taken down and queued whole again (spec.gang.terminationDelaySeconds)"
