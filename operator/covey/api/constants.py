@@ -35,6 +35,7 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
 #: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
+#: ``"idle"`` on those of a replica that serves nobody and is in the way of a drain: they may be evicted.
 LABEL_GANG: Final = "covey.dev/gang"
 #: Kubernetes' own, on what Covey makes for no single resource.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"

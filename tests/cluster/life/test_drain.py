@@ -8,6 +8,7 @@ import pytest
 
 from api_manifests import Object
 from cluster.conftest import Covey
+from cluster.kubelet import crash
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
@@ -89,6 +90,20 @@ def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddN
     drain(serving, node_of(decode))
     after = await_settled(serving, 5, node_of(decode))
     assert uids(after) & uids(before) == uids(before) - {uid_of(decode)}
+
+
+def test_a_replica_that_serves_nobody_does_not_block_a_drain(serving: Serving, nodes: AddNodes) -> None:
+    """Without room for a successor, too; its pods go, and nothing else does."""
+    nodes(blocks=1, racks=1, nodes=5)
+    serving.create(*pair(), topology={"required": "block"})
+    before = serving.await_ready(5)
+    (decode,) = serving.pods(role="decode")
+    crash(serving, decode)
+    drain(serving, node_of(decode))
+    # What is left of the unit waits for room, and serves as far as it did.
+    assert uids(serving.bound()) == uids(before) - {uid_of(decode)}
+    serving.cluster.kubectl("uncordon", node_of(decode))
+    await_settled(serving, 5)
 
 
 def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) -> None:
