@@ -117,6 +117,8 @@ ANNOTATION_HEADROOM_SECONDS: Final = "covey.dev/headroom-seconds"
 #: On a resource, from people: the generation for which units may be taken down before others serve in their place, where
 #: their groups cannot be changed in place.
 ANNOTATION_REMAKE: Final = "covey.dev/remake"
+#: On a node that is cordoned, from people: replicas above their minimum leave it at once, also without room elsewhere.
+ANNOTATION_DRAIN: Final = "covey.dev/drain"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+import cli_inputs
 from api_manifests import Object
 from cluster.conftest import Covey
 from cluster.kubelet import crash
@@ -119,7 +120,7 @@ def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) 
 
 def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=4)
-    serving.create(workers("prefill"), workers("decode", replicas=3))
+    serving.create(workers("prefill"), workers("decode", replicas=3), disruption={"evacuateAfterSeconds": 0})
     before = serving.await_ready(4)
     victims = sorted(nodes_of(serving.pods(role="decode")))[:2]
     drain(serving, *victims)
@@ -129,6 +130,33 @@ def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddN
     assert len(bound) == 2
     serving.cluster.kubectl("uncordon", *victims)
     await_settled(serving, 4)
+
+
+def test_a_cordon_takes_nobody_who_serves_before_its_time_and_covey_drain_does(
+    serving: Serving, nodes: AddNodes
+) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    serving.create(workers("prefill"), workers("decode", replicas=3), disruption={"evacuateAfterSeconds": 3600})
+    before = serving.await_ready(4)
+    victim = serving.pods(role="decode")[0]
+    serving.cluster.kubectl("cordon", node_of(victim))
+    message = "without a successor after 3600 s"
+    eventually(lambda: message in conditions(serving).get("Evacuating", {}).get("message", ""), 120, "it has no room")
+    assert uids(serving.bound()) == uids(before)
+    assert "EvacuationBlocked" not in conditions(serving)
+
+    def run(*arguments: str) -> str:
+        result = cli_inputs.covey("drain", node_of(victim), *arguments, "--kubeconfig", serving.cluster.kubeconfig)
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    assert run() == f"node/{node_of(victim)} cordoned, and left at once\n"
+    eventually(lambda: uids(serving.bound()) == uids(before) - {uid_of(victim)}, 60, "it has left")
+    assert run("--undo") == f"node/{node_of(victim)} uncordoned\n"
+    await_settled(serving, 4)
+    node = serving.cluster.api("GET", f"/api/v1/nodes/{node_of(victim)}")
+    assert "covey.dev/drain" not in node["metadata"].get("annotations", {})
+    assert not node["spec"].get("unschedulable")
 
 
 def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Serving, nodes: AddNodes) -> None:

@@ -53,9 +53,13 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
         (unit, name, _why(spec, rolling.steps[unit][0], name))
         for unit, name in found
         if not _changes(rolling, unit, name) and _is_stuck(rolling.steps[unit][0], name)
+        if not _waits(rolling.steps[unit][0].roles[name])
     ]
     moving = {key: count for key, count in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
-    told = [*_moving(moving, leaving, several=several), *_left(_counted(rolling, unserved), unserved, several=several)]
+    told = [
+        *_moving(moving, leaving, rolling, several=several),
+        *_left(_counted(rolling, unserved), unserved, several=several),
+    ]
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
     if rolling.move is not None and not rolling.move.is_remake:
@@ -102,6 +106,13 @@ def _is_stuck(unit: UnitState, name: str) -> bool:
     return all(each.stage is Stage.SERVING for each in unit.staying(name).values()) and not _goes(unit.roles[name])
 
 
+def _waits(role: RoleState) -> bool:
+    """One goes without a successor when its node has been cordoned for long enough."""
+    if role.budget.unavailable is not None or not any(each.patient for each in role.leaving.values()):
+        return False
+    return role.yields or serving(role.alive) > role.minimum
+
+
 def _lacks_room(unit: UnitState, name: str) -> bool:
     """Successors of this role wait; of another role's room nothing follows."""
     return unit.starved and any(each.stage is Stage.WAITING for each in unit.staying(name).values())
@@ -134,9 +145,14 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     )
 
 
-def _moving(found: Mapping[tuple[int, str], int], leaving: Leaving, *, several: bool) -> Iterator[str]:
+def _moving(
+    found: Mapping[tuple[int, str], int], leaving: Leaving, rolling: Rolling, *, several: bool
+) -> Iterator[str]:
     for (unit, name), count in islice(found.items(), _NAMED):
-        yield f"{f'unit {unit}: ' if several else ''}{_leave(name, count)} {_causes(unit, name, leaving)}"
+        state, where = rolling.steps[unit][0], f"unit {unit}: " if several else ""
+        waits = _lacks_room(state, name) and _waits(state.roles[name])
+        then = f", without a successor after {leaving.patience:.0f} s" if waits else ""
+        yield f"{where}{_leave(name, count)} {_causes(unit, name, leaving)}{then}"
 
 
 def _left(found: Mapping[tuple[int, str], int], leaving: Leaving, *, several: bool) -> Iterator[str]:

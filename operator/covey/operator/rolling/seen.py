@@ -168,7 +168,15 @@ class Seen:
                 self.due = left if self.due is None else min(self.due, left)
         leaves = place in self.leaving.places and stage > Stage.WAITING
         fresh = not ran and place not in self._bound
-        return Replica(revision, stage, state.standing, fresh, leaving=leaves, exchanging=opened)
+        return Replica(
+            revision,
+            stage,
+            state.standing,
+            fresh,
+            leaving=leaves,
+            patient=leaves and place in self.leaving.patient,
+            exchanging=opened,
+        )
 
     def _exchangeable(self, place: Place, replica: Replica) -> Replica:
         if replica.leaving:
