@@ -176,6 +176,19 @@ def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Ser
     serving.await_condition("Available", "True", "Available")
 
 
+def test_a_unit_that_is_moved_serves_with_its_surplus_all_the_time(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=2, racks=1, nodes=5)
+    serving.create(workers("prefill", replicas=4, minReplicas=1), workers("decode"), topology={"required": "block"})
+    before = serving.await_ready(5)
+    (decode,) = serving.pods(role="decode")
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        drain(serving, node_of(decode))
+        history = recording.events
+    after = await_settled(serving, 5, node_of(decode))
+    assert not uids(before) & uids(after)
+    assert fewest_serving(before, history, "prefill", 1) == 4
+
+
 def test_a_candidate_of_an_autoscaler_is_left_after_a_while(serving: Serving, nodes: AddNodes) -> None:
     """A soft taint keeps nobody off, but successors would only have to move again."""
     nodes(blocks=1, racks=1, nodes=6)

@@ -49,9 +49,9 @@ def act(world: World, passes: int = 3) -> None:
         world.finish()
 
 
-def refuse(world: World, name: str, admitted: int) -> None:
+def refuse(world: World, name: str, admitted: int, unit: int = 0) -> None:
     """The scheduler process has no nodes for more replicas of a role."""
-    key = (POD_GROUPS.type, f"llama-0-{name}")
+    key = (POD_GROUPS.type, f"llama-{unit}-{name}")
     conditions = (core.Condition("Admitted", "False", observed_generation=9),)
     status = core.GroupStatus(conditions=conditions, admitted=admitted)
     world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)

@@ -12,12 +12,12 @@ It stays so until all its pods are Ready, or no node of its is to be empty any m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from covey.api import constants as names
-from covey.api import core, times
+from covey.api import core
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.compile import disruption
 from covey.operator.replicas.scale import States
@@ -61,8 +61,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
         state = states.get(unit, {}).get(role, {}).get(replica)
         if state is None or state.is_ready:
             continue
-        due = max((_changed(pod, observed.now) for pod in members if not podstate.is_ready(pod)), default=observed.now)
-        due += deadline - observed.now
+        due = podstate.stands_since(members, observed.now) + deadline - observed.now
         if due <= 0 or any(map(_is_given_up, members)):
             found.add(place)
         else:
@@ -76,17 +75,3 @@ def _is_given_up(pod: core.Pod) -> bool:
         return True
     waiting = (each.state.waiting for each in pod.status.container_statuses or () if each.state is not None)
     return any(each is not None and each.reason == _BROKEN for each in waiting)
-
-
-def _changed(pod: core.Pod, now: float) -> float:
-    """When it got any further last, as far as that is known, in seconds since the epoch."""
-    return max(_times(pod), default=now)
-
-
-def _times(pod: core.Pod) -> Iterator[float]:
-    scheduled = core.condition(pod.status.conditions, "PodScheduled")
-    told = (each.last_transition_time for each in (*podstate.readiness(pod), scheduled) if each is not None)
-    for each in (pod.metadata.creation_timestamp, pod.status.start_time, *told):
-        at = times.seconds(each)
-        if at is not None:
-            yield at
