@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bench.asked import Asked
 from bench.machine import describe_machine
 from bench.resources import create_resources, write_trees
 from bench.trees import COVEY, NAMESPACE, NATIVE, TREE_LABEL, GroupSpec, Objects, Tree, create_all, make_owner
@@ -81,6 +82,7 @@ class Result:
     seconds: float
     latencies: list[float]
     cpu: Mapping[str, float]
+    asked: Asked
     bound: int
     problems: list[str] = field(default_factory=list)
 
@@ -103,6 +105,7 @@ class Result:
             "cpuMillisecondsPerPod": {
                 name: round(1000 * value / max(1, self.bound), 2) for name, value in self.cpu.items()
             },
+            **self.asked.report(max(1, self.bound)),
             "problems": self.problems,
         }
 
@@ -121,7 +124,7 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
         watching = asyncio.create_task(bound.follow())
         await bound.watching.wait()
         await quiet(cluster)
-        cpu = cpu_seconds(cluster)
+        asked, cpu = Asked.read(cluster), cpu_seconds(cluster)
         started = time.monotonic()
         created = await _begin(client, case, objects, trees)
         with contextlib.suppress(TimeoutError):
@@ -135,6 +138,7 @@ async def measure(cluster: Cluster, case: Case, gangs: int, patience: float) -> 
             last - started,
             bound.latencies(created),
             spent,
+            Asked.read(cluster) - asked,
             len(bound.times),
             bound.broken(case),
         )
@@ -317,6 +321,8 @@ def print_table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
             f"{row['gangP99Seconds']:>9}s  {row['bound']}/{row['pods']} {'; '.join(row['problems'])}"
         )
         print("    CPU ms per pod: " + ", ".join(f"{k} {v}" for k, v in row["cpuMillisecondsPerPod"].items()))
+        print(f"    a pod: {row['requestsPerPod']} writes, {row['bytesPerPod']} bytes: ", end="")
+        print(", ".join(f"{count} {what}" for what, count in row["requestsPerPodByKind"].items()))
 
 
 if __name__ == "__main__":
