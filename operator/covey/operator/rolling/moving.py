@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import Mode
@@ -79,9 +80,7 @@ def takes_over(old: UnitState, new: UnitState, is_given_up: Callable[[str, int],
         new: the other one.
         is_given_up: whether a replica of the other one (role and number) is not to be waited for any longer.
     """
-    return all(
-        _carries(old.roles[name], role, lambda n, name=name: is_given_up(name, n)) for name, role in new.roles.items()
-    )
+    return all(_carries(old.roles[name], role, partial(is_given_up, name)) for name, role in new.roles.items())
 
 
 def _carries(old: RoleState, new: RoleState, is_given_up: Callable[[int], bool]) -> bool:
