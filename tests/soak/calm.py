@@ -170,7 +170,7 @@ def unprotected(listed: Listed) -> list[str]:
         for pod in listed.pods if not resource.wanted.broken else ():
             part = resource.wanted.parts.get(pod.labels.get("covey.dev/role", ""))
             ours = pod.owner_uid == resource.uid and pod.live and part is not None
-            if ours and part is not None and ("covey.dev/gang" in pod.labels) != bool(part.minimum):
+            if ours and part is not None and pod.labels.get("covey.dev/gang") != ("true" if part.minimum else None):
                 found.append(f"pod {pod.name} and its label of the budget")
     return found
 

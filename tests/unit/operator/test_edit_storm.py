@@ -165,7 +165,8 @@ class Storm:
                 self.act(number % 8)
                 world.forget()
             case "leave" if self.nodes():
-                self.world.notices[self.nodes()[number % len(self.nodes())]] = Notice("cordoned")
+                left = Notice("cordoned", since=world.now, waits=bool(number % 2))
+                self.world.notices[self.nodes()[number % len(self.nodes())]] = left
             case "return":
                 self.world.notices.clear()
             case "time":

@@ -128,10 +128,12 @@ class Unit:
                 goes_on = each.exchanging and stage in {Stage.STARTING, Stage.DOUBTFUL}
                 role.replicas[number] = replace(each, stage=stage, fresh=False, leaving=leaving, exchanging=goes_on)
 
-    def leave(self, name: str, number: int, *, leaving: bool = True) -> None:
+    def leave(self, name: str, number: int, *, leaving: bool = True, patient: bool = False) -> None:
         """The nodes of a replica are to be empty, or no longer."""
         each = self.roles[name].replicas[number]
-        self.roles[name].replicas[number] = replace(each, leaving=leaving and each.stage > Stage.WAITING)
+        self.roles[name].replicas[number] = replace(
+            each, leaving=leaving and each.stage > Stage.WAITING, patient=patient
+        )
 
     def all(self, *stages: Stage) -> list[tuple[str, int]]:
         return [

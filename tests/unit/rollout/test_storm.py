@@ -52,6 +52,7 @@ events = st.lists(
                 "budget",
                 "leave",
                 "leave",
+                "leave in time",
                 "return",
                 "yield",
                 "plan",
@@ -103,6 +104,9 @@ def happen(unit: Unit, kind: str, number: int) -> None:
         case "leave":
             for each in one:
                 unit.leave(*each)
+        case "leave in time":
+            for each in one:
+                unit.leave(*each, patient=True)
         case "return":
             for each in one:
                 unit.leave(*each, leaving=False)
@@ -141,6 +145,12 @@ def plan(unit: Unit) -> None:
         # What leaves goes below the minimum only where that is allowed.
         if name in leaving and name not in changing and name not in yields:
             assert role.ready >= min(serving[name], role.minimum)
+            # Who is patient does not go without a successor, but where its owner lets replicas be missing.
+            urgent = sum(
+                each.stage is Stage.SERVING and each.leaving and not each.patient for each in alive[name].values()
+            )
+            if role.budget.unavailable is None and any(each.patient and each.leaving for each in alive[name].values()):
+                assert role.ready >= min(serving[name] - urgent, role.wanted)
         # 2. No more than the ceiling is made.
         assert len(layout) <= max(role.wanted + role.budget.surge, len(alive[name]))
         # 3. All that is wanted is there, of one revision or another.
@@ -225,6 +235,8 @@ def test_without_room_for_a_surge_it_ends_all_the_same(unit: Unit, happened: lis
         role.budget = Budget(role.budget.surge, None if role.budget.surge else 1)
         role.wanted = max(role.wanted, 2)
         role.minimum = min(role.minimum, role.wanted - 1)
+        # Nobody is patient for ever.
+        role.replicas = {n: replace(each, patient=False) for n, each in role.replicas.items()}
     for turn in range(400):
         # Who waits is heard of only now and then.
         unit.starved = bool(unit.all(Stage.WAITING)) and not unit.all(Stage.GOING) and turn % pause == 0
