@@ -62,8 +62,8 @@ class Seen:
         by_replica: dict[Place, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
         for slot, pods in self.observed.pods.items():
             by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
-        for (unit, role, replica), found in by_replica.items():
-            self._pods.setdefault(unit, {}).setdefault(role, {})[replica] = found
+        for (unit, name, replica), found in by_replica.items():
+            self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = found
         for slot, grave in self.observed.graves.items():
             if grave.bound and not grave.retired:
                 self._bound.add((slot.unit, slot.role, slot.replica))
