@@ -35,6 +35,7 @@ LABEL_DRAINING: Final = "covey.dev/draining"
 #: belong together; ``covey.dev/revision`` says of which revision the role's pods are.
 LABEL_WHOLE_REVISION: Final = "covey.dev/whole-revision"
 #: ``"true"`` on the pods of roles with a minimum: the budget of their namespace selects it, and nobody evicts them.
+#: ``"idle"`` on those of a replica that serves nobody and is in the way of a drain: they may be evicted.
 LABEL_GANG: Final = "covey.dev/gang"
 #: Kubernetes' own, on what Covey makes for no single resource.
 LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
@@ -116,6 +117,8 @@ ANNOTATION_HEADROOM_SECONDS: Final = "covey.dev/headroom-seconds"
 #: On a resource, from people: the generation for which units may be taken down before others serve in their place, where
 #: their groups cannot be changed in place.
 ANNOTATION_REMAKE: Final = "covey.dev/remake"
+#: On a node that is cordoned, from people: replicas above their minimum leave it at once, also without room elsewhere.
+ANNOTATION_DRAIN: Final = "covey.dev/drain"
 #: On a root group, from the operator: the same question for the scheduler process (``api.headroom``).
 ANNOTATION_QUESTION: Final = f"{SCHEDULING_GROUP}/headroom"
 

@@ -118,7 +118,9 @@ class Disruption(Model):
 
     evacuate_after_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds for which a node may be a mere candidate for deletion (a soft taint of an autoscaler) before its replicas
-    are moved. Cordons and hard taints count at once. 0 to 86400. Default: 60."""
+    are moved, and for which it may be cordoned before replicas that serve leave it without a successor, where there is no
+    room for one. Successors are built at once. Hard taints of autoscalers, and ``covey drain``, count at once. 0 to
+    86400. Default: 60."""
     allow_below_minimum: Annotated[bool | None, LIVE] = None
     """True: where there is no room for a successor, a replica goes even though its role has no more than minReplicas.
     Default: false: it stays, and the condition EvacuationBlocked says what would help."""

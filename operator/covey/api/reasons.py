@@ -209,6 +209,11 @@ REASONS: Final[Mapping[str, Explanation]] = {
         "Replicas have pods on nodes that are cordoned, drained or about to be deleted, and are built elsewhere first.",
         "Nothing; uncordon the node to keep what has not moved yet.",
     ),
+    "ServesNobody": Explanation(
+        "A replica that does not get Ready is on a node that is to be empty. It serves nobody, so the budget of the namespace "
+        "leaves its pods alone (covey.dev/gang: idle): whoever drains the node may evict them.",
+        "Nothing for the drain; see why its pods are not Ready. What gets Ready is kept again.",
+    ),
     "UnitMoving": Explanation(
         "A unit is moved as a whole, since its domain has no room for what has to leave its nodes.",
         "Nothing; uncordon the nodes to keep it where it is.",

@@ -29,6 +29,7 @@ _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
     "headroom": ("headroom", "headroom", "How many more replicas of each role would fit now."),
     "top": ("top", "top", "GPUs used, free and stranded by topology level."),
     "ui": ("ui", "ui", "All of it as a page in the browser, live."),
+    "drain": ("drain", "drain", "Have nodes emptied as soon as may be."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "operator": ("processes", "operator", "Run the operator."),
     "scheduler": ("processes", "scheduler", "Run the scheduler process, or print kube-scheduler's configuration."),

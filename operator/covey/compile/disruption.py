@@ -30,6 +30,8 @@ NAME: Final = "covey-gangs"
 LABELS: Final = {names.LABEL_MANAGED_BY: names.MANAGED_BY, names.LABEL_INFERENCE: ""}
 #: The label of the pods that it selects.
 PROTECTED: Final = {names.LABEL_GANG: "true"}
+#: And that of pods which it leaves alone for now, as every former budget does that is narrow.
+IDLE: Final = {names.LABEL_GANG: "idle"}
 #: More than a namespace can have; it need not follow what is scaled and what surges.
 _ALL: Final = 1_000_000
 

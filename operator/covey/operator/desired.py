@@ -13,6 +13,7 @@ from covey.compile import Layout, Scale, Tree
 from covey.compile.membership import Levels
 from covey.compile.revision import Revision
 from covey.operator.replicas.scale import Running, States, replica_states, running_revisions
+from covey.operator.rolling.idle import Idle, find_idle
 from covey.operator.rolling.layout import Rolling, roll
 from covey.operator.rolling.leaving import Leaving, find_leaving
 from covey.operator.rolling.pairing import with_pairs
@@ -34,6 +35,8 @@ class Desired:
     states: States
     #: Replicas that have to leave their nodes.
     leaving: Leaving
+    #: Those of them that serve nobody, and may be evicted.
+    idle: Idle
     scalers: Scalers
     rolling: Rolling
     #: What cannot be changed in place.
@@ -77,6 +80,7 @@ def desire(
     running = running_revisions(observed, in_force)
     states = replica_states(observed, in_force, running)
     leaving = find_leaving(spec, observed)
+    idle = find_idle(spec, leaving, states, observed)
     scalers = find_scalers(spec, inference.metadata.name, observed, states, before)
     # 2. Surplus goes, missing numbers are filled, revisions are rolled.
     lacking = refused(compiled, observed)
@@ -97,7 +101,7 @@ def desire(
         deviations = _deviations(tree, observed)
     # 4. Revisions that run side by side have Services of their own.
     tree = with_pairs(tree, spec, in_force, observed, states)
-    return Desired(scale, running, states, leaving, scalers, rolling, remake, tree, deviations)
+    return Desired(scale, running, states, leaving, idle, scalers, rolling, remake, tree, deviations)
 
 
 def _is_confirmed(inference: DisaggregatedInference) -> bool:

@@ -152,7 +152,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
             stranded,
             released,
             ending.outcome,
-            find_evacuation(spec, want.leaving, want.rolling),
+            find_evacuation(spec, want.leaving, want.idle, want.rolling),
             failing.outcome,
             put_scalers(tree.owner, want.scalers, observed),
             starting.outcome,
@@ -282,7 +282,7 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
     leaders = unit_leaders(inference.spec, want.layout, observed)
     # Two pods would have one address.
     former = (Relabel(pod, _UNPUBLISHED) for pod in observed.former)
-    protect = tuple(find_unprotected(want.tree, observed, lost))
+    protect = tuple(find_unprotected(want.tree, observed, lost, want.idle.places))
     return Outcome(Actions(relabel=(*former, *edited, *unmarked, *leaders), protect=protect))
 
 

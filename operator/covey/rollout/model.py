@@ -29,7 +29,8 @@ class Stage(IntEnum):
 class Replica:
     """One replica. ``standing`` ranks replicas of one stage; more is more. ``fresh``: it has never had its nodes.
 
-    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision. ``exchangeable``: its pods
+    ``leaving``: a node of its is to be empty, so it needs a successor whatever its revision; ``patient``: it does not go
+    without one yet. ``exchangeable``: its pods
     can be given the images of the target where they are. ``exchanging``: they were given others, and do not serve with
     them yet.
     """
@@ -39,6 +40,7 @@ class Replica:
     standing: tuple[float, ...] = ()
     fresh: bool = False
     leaving: bool = False
+    patient: bool = False
     exchangeable: bool = False
     exchanging: bool = False
 

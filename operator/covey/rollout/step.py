@@ -91,10 +91,21 @@ def _alike(state: RoleState, *, starved: bool) -> RoleState:
     replicas = {n: replace(each, revision=state.target, exchangeable=False) for n, each in state.replicas.items()}
     budget = replace(state.budget, partition=0)
     if state.yields and starved:
-        return replace(state, replicas=replicas, minimum=0, budget=budget)
+        least = 0 if budget.unavailable is not None else _kept_for_successors(state, 0)
+        return replace(state, replicas=replicas, minimum=least, budget=budget)
+    if budget.unavailable is None and starved:
+        return replace(state, replicas=replicas, minimum=_kept_for_successors(state, state.minimum), budget=budget)
     if budget.unavailable is not None:
         budget = replace(budget, unavailable=min(budget.unavailable, max(0, state.wanted - state.minimum)))
     return replace(state, replicas=replicas, budget=budget)
+
+
+def _kept_for_successors(state: RoleState, minimum: int) -> int:
+    """The minimum, and those that serve and are patient: without room for successors all others may go."""
+    if not any(each.patient for each in state.leaving.values()):
+        return minimum
+    urgent = {n: each for n, each in state.leaving.items() if not each.patient}
+    return max(minimum, serving(state.alive) - serving(urgent))
 
 
 def _successions(state: RoleState, alike: RoleState) -> Iterator[RoleRevision]:
@@ -150,7 +161,7 @@ def _rescued(state: RoleState, kept: Collection[int], *, starved: bool) -> list[
 def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]:
     """The old replicas that stay.
 
-    First goes what does not serve, then what leaves. Of several old revisions one that lacks roles goes first, then one that has more
+    First goes what does not serve, then what leaves, the patient last. Of several old revisions one that lacks roles goes first, then one that has more
     replicas, so that each keeps one as long as possible, then the newest; of one revision the highest number.
     """
     left = dict(old)
@@ -159,7 +170,16 @@ def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]
     def loss(number: int) -> tuple[object, ...]:
         each = left[number]
         whole, age = rank(each.revision.hash)
-        return (each.stage, not each.leaving, whole, -sizes[each.revision.hash], -age, each.standing, -number)
+        return (
+            each.stage,
+            not each.leaving,
+            each.patient,
+            whole,
+            -sizes[each.revision.hash],
+            -age,
+            each.standing,
+            -number,
+        )
 
     while len(left) > number:
         victim = min(left, key=loss)

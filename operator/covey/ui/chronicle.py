@@ -17,8 +17,8 @@ class Terminated(core.Read, frozen=True):
     finished_at: str | None = None
 
 
-class ContainerState(core.Read, frozen=True):
-    """One of running, waiting and terminated; only the last is read."""
+class ContainerState(core.ContainerState, frozen=True):
+    """With how it ended."""
 
     terminated: Terminated | None = None
 

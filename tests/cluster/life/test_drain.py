@@ -6,8 +6,10 @@ from collections import Counter
 
 import pytest
 
+import cli_inputs
 from api_manifests import Object
 from cluster.conftest import Covey
+from cluster.kubelet import crash
 from cluster.serving import BLOCK, AddNodes, Serving, fewest_serving, serves, serving, workers
 from cluster.workbench import label, name_of, uid_of, uids
 from localcluster import eventually
@@ -91,6 +93,20 @@ def test_at_the_minimum_without_room_a_drain_waits(serving: Serving, nodes: AddN
     assert uids(after) & uids(before) == uids(before) - {uid_of(decode)}
 
 
+def test_a_replica_that_serves_nobody_does_not_block_a_drain(serving: Serving, nodes: AddNodes) -> None:
+    """Without room for a successor, too; its pods go, and nothing else does."""
+    nodes(blocks=1, racks=1, nodes=5)
+    serving.create(*pair(), topology={"required": "block"})
+    before = serving.await_ready(5)
+    (decode,) = serving.pods(role="decode")
+    crash(serving, decode)
+    drain(serving, node_of(decode))
+    # What is left of the unit waits for room, and serves as far as it did.
+    assert uids(serving.bound()) == uids(before) - {uid_of(decode)}
+    serving.cluster.kubectl("uncordon", node_of(decode))
+    await_settled(serving, 5)
+
+
 def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=5)
     serving.create(*pair(), topology={"required": "block"}, disruption={"allowBelowMinimum": True})
@@ -104,7 +120,7 @@ def test_it_may_be_allowed_below_the_minimum(serving: Serving, nodes: AddNodes) 
 
 def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddNodes) -> None:
     nodes(blocks=1, racks=1, nodes=4)
-    serving.create(workers("prefill"), workers("decode", replicas=3))
+    serving.create(workers("prefill"), workers("decode", replicas=3), disruption={"evacuateAfterSeconds": 0})
     before = serving.await_ready(4)
     victims = sorted(nodes_of(serving.pods(role="decode")))[:2]
     drain(serving, *victims)
@@ -114,6 +130,33 @@ def test_above_the_minimum_without_room_it_shrinks(serving: Serving, nodes: AddN
     assert len(bound) == 2
     serving.cluster.kubectl("uncordon", *victims)
     await_settled(serving, 4)
+
+
+def test_a_cordon_takes_nobody_who_serves_before_its_time_and_covey_drain_does(
+    serving: Serving, nodes: AddNodes
+) -> None:
+    nodes(blocks=1, racks=1, nodes=4)
+    serving.create(workers("prefill"), workers("decode", replicas=3), disruption={"evacuateAfterSeconds": 3600})
+    before = serving.await_ready(4)
+    victim = serving.pods(role="decode")[0]
+    serving.cluster.kubectl("cordon", node_of(victim))
+    message = "without a successor after 3600 s"
+    eventually(lambda: message in conditions(serving).get("Evacuating", {}).get("message", ""), 120, "it has no room")
+    assert uids(serving.bound()) == uids(before)
+    assert "EvacuationBlocked" not in conditions(serving)
+
+    def run(*arguments: str) -> str:
+        result = cli_inputs.covey("drain", node_of(victim), *arguments, "--kubeconfig", serving.cluster.kubeconfig)
+        assert result.exit_code == 0, result.output
+        return str(result.output)
+
+    assert run() == f"node/{node_of(victim)} cordoned, and left at once\n"
+    eventually(lambda: uids(serving.bound()) == uids(before) - {uid_of(victim)}, 60, "it has left")
+    assert run("--undo") == f"node/{node_of(victim)} uncordoned\n"
+    await_settled(serving, 4)
+    node = serving.cluster.api("GET", f"/api/v1/nodes/{node_of(victim)}")
+    assert "covey.dev/drain" not in node["metadata"].get("annotations", {})
+    assert not node["spec"].get("unschedulable")
 
 
 def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Serving, nodes: AddNodes) -> None:
@@ -131,6 +174,19 @@ def test_a_unit_that_fits_nowhere_in_its_block_moves_to_another_one(serving: Ser
     assert not uids(before) & uids(after)
     assert fewest_whole(before, history) == 1
     serving.await_condition("Available", "True", "Available")
+
+
+def test_a_unit_that_is_moved_serves_with_its_surplus_all_the_time(serving: Serving, nodes: AddNodes) -> None:
+    nodes(blocks=2, racks=1, nodes=5)
+    serving.create(workers("prefill", replicas=4, minReplicas=1), workers("decode"), topology={"required": "block"})
+    before = serving.await_ready(5)
+    (decode,) = serving.pods(role="decode")
+    with serving.cluster.record(serving.path("Pod")) as recording:
+        drain(serving, node_of(decode))
+        history = recording.events
+    after = await_settled(serving, 5, node_of(decode))
+    assert not uids(before) & uids(after)
+    assert fewest_serving(before, history, "prefill", 1) == 4
 
 
 def test_a_candidate_of_an_autoscaler_is_left_after_a_while(serving: Serving, nodes: AddNodes) -> None:

@@ -38,6 +38,7 @@ def test_help_lists_every_command_and_loads_none() -> None:
         "status",
         "top",
         "rollout",
+        "drain",
         "crds",
         "operator",
         "scheduler",
@@ -56,7 +57,7 @@ def test_an_offline_plan_loads_no_server_and_no_client() -> None:
     "command",
     [
         *("plan", "compile", "convert", "explain", "status", "top", "rollout", "crds", "operator", "scheduler"),
-        *("release-budgets", "version"),
+        *("drain", "release-budgets", "version"),
     ],
 )
 def test_every_command_has_help(command: str) -> None:
@@ -111,7 +112,7 @@ def test_version_without_a_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        *(["explain", "x"], ["status", "x"], ["top"], ["release-budgets", "-A"]),
+        *(["explain", "x"], ["status", "x"], ["top"], ["release-budgets", "-A"], ["drain", "x"]),
         ["plan", "-f", EXAMPLES / "router.yaml", "--cluster"],
     ],
 )

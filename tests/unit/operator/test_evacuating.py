@@ -49,9 +49,9 @@ def act(world: World, passes: int = 3) -> None:
         world.finish()
 
 
-def refuse(world: World, name: str, admitted: int) -> None:
+def refuse(world: World, name: str, admitted: int, unit: int = 0) -> None:
     """The scheduler process has no nodes for more replicas of a role."""
-    key = (POD_GROUPS.type, f"llama-0-{name}")
+    key = (POD_GROUPS.type, f"llama-{unit}-{name}")
     conditions = (core.Condition("Admitted", "False", observed_generation=9),)
     status = core.GroupStatus(conditions=conditions, admitted=admitted)
     world.objects[key] = msgspec.structs.replace(world.objects[key], status=status)
@@ -66,6 +66,54 @@ def blocked(world: World) -> tuple[str, str]:
 
 def serving_of(world: World, name: str) -> int:
     return sum(state.is_ready for state in world.plan().states[0][name].values())
+
+
+def cordon_now(world: World, *nodes: str) -> None:
+    """Nobody has asked for these nodes to be empty at once."""
+    world.notices |= {node: Notice("cordoned", since=world.now, waits=True) for node in nodes}
+
+
+def test_what_serves_waits_for_the_cordon_to_last() -> None:
+    world = serving({"replicas": 3, "minReplicas": 1})
+    cordon_now(world, "decode-0")
+    act(world)
+    assert len(world.pods) == 6, "its successor is built at once"
+    refuse(world, "decode", 3)
+    world.now += 40
+    act(world)
+    assert serving_of(world, "decode") == 3
+    assert blocked(world) == ("", "")
+    told = {each["type"]: each for each in world.tell()["conditions"]}["Evacuating"]
+    assert told["message"] == "1 replica of decode leaves node decode-0: cordoned, without a successor after 60 s"
+    again = world.plan().again
+    assert again is not None
+    assert again <= 20
+    world.now += 20
+    act(world)
+    assert serving_of(world, "decode") == 2
+
+
+def test_at_the_minimum_it_is_blocked_as_soon_as_it_is_known_that_there_is_no_room() -> None:
+    world = serving({"replicas": 1, "minReplicas": 1})
+    cordon_now(world, "decode-0")
+    act(world)
+    refuse(world, "decode", 1)
+    world.now += 31
+    act(world)
+    assert blocked(world)[0] == "NoRoom"
+
+
+def test_a_cordon_that_was_taken_back_has_cost_nothing() -> None:
+    world = serving({"replicas": 3, "minReplicas": 1})
+    before = set(world.pods)
+    cordon_now(world, "decode-0", "decode-1")
+    act(world)
+    refuse(world, "decode", 3)
+    world.now += 50
+    act(world)
+    world.notices.clear()
+    act(world)
+    assert set(world.pods) == before
 
 
 PAUSED = {"template": NEW, "minReplicas": 3}

@@ -14,6 +14,7 @@ from covey.operator.snapshot.notice import Notice, notice_of
 from unit.compile.inferences import inference, role
 from unit.operator.world import World
 
+DRAIN = "covey.dev/drain"
 ENDING = "ToBeDeletedByClusterAutoscaler"
 CANDIDATE = "DeletionCandidateOfClusterAutoscaler"
 
@@ -46,6 +47,9 @@ EVERYTHING = {"operator": "Exists"}
     [
         (node(), (), ""),
         (node(cordoned=True), (EVERYTHING,), "cordoned"),
+        (node(cordoned=True, annotations={DRAIN: "true"}), (EVERYTHING,), "to be drained"),
+        (node(annotations={DRAIN: "true"}), (), ""),
+        (node("a", f"{ENDING}=1:NoSchedule", cordoned=True), (), f"taint {ENDING}:NoSchedule"),
         (node("a", "team=x:NoSchedule"), (), "taint team:NoSchedule"),
         (node("a", "team=x:NoSchedule"), ({"key": "team", "operator": "Exists"},), ""),
         (node("a", "team=x:NoSchedule"), ({"key": "team", "value": "y"},), "taint team:NoSchedule"),
@@ -77,6 +81,23 @@ def test_a_candidate_says_since_when() -> None:
     assert notice_of(node("a", "mine=1:PreferNoSchedule"), ["mine"]) == Notice(candidate="mine", since=1.0)
 
 
+@pytest.mark.parametrize(
+    ("found", "waits"),
+    [
+        (node(cordoned=True), True),
+        (node("a", "other=x:NoSchedule", cordoned=True), True),
+        (node("a", "team=x:NoSchedule", cordoned=True), False),
+        (node("a", f"{ENDING}=1:NoSchedule", cordoned=True), False),
+        (node(cordoned=True, annotations={DRAIN: "true"}), False),
+        (node("a", "team=x:NoSchedule"), False),
+    ],
+)
+def test_who_waits_for_a_successor_first(found: core.Node, waits: bool) -> None:  # noqa: FBT001 - a parameter
+    notice = notice_of(found, evacuations=["team"])
+    assert notice is not None
+    assert notice.waits_with(pod()) is waits
+
+
 class Watch:
     """The watch of nodes, fed by hand."""
 
@@ -102,6 +123,8 @@ def test_only_what_matters_to_pods_is_told() -> None:
     assert watch.see(node("a", "driver=restarts:NoSchedule")) == []
     assert watch.see(node(cordoned=True)) == ["a"]
     assert watch.see(node("a", "x=1:NoSchedule", cordoned=True)) == []
+    assert watch.see(node(cordoned=True, annotations={"other": "x"})) == []
+    assert watch.see(node(cordoned=True, annotations={DRAIN: "true"})) == ["a"]
     assert watch.see(node()) == ["a"]
     assert watch.see(node("a", "node.kubernetes.io/out-of-service:NoExecute")) == ["a"]
     assert watch.nodes.notices(["a"]) == {}
@@ -117,6 +140,17 @@ def test_a_taint_without_a_time_counts_from_when_it_was_seen() -> None:
     watch.see(node("a", f"{CANDIDATE}=x:PreferNoSchedule"))
     assert watch.nodes.notices(["a"])["a"].since == 1030.0
     assert watch.nodes.candidates() == ("a",)
+
+
+def test_a_cordon_counts_from_its_taint_or_from_when_it_was_seen() -> None:
+    watch = Watch()
+    watch.see(node(cordoned=True))
+    watch.now = 1030.0
+    watch.see(node("a", "more=x:NoSchedule", cordoned=True))
+    assert watch.nodes.notices(["a"])["a"].since == 1000.0
+    taint = core.Taint("node.kubernetes.io/unschedulable", "NoSchedule", time_added="1970-01-01T00:16:50Z")
+    watch.see(core.Node(core.Meta(name="a"), core.NodeSpec(unschedulable=True, taints=(taint,))))
+    assert watch.nodes.notices(["a"])["a"].since == 1010.0
 
 
 def served(**spec: Any) -> World:
@@ -144,6 +178,21 @@ def test_a_candidate_has_its_time() -> None:
     world.now += 10
     found = find_leaving(world.inference.spec, world.observe())
     assert found.places == {(0, "decode", 0): f"node node-decode-0: taint {CANDIDATE}"}
+
+
+def test_a_replica_is_patient_only_where_all_its_nodes_let_it_wait() -> None:
+    world = served(disruption={"evacuateAfterSeconds": 30})
+    world.notices = {
+        "node-prefill-0": Notice("cordoned", since=world.now - 20, waits=True),
+        "node-prefill-1": Notice("cordoned", since=world.now - 30, waits=True),
+        "node-decode-0": Notice("to be drained"),
+    }
+    found = find_leaving(world.inference.spec, world.observe())
+    assert found.places.keys() == {(0, "prefill", 0), (0, "prefill", 1), (0, "decode", 0)}
+    assert (found.patient, found.again) == ({(0, "prefill", 0)}, 10.0)
+    second = next(name for name in world.pods if "prefill-0-1" in name)
+    world.change(second, spec={"node_name": "node-decode-0"})
+    assert not find_leaving(world.inference.spec, world.observe()).patient
 
 
 def test_it_is_told_and_no_rollout_is() -> None:

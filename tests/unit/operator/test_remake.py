@@ -224,6 +224,41 @@ def test_a_unit_that_serves_stays_until_another_serves_in_its_place() -> None:
     assert {name for _, name in world.objects if name.startswith("llama-0")} == set()
 
 
+def place(world: World, unit: str, *but: str) -> None:
+    """kube-scheduler places all groups of a unit that has pods, but for those of some replicas, and their pods serve."""
+    placed = core.GroupStatus(conditions=(core.Condition("PodGroupInitiallyScheduled", "True"),))
+    for key, owned in world.objects.items():
+        if key[0].startswith("PodGroup.") and owned.metadata.label(names.LABEL_UNIT) == unit and key[1] not in but:
+            world.objects[key] = msgspec.structs.replace(owned, status=placed)
+    for name, pod in list(world.pods.items()):
+        if pod.metadata.label(names.LABEL_UNIT) == unit and not name.startswith(but):
+            world.bind(name)
+            world.ready(name)
+
+
+def test_a_unit_with_surplus_stays_until_the_rest_of_the_other_is_refused() -> None:
+    world = starting(wide(1, 1))
+    for _ in range(3):
+        act(world)
+        place(world, "0")
+    act(world)
+    before = set(world.pods)
+    assert len(before) == 7
+    world.inference = wide(2, 1)
+    rest = "llama-1-prefill-2"
+    for _ in range(3):
+        act(world)
+        place(world, "1", rest)
+    waiting = [name for name in world.pods if name.startswith(rest)]
+    assert len(waiting) == 2
+    assert before < set(world.pods), "nobody has said that there is no room for its third replica of prefill"
+    said = core.Condition("PodScheduled", "False", "Unschedulable", "0/9 nodes are available")
+    for name in waiting:
+        world.change(name, spec={"scheduling_gates": None}, status={"conditions": (said,)})
+    act(world)
+    assert not before & set(world.pods)
+
+
 def test_without_room_the_owner_decides_whether_a_unit_is_taken_down() -> None:
     world = starting(wide(1, 1))
     for _ in range(3):

@@ -45,6 +45,8 @@ def moving(decode: dict[str, Any], prefill: dict[str, Any]) -> World:
         if pod.metadata.label(names.LABEL_UNIT) == "1" and number < minimum[pod.metadata.label(names.LABEL_ROLE) or ""]:
             world.bind(name, f"other-{name}")
             world.ready(name)
+    # There is no room for more of it.
+    refuse(world, "prefill", minimum["prefill"], unit=1)
     return world
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from covey.rollout import Budget, Stage
 from unit.rollout.acting import Role, Unit
 
@@ -69,6 +71,20 @@ def test_a_node_that_is_not_to_be_empty_any_more() -> None:
     acting.leave("prefill", 0, leaving=False)
     acting.step()
     assert alive(acting, "prefill") == {0, 1}
+
+
+def test_without_room_only_those_go_that_may_not_wait() -> None:
+    acting = unit(prefill=Role.serving(4, minimum=1, budget=Budget(surge=2)))
+    leave(acting, "prefill", 0, 1, 2)
+    replicas = acting.roles["prefill"].replicas
+    for number in (0, 2):
+        replicas[number] = replace(replicas[number], patient=True)
+    for _ in range(8):
+        acting.starved = bool(acting.all(Stage.WAITING)) and not acting.all(Stage.GOING)
+        acting.step()
+        acting.gone()
+    assert acting.state.roles["prefill"].leaving.keys() == {0, 2}
+    assert acting.roles["prefill"].ready == 3
 
 
 def test_without_room_it_shrinks_to_the_minimum_and_waits() -> None:

@@ -130,6 +130,18 @@ class PodSpec(Read, frozen=True):
     active_deadline_seconds: int | None = None
 
 
+class Waiting(Read, frozen=True):
+    """``ContainerStateWaiting``."""
+
+    reason: str = ""
+
+
+class ContainerState(Read, frozen=True):
+    """``ContainerState``: one of running, waiting and terminated."""
+
+    waiting: Waiting | None = None
+
+
 class ContainerStatus(Read, frozen=True):
     """``ContainerStatus``: what the kubelet has set aside for a container, what it runs with, and how often it began."""
 
@@ -138,6 +150,7 @@ class ContainerStatus(Read, frozen=True):
     resources: Resources | None = None
     allocated_resources: dict[str, str | int | float] | None = None
     image_id: str = msgspec.field(name="imageID", default="")
+    state: ContainerState | None = None
 
 
 class PodStatus(Read, frozen=True):

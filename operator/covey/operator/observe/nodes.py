@@ -17,7 +17,7 @@ from covey.kube.client import Client
 from covey.kube.reflector import Reflector
 from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
-from covey.operator.snapshot.notice import AUTOSCALERS, Notice, is_out_of_service, notice_of
+from covey.operator.snapshot.notice import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
 
 #: Candidates that a resource is told of: they stand on its groups.
 _MANY: Final = 64
@@ -81,7 +81,7 @@ class Nodes:
             self._on_change(name)
             return
         self._gone.pop(name, None)
-        if before is not None and node.spec == before.spec:
+        if before is not None and _said(node) == _said(before):
             return
         was, now = self._notices.pop(name, None), notice_of(node, self._autoscalers, self._evacuations)
         if now is not None:
@@ -90,8 +90,13 @@ class Nodes:
             self._on_change(name)
 
     def _dated(self, notice: Notice, before: Notice | None) -> Notice:
-        """A candidate whose taint has no time is one since this process has seen it so."""
-        if not notice.candidate or notice.since is not None:
+        """What does not say since when it is so, is so since this process has seen it."""
+        if notice.since is not None or not (notice.candidate or notice.waits):
             return notice
-        same = before is not None and before.candidate == notice.candidate
+        same = before is not None and (before.candidate, before.waits) == (notice.candidate, notice.waits)
         return replace(notice, since=before.since if same and before is not None else self._clock())
+
+
+def _said(node: core.Node) -> tuple[object, ...]:
+    """All that a notice is read from."""
+    return node.spec, is_to_be_drained(node)

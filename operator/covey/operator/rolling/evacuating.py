@@ -6,15 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from covey.api import constants as names
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.operator.replicas.news import count_of
+from covey.operator.rolling.idle import Idle
 from covey.operator.rolling.layout import Rolling
 from covey.operator.rolling.leaving import Leaving
 from covey.operator.rolling.moving import Move
-from covey.operator.terms.outcome import Outcome
+from covey.operator.terms.outcome import Outcome, soonest
 from covey.operator.terms.remark import Remark
 from covey.rollout import RoleState, Stage, UnitState
 from covey.rollout.model import serving
@@ -25,46 +28,67 @@ REASON_NO_ROOM: Final = "NoRoom"
 REASON_BUDGET: Final = "NoSurge"
 
 REASON_UNIT_MOVING: Final = "UnitMoving"
+REASON_SERVES_NOBODY: Final = "ServesNobody"
+#: Roles that a message names.
+_NAMED: Final = 8
 
 
-def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> Outcome:
+def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rolling: Rolling) -> Outcome:
     """The conditions of a resource whose replicas have to leave their nodes.
 
     Args:
         spec: what is kept up.
         leaving: the replicas, and why.
+        idle: those of them that may be evicted.
         rolling: what becomes of them.
     """
-    return Outcome(remarks=tuple(_remarks(spec, leaving, rolling)), again=leaving.again)
+    return Outcome(remarks=tuple(_remarks(spec, leaving, idle, rolling)), again=soonest((leaving.again, idle.again)))
 
 
-def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, rolling: Rolling) -> Iterator[Remark]:
-    found = {
-        (unit, name): (state.roles[name], step.roles[name].keys())
-        for unit, (state, step) in rolling.steps.items()
-        for name in state.roles
-        if state.roles[name].leaving
-    }
-    if not found:
-        return
-    several = len(rolling.steps) > 1
+def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rolling: Rolling) -> Iterator[Remark]:
+    unserved = replace(leaving, places={place: why for place, why in leaving.places.items() if place in idle.places})
+    leaving = replace(leaving, places={p: why for p, why in leaving.places.items() if p not in idle.places})
+    found, several = _counted(rolling, leaving), len(rolling.steps) > 1
     stuck = [
         (unit, name, _why(spec, rolling.steps[unit][0], name))
-        for (unit, name), (role, layout) in found.items()
-        if layout == role.alive.keys() and _is_stuck(rolling.steps[unit][0], name)
+        for unit, name in found
+        if not _changes(rolling, unit, name) and _is_stuck(rolling.steps[unit][0], name)
+        if not _waits(rolling.steps[unit][0].roles[name])
     ]
-    moving = {key: role for key, (role, _) in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
+    moving = {key: count for key, count in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
+    told = [
+        *_moving(moving, leaving, rolling, several=several),
+        *_left(_counted(rolling, unserved), unserved, several=several),
+    ]
     if moving:
-        yield Remark(names.EVACUATING, REASON_NODE_LEAVING, _moving(moving, leaving, several=several))
+        yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
     if rolling.move is not None and not rolling.move.is_remake:
         yield Remark(names.EVACUATING, REASON_UNIT_MOVING, _moved(rolling.move, rolling.steps[rolling.move.to][0]))
     if stuck:
         unit, name, (reason, help_) = stuck[0]
         where = f"unit {unit}: " if several else ""
         more = f" (and {len(stuck) - 1} more)" if len(stuck) > 1 else ""
-        what = f"{count_of(len(found[unit, name][0].leaving))} of {name}"
+        what = f"{count_of(found[unit, name])} of {name}"
         message = f"{where}{what} cannot leave {_causes(unit, name, leaving)}{more}: {help_}"
         yield Remark(names.EVACUATION_BLOCKED, reason, message)
+    if told and not moving:
+        yield Remark(names.EVACUATING, REASON_SERVES_NOBODY, "; ".join(told))
+
+
+def _counted(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
+    """How many replicas of each role of each unit leave."""
+    found = {
+        (unit, name): sum((unit, name, n) in leaving.places for n in role.leaving)
+        for unit, (state, _) in rolling.steps.items()
+        for name, role in state.roles.items()
+    }
+    return {key: count for key, count in found.items() if count}
+
+
+def _changes(rolling: Rolling, unit: int, name: str) -> bool:
+    """Replicas of a role come or go now."""
+    state, step = rolling.steps[unit]
+    return step.roles[name].keys() != state.roles[name].alive.keys()
 
 
 def _moved(move: Move, other: UnitState) -> str:
@@ -80,6 +104,13 @@ def _is_stuck(unit: UnitState, name: str) -> bool:
     if _lacks_room(unit, name):
         return True
     return all(each.stage is Stage.SERVING for each in unit.staying(name).values()) and not _goes(unit.roles[name])
+
+
+def _waits(role: RoleState) -> bool:
+    """One goes without a successor when its node has been cordoned for long enough."""
+    if role.budget.unavailable is not None or not any(each.patient for each in role.leaving.values()):
+        return False
+    return role.yields or serving(role.alive) > role.minimum
 
 
 def _lacks_room(unit: UnitState, name: str) -> bool:
@@ -114,12 +145,21 @@ def _why(spec: DisaggregatedInferenceSpec, unit: UnitState, name: str) -> tuple[
     )
 
 
-def _moving(found: Mapping[tuple[int, str], RoleState], leaving: Leaving, *, several: bool) -> str:
-    parts = (
-        f"{f'unit {unit}: ' if several else ''}{_leave(name, len(role.leaving))} {_causes(unit, name, leaving)}"
-        for (unit, name), role in list(found.items())[:8]
-    )
-    return "; ".join(parts)
+def _moving(
+    found: Mapping[tuple[int, str], int], leaving: Leaving, rolling: Rolling, *, several: bool
+) -> Iterator[str]:
+    for (unit, name), count in islice(found.items(), _NAMED):
+        state, where = rolling.steps[unit][0], f"unit {unit}: " if several else ""
+        waits = _lacks_room(state, name) and _waits(state.roles[name])
+        then = f", without a successor after {leaving.patience:.0f} s" if waits else ""
+        yield f"{where}{_leave(name, count)} {_causes(unit, name, leaving)}{then}"
+
+
+def _left(found: Mapping[tuple[int, str], int], leaving: Leaving, *, several: bool) -> Iterator[str]:
+    for (unit, name), count in islice(found.items(), _NAMED):
+        who = f"{f'unit {unit}: ' if several else ''}{count_of(count)} of {name}"
+        serve, their = ("serves", "its") if count == 1 else ("serve", "their")
+        yield f"{who} on {_causes(unit, name, leaving)} {serve} nobody, and {their} pods may be evicted"
 
 
 def _leave(name: str, count: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -15,7 +16,7 @@ from covey.operator.replicas.scale import Running, States, choose_units
 from covey.operator.rolling.departing import is_anything_leaving
 from covey.operator.rolling.leaving import Leaving, Place
 from covey.operator.rolling.memory import read_progress
-from covey.operator.rolling.moving import Move, find_move
+from covey.operator.rolling.moving import Move, find_move, takes_over
 from covey.operator.rolling.refusals import Refused
 from covey.operator.rolling.seen import Seen
 from covey.operator.snapshot.observed import Observed
@@ -103,8 +104,11 @@ def roll(
         units |= {unit: _starved(unit, units[unit], lacks) for unit in overdue}
     move = find_move(spec, scale, units, observed, states, remade)
     if move is not None:
+        other = seen.unit(move.to, move.counted(scale).unit(move.to), stays=stays)
+        given_up = _given_up(seen, move.to, other, lacking, settings.deadline)
+        move = replace(move, done=takes_over(units[move.unit], other, given_up))
         scale = move.counted(scale)
-        units[move.to] = seen.unit(move.to, scale.unit(move.to), stays=stays)
+        units[move.to] = other
         units = {unit: units[unit] for unit in sorted(units) if not (move.done and unit == move.unit)}
     steps = {unit: (state, next_step(state)) for unit, state in units.items()}
     progress = tell(steps, in_force.hash, last, settings, now)
@@ -126,6 +130,22 @@ def _layout(steps: Mapping[int, tuple[UnitState, UnitStep]], mark: str, scale: S
 
 def _as_they_are(state: UnitState) -> Unit:
     return {name: {n: each.revision for n, each in role.alive.items()} for name, role in state.roles.items()}
+
+
+def _given_up(
+    seen: Seen, unit: int, state: UnitState, lacking: Refused | None, deadline: float
+) -> Callable[[str, int], bool]:
+    """Whether a replica of a unit has been refused for a while, or has stalled where it is."""
+    lacks = cache(lambda: lacking(Layout({unit: _as_they_are(state)})) if lacking is not None else None)
+
+    def asked(role: str, number: int) -> bool:
+        place = (unit, role, number)
+        if state.roles[role].replicas[number].stage is not Stage.WAITING:
+            return seen.has_stalled(place, deadline)
+        is_refused = lacks() if seen.is_kept_waiting(place) else None
+        return is_refused is not None and is_refused(place)
+
+    return asked
 
 
 def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:

@@ -1,27 +1,31 @@
 """A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
 
-So is one that serves and whose groups cannot be changed in place (``upkeep.remake``). Another unit is built elsewhere beside it, and takes its place when its minimum is Ready. One at a time: for so long the
-resource takes the room of one unit more. Everything follows from what is observed: when the node may be used again, or
-room is found beside what runs, the other unit is surplus and goes.
+So is one that serves and whose groups cannot be changed in place (``remake``). Another unit is built elsewhere beside it,
+and takes its place when it serves as much: of each role as many replicas as the first one has Ready, less those that
+``maxUnavailable`` lets be missing, or its minimum where the rest of it finds no room for a while. One at a time: for so
+long the resource takes the room of one unit more. Everything follows from what is observed: when the node may be used
+again, or room is found beside what runs, the other unit is surplus and goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from functools import partial
 
 from covey.api.inference import DisaggregatedInferenceSpec
 from covey.api.meta import Mode
 from covey.compile import Scale
-from covey.operator.replicas.scale import ReplicaState, States, choose_units, count_unit
+from covey.operator.replicas.scale import States, choose_units
 from covey.operator.snapshot.observed import Observed
 from covey.rollout import RoleState, Stage, UnitState
+from covey.rollout.model import serving
+from covey.rollout.window import floor
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A unit, the one that is to take its place, and whether that serves: then the first one goes."""
+    """A unit, the one that is to take its place, and whether that serves as much: then the first one goes."""
 
     unit: int
     to: int
@@ -65,7 +69,26 @@ def find_move(
         return None
     more = choose_units(replace(scale, units=scale.units + 1), observed, states)
     to = next(number for number in more if number not in units)
-    return Move(unit, to, _serves(scale, unit, states.get(to, {})), is_remake=unit == remade)
+    return Move(unit, to, is_remake=unit == remade)
+
+
+def takes_over(old: UnitState, new: UnitState, is_given_up: Callable[[str, int], bool]) -> bool:
+    """Whether a unit serves as much as the one whose place it takes, or has as much as it will get.
+
+    Args:
+        old: the unit that is to go.
+        new: the other one.
+        is_given_up: whether a replica of the other one (role and number) is not to be waited for any longer.
+    """
+    return all(_carries(old.roles[name], role, partial(is_given_up, name)) for name, role in new.roles.items())
+
+
+def _carries(old: RoleState, new: RoleState, is_given_up: Callable[[int], bool]) -> bool:
+    ready = serving(new.alive)
+    if ready < new.minimum or ready >= min(floor(new), serving(old.alive)):
+        return ready >= new.minimum
+    rest = [n for n, each in new.alive.items() if each.stage is not Stage.SERVING]
+    return len(new.alive) >= new.wanted and all(map(is_given_up, rest))
 
 
 def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
@@ -88,7 +111,3 @@ def _is_held(role: RoleState) -> bool:
     serve = sum(each.stage is Stage.SERVING for each in role.alive.values())
     waits = any(each.stage is Stage.WAITING for each in role.new.values())
     return bool(role.leaving) and waits and not role.yields and serve <= role.minimum
-
-
-def _serves(scale: Scale, unit: int, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    return count_unit(scale.unit(unit), roles, attrgetter("is_ready")).has_minimum

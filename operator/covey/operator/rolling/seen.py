@@ -127,9 +127,21 @@ class Seen:
             for number, each in state.staying(name).items()
             if each.stage is Stage.WAITING
         ]
-        if not waiting:
-            return False
-        left = PATIENCE - max(waiting)
+        return bool(waiting) and self._is_over(PATIENCE - max(waiting))
+
+    def is_kept_waiting(self, place: Place) -> bool:
+        """A replica without nodes has been there for long enough to be found some."""
+        return self._is_over(PATIENCE - self._age(place))
+
+    def has_stalled(self, place: Place, seconds: float) -> bool:
+        """A replica has not got any further for so long."""
+        unit, role, replica = place
+        found = self._pods.get(unit, {}).get(role, {}).get(replica, [])
+        since = podstate.stands_since((pod for pod, _ in found if pod is not None), self.observed.now)
+        return self._is_over(since + seconds - self.observed.now)
+
+    def _is_over(self, left: float) -> bool:
+        """No time is left; else it is looked at again when it is over."""
         if left > 0:
             self.due = left if self.due is None else min(self.due, left)
         return left <= 0
@@ -172,7 +184,15 @@ class Seen:
         opened = bool(changed) and stage < Stage.SERVING and not self.late
         leaves = place in self.leaving.places and stage > Stage.WAITING
         fresh = not ran and place not in self._bound
-        return Replica(revision, stage, state.standing, fresh, leaving=leaves, exchanging=opened)
+        return Replica(
+            revision,
+            stage,
+            state.standing,
+            fresh,
+            leaving=leaves,
+            patient=leaves and place in self.leaving.patient,
+            exchanging=opened,
+        )
 
     def _exchangeable(self, place: Place, replica: Replica) -> Replica:
         if replica.leaving:

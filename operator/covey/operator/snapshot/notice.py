@@ -3,7 +3,10 @@
 =============================================  ==========================================================================
 a node has                                     its replicas leave
 =============================================  ==========================================================================
-a cordon                                       at once, whatever they tolerate
+a cordon                                       at once, whatever they tolerate; without room for a successor only after
+                                               ``spec.disruption.evacuateAfterSeconds``: it may be taken back
+a cordon and ``covey.dev/drain`` (an           at once, whatever they tolerate
+annotation that ``kubectl covey drain`` sets)
 a taint NoSchedule of a listed key             at once
 (``evacuations``) that a pod does not tolerate
 any other taint NoSchedule                     never: Kubernetes lets stay who runs, and agents of networks, volumes and
@@ -24,6 +27,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from covey.api import constants as names
 from covey.api import core, times
 from covey.placement.cluster.admits import tolerates
 
@@ -36,6 +40,8 @@ AUTOSCALERS: Final = (
 #: Taints that Kubernetes itself sets from what a node's conditions say.
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 _CORDONED: Final = "cordoned"
+_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_DRAINED: Final = "to be drained"
 #: Set by a person, or by a controller that knows the node is off.
 _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
@@ -45,18 +51,23 @@ class Notice:
     """Why a node is to be empty.
 
     ``certain`` says why everybody has to leave it, empty where it does not; ``taints`` are those that a pod may
-    tolerate. ``candidate`` is the key of an autoscaler's soft taint, which it has since ``since`` (seconds since the
-    epoch; None where the taint does not say so).
+    tolerate. ``candidate`` is the key of an autoscaler's soft taint. With ``waits`` nobody who serves goes without a
+    successor for a while. Both are so since ``since`` (seconds since the epoch; None where the node does not say so).
     """
 
     certain: str = ""
     taints: tuple[core.Taint, ...] = ()
     candidate: str = ""
     since: float | None = None
+    waits: bool = False
 
     def drives(self, pod: core.Pod) -> str:
         """Why this pod has to leave the node at once; empty where it does not."""
         return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
+
+    def waits_with(self, pod: core.Pod) -> bool:
+        """Whether this pod is to go without a successor only after a while."""
+        return self.waits and not any(_is_driven(pod, each) for each in self.taints)
 
 
 def notice_of(
@@ -69,20 +80,30 @@ def notice_of(
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.
     """
-    if node.spec.unschedulable:
-        return Notice(_CORDONED)
     found: list[core.Taint] = []
     candidate: core.Taint | None = None
+    cordon: core.Taint | None = None
     for taint in node.spec.taints or ():
         if taint.effect == "PreferNoSchedule":
             candidate = taint if taint.key in autoscalers else candidate
         elif taint.key in autoscalers:
             return Notice(_named(taint))
+        elif taint.key == _UNSCHEDULABLE:
+            cordon = taint
         elif taint.key in evacuations or (taint.effect == "NoExecute" and not taint.key.startswith(_CONDITIONS)):
             found.append(taint)
+    if node.spec.unschedulable and is_to_be_drained(node):
+        return Notice(_DRAINED)
+    if node.spec.unschedulable:
+        return Notice(_CORDONED, tuple(found), since=_since(cordon), waits=True)
     if not found and candidate is None:
         return None
     return Notice("", tuple(found), candidate.key if candidate else "", _since(candidate))
+
+
+def is_to_be_drained(node: core.Node) -> bool:
+    """Somebody has asked for it to be empty as soon as may be, which counts where it is cordoned."""
+    return node.metadata.annotation(names.ANNOTATION_DRAIN) is not None
 
 
 def is_out_of_service(node: core.Node) -> bool:

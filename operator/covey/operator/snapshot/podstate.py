@@ -5,7 +5,9 @@ The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bin
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum, auto
+from itertools import chain
 
 from covey.api import constants as names
 from covey.api import core, times
@@ -98,6 +100,21 @@ def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
     conditions, gates = pod.status.conditions, pod.spec.readiness_gates or ()
     found = (core.condition(conditions, gate.condition_type) for gate in gates)
     return (core.condition(conditions, "Ready"), *found) if gates else (core.condition(conditions, "Ready"),)
+
+
+def stands_since(pods: Iterable[core.Pod], now: float) -> float:
+    """When those of them that are not Ready got any further last, as far as that is known; now where all are Ready."""
+    told = (_times(pod) for pod in pods if not is_ready(pod))
+    return max(chain.from_iterable(told), default=now)
+
+
+def _times(pod: core.Pod) -> Iterator[float]:
+    scheduled = core.condition(pod.status.conditions, "PodScheduled")
+    told = (each.last_transition_time for each in (*readiness(pod), scheduled) if each is not None)
+    for each in (pod.metadata.creation_timestamp, pod.status.start_time, *told):
+        at = times.seconds(each)
+        if at is not None:
+            yield at
 
 
 def runs(pod: core.Pod) -> bool:

@@ -48,13 +48,16 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
     return replace(tree, levels=(level, *tree.levels))
 
 
-def find_unprotected(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
-    """Pods that stay and lack the label, or have it for nothing.
+def find_unprotected(
+    tree: Tree, observed: Observed, going: Collection[str], idle: Collection[tuple[int, str, int]] = ()
+) -> Iterator[Relabel]:
+    """Pods that stay and have not the value of the label that they should have, or have it for nothing.
 
     Args:
         tree: what is wanted.
         observed: the snapshot.
         going: UIDs of pods that do not stay.
+        idle: replicas (unit, role, number) whose pods may be evicted.
     """
     former = _former(tree, observed)
     if former is not None and not disruption.is_narrow(former.spec):
@@ -64,7 +67,10 @@ def find_unprotected(tree: Tree, observed: Observed, going: Collection[str]) -> 
         pod = observed.current.get(slot)
         if pod is None or pod.metadata.uid in going:
             continue
-        wanted = tree.pods.protection(slot).get(names.LABEL_GANG)
+        protection = tree.pods.protection(slot)
+        if protection and (slot.unit, slot.role, slot.replica) in idle:
+            protection = disruption.IDLE
+        wanted = protection.get(names.LABEL_GANG)
         if pod.metadata.label(names.LABEL_GANG) != wanted and (may_have_it or wanted is None):
             yield Relabel(pod, {names.LABEL_GANG: wanted})
 
