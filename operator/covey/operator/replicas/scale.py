@@ -116,16 +116,21 @@ def running_revisions(observed: Observed, in_force: Revision) -> Running:
     has; what is made anew in it is of the revision in force, of which alone the content is known.
     """
     known, sizes = known_revisions(observed), dict[tuple[int, str, int], int]()
-    told: dict[tuple[int, str, int], dict[int, set[str]]] = {}
+    told: dict[tuple[int, str, int], tuple[int, set[str]]] = {}
     for slot, rank, label in _labels(observed):
-        if slot.role in in_force.roles:
-            replica = (slot.unit, slot.role, slot.replica)
-            told.setdefault(replica, {}).setdefault(rank, set()).add(label)
-            if rank == _ADMITTED:
-                sizes[replica] = max(sizes.get(replica, 0), slot.index + 1)
+        if slot.role not in in_force.roles:
+            continue
+        replica = slot[:3]
+        before = told.get(replica)
+        if before is None or rank < before[0]:
+            told[replica] = (rank, {label})
+        elif rank == before[0]:
+            before[1].add(label)
+        if rank == _ADMITTED and slot.index >= sizes.get(replica, 0):
+            sizes[replica] = slot.index + 1
     found: dict[tuple[int, str, int], RoleRevision] = {}
-    for replica, by_rank in told.items():
-        wanted, labels = in_force.roles[replica[1]], by_rank[min(by_rank)]
+    for replica, (_, labels) in told.items():
+        wanted = in_force.roles[replica[1]]
         explained = next((known[replica[1], each] for each in sorted(labels) if (replica[1], each) in known), wanted)
         if wanted.hash in labels or replica not in sizes or explained is not wanted:
             found[replica] = wanted if wanted.hash in labels else explained
@@ -167,17 +172,19 @@ def replica_states(observed: Observed, in_force: Revision, running: Running) -> 
     counts: dict[int, dict[str, dict[int, list[int]]]] = {}
     revisions: dict[tuple[int, str, int], RoleRevision] = {}
     tallies: dict[tuple[int, str, int], list[int]] = {}
+    sizes: dict[tuple[int, str, int], int] = {}
     for slot in observed.pods:
         if slot.role not in in_force.roles:
             continue
-        replica = (slot.unit, slot.role, slot.replica)
+        replica = slot[:3]
         tally = tallies.get(replica)
         if tally is None:
             revisions[replica] = running.get(replica, in_force.roles[slot.role])
+            sizes[replica] = revisions[replica].size
             tally = tallies[replica] = [0, 0, 0, 0, 0]
             counts.setdefault(slot.unit, {}).setdefault(slot.role, {})[slot.replica] = tally
         pod = observed.current.get(slot)
-        if pod is None or slot.index >= revisions[replica].size:
+        if pod is None or slot.index >= sizes[replica]:
             continue
         bound = podstate.is_bound(pod)
         tally[0] += 1

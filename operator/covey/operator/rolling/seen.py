@@ -58,9 +58,12 @@ class Seen:
 
     def __post_init__(self) -> None:
         self._turning = Turning.of(self.observed, self.in_force)
+        current = self.observed.current
+        by_replica: dict[Place, list[tuple[core.Pod | None, tuple[core.Pod, ...]]]] = {}
         for slot, pods in self.observed.pods.items():
-            found = self._pods.setdefault(slot.unit, {}).setdefault(slot.role, {})
-            found.setdefault(slot.replica, []).append((self.observed.current.get(slot), pods))
+            by_replica.setdefault(slot[:3], []).append((current.get(slot), pods))
+        for (unit, name, replica), found in by_replica.items():
+            self._pods.setdefault(unit, {}).setdefault(name, {})[replica] = found
         for slot, grave in self.observed.graves.items():
             if grave.bound and not grave.retired:
                 self._bound.add((slot.unit, slot.role, slot.replica))
@@ -174,10 +177,11 @@ class Seen:
             # What serves of it will be restarted: nobody may count on it.
             stage = Stage.STARTING
         ran = any(podstate.is_admitted(each) or podstate.restarts(each) for each in every)
-        opened = stage < Stage.SERVING and not self.late and any(map(exchange.is_open, every))
-        for left in (exchange.patience(each, self.observed.now) for each in every if exchange.is_open(each)):
+        changed = [each for each in every if exchange.is_open(each)]
+        for left in (exchange.patience(each, self.observed.now) for each in changed):
             if left > 0:
                 self.due = left if self.due is None else min(self.due, left)
+        opened = bool(changed) and stage < Stage.SERVING and not self.late
         leaves = place in self.leaving.places and stage > Stage.WAITING
         fresh = not ran and place not in self._bound
         return Replica(

@@ -89,6 +89,9 @@ def says_ready(pod: core.Pod) -> bool:
     """
     if course(pod) is not Course.STAYS:
         return False
+    if not pod.spec.readiness_gates:
+        found = core.condition(pod.status.conditions, "Ready")
+        return found is not None and found.status == "True"
     return all(each is not None and each.status == "True" for each in readiness(pod))
 
 

@@ -91,7 +91,7 @@ def _unused(backend: Backend, tree: Tree, observed: Observed) -> Iterator[Delete
     wanted |= {identity_of(body) for body in tree.published}
     pods = tuple(observed.every_pod())
     # Pods that terminate still find each other.
-    used = {(SERVICES.type, pod.spec.subdomain or "") for pod in pods}
+    used = {(SERVICES.type, subdomain) for subdomain in {pod.spec.subdomain or "" for pod in pods}}
     used |= backend.in_use(observed.objects, pods)
     for identity, owned in observed.objects.items():
         if identity not in wanted and identity not in used and owned.metadata.deletion_timestamp is None:
