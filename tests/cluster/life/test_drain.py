@@ -152,6 +152,8 @@ def test_a_cordon_takes_nobody_who_serves_before_its_time_and_covey_drain_does(
 
     assert run() == f"node/{node_of(victim)} cordoned, and left at once\n"
     eventually(lambda: uids(serving.bound()) == uids(before) - {uid_of(victim)}, 60, "it has left")
+    unknown = cli_inputs.covey("drain", "nobody", "--kubeconfig", serving.cluster.kubeconfig)
+    assert (unknown.exit_code, unknown.output) == (1, 'error: nodes "nobody" not found\n')
     assert run("--undo") == f"node/{node_of(victim)} uncordoned\n"
     await_settled(serving, 4)
     node = serving.cluster.api("GET", f"/api/v1/nodes/{node_of(victim)}")
