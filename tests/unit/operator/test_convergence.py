@@ -30,16 +30,13 @@ _PODS: dict[str, Callable[[World, str], None]] = {
     "unprotected": lambda world, name: world.label(name, {names.LABEL_GANG: None}),
 }
 _SPEC = ("units", "replicas", "minimum", "suspend")
-events = st.lists(
-    st.tuples(
-        st.sampled_from([*_PODS, *_SPEC, "serve", "release", "group", "finish", "crash", "act", "restart", "former"]),
-        st.integers(0, 40),
-    ),
-    max_size=14,
+event = st.tuples(
+    st.sampled_from([*_PODS, *_SPEC, "serve", "release", "group", "finish", "crash", "act", "restart", "former"]),
+    st.integers(0, 40),
 )
 
 
-@given(inferences(max_units=2, max_replicas=3, max_size=3), events)
+@given(inferences(max_units=2, max_replicas=3, max_size=3), st.lists(event, max_size=14))
 @settings(max_examples=300, deadline=None)
 def test_converges_after_any_events(resource: DisaggregatedInference, happened: list[Event]) -> None:
     world = World(resource)

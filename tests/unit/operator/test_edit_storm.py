@@ -48,17 +48,14 @@ def running(image: int) -> dict[str, Any]:
     return {"spec": {**found["spec"], "containers": [{"name": "engine", "image": f"engine:{image}"}]}}
 
 
-events = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["edit", "edit all", "replicas", "size", "serve", "serve", "fail", "vanish", "finish", "restart", "crash"]
-            + ["run"]
-            + ["leave", "return", "time", "idle"]
-            + ["act"] * 6
-        ),
-        st.integers(0, 60),
+event = st.tuples(
+    st.sampled_from(
+        ["edit", "edit all", "replicas", "size", "serve", "serve", "fail", "vanish", "finish", "restart", "crash"]
+        + ["run"]
+        + ["leave", "return", "time", "idle"]
+        + ["act"] * 6
     ),
-    max_size=24,
+    st.integers(0, 60),
 )
 
 
@@ -74,10 +71,15 @@ class Storm:
     ) -> None:
         self.images, self.replicas, self.sizes, self.drains = [0, 0], list(replicas), list(sizes), drains
         self.updates = updates
-        self.world = World(self.wanted())
-        self.world.settle()
+        self.world = self.begin(self.wanted())
         for name in list(self.world.pods):
             self.serve(name)
+
+    def begin(self, resource: DisaggregatedInference) -> World:
+        """A world in which everything has been created."""
+        world = World(resource)
+        world.settle()
+        return world
 
     def wanted(self) -> DisaggregatedInference:
         return resource(self.images, self.replicas, self.sizes, self.drains, self.updates)
@@ -188,7 +190,7 @@ pairs: Any = st.tuples(st.integers(1, 4), st.integers(1, 4))
     st.tuples(st.integers(1, 2), st.integers(1, 2)),
     st.sampled_from([(0, 0), (30, 0), (30, 20)]),
     st.tuples(*[st.integers(0, 2)] * 2),
-    events,
+    st.lists(event, max_size=24),
 )
 @settings(max_examples=150, deadline=None)
 def test_enough_serves_after_every_write_and_it_ends(
@@ -211,7 +213,12 @@ def test_enough_serves_after_every_write_and_it_ends(
         if not world.plan().actions and "rollout" not in world.tell():
             break
     assert not world.plan().actions, world.status.get("rollout")
-    wanted = world.judge().wanted
+    assert_ended(storm)
+
+
+def assert_ended(storm: Storm) -> None:
+    """All of it is as it was asked for last."""
+    world, wanted = storm.world, storm.world.judge().wanted
     told = {
         (pod.metadata.label("covey.dev/role"), pod.metadata.label("covey.dev/revision")) for pod in world.pods.values()
     }
@@ -226,7 +233,7 @@ def test_enough_serves_after_every_write_and_it_ends(
     # Who may have no surge and is at its minimum stays where it is.
     bound = {
         name
-        for name, replica_count, update in zip(ROLES, storm.replicas, updates, strict=True)
+        for name, replica_count, update in zip(ROLES, storm.replicas, storm.updates, strict=True)
         if UPDATES[update][1] and replica_count == 1
     }
     left = [pod for pod in world.pods.values() if pod.spec.node_name in world.notices]

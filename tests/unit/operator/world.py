@@ -206,6 +206,12 @@ class World:
 
     def check(self) -> None:
         """What holds at every moment."""
+        self.check_pods()
+        standing = [(pod.metadata.label(names.LABEL_UNIT), name) for name, pod in self.pods.items() if _stands(pod)]
+        assert len({unit for unit, _ in standing}) == len(standing), f"two pods stand for one unit: {standing}"
+
+    def check_pods(self) -> None:
+        """What holds even where the answer to a creation was lost, and its pod is not seen yet."""
         addressed: dict[str, str] = {}
         for name, pod in self.pods.items():
             if podstate.is_addressed(pod):
@@ -213,8 +219,6 @@ class World:
                 assert address not in addressed, f"{address} means {addressed[address]} and {name}"
                 addressed[address] = name
 
-        standing = [(pod.metadata.label(names.LABEL_UNIT), name) for name, pod in self.pods.items() if _stands(pod)]
-        assert len({unit for unit, _ in standing}) == len(standing), f"two pods stand for one unit: {standing}"
         budgets = budgets_in(self.objects) | budgets_in(self.shared)
         for name, pod in self.pods.items():
             assert len(found := budgets_of(pod, budgets)) <= 1, f"{name} has {found}"
