@@ -261,6 +261,7 @@ class Soak:
         if amiss:
             self._fail(f"end: not at rest after {REST:.0f} s: {'; '.join(amiss[:12])}")
             return
+        self._say("end: everything is deleted")
         for owner in list(stage.specs):
             stage.delete(owner)
         deadline, left = time.monotonic() + REST, ["unknown"]

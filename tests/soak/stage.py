@@ -193,8 +193,8 @@ class Stage:
         self.api("POST", RESOURCES.format(kind.namespace), body)
 
     def delete(self, owner: Owner) -> None:
-        """Delete a resource."""
-        del self.specs[owner]
+        """Delete a resource: nothing of it need serve from now on, whichever watch tells of it first."""
+        self._note(owner, self.specs.pop(owner) | {"suspend": True})
         self.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
 
     def edit(self, owner: Owner, change: Callable[[Spec], object]) -> Spec:
