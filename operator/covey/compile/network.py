@@ -2,10 +2,7 @@
 
 A headless Service publishes addresses before the pods are Ready, because workers look for their leader while they
 start. It selects by ``covey.dev/address``, which only the live incarnation of a pod carries. A Service that takes
-requests publishes Ready pods only, and selects by ``covey.dev/endpoint``, which a pod loses when it drains.
-
-kube-controller-manager tries every selector of a namespace on every pod that changes there, so the Service of a whole
-resource selects by one label, whose value is its own name.
+requests publishes Ready pods only, and selects by ``covey.dev/endpoint`` besides, which a pod loses when it drains.
 
 ===============================  ======================================================================================
 name                             what it is
@@ -20,10 +17,8 @@ name                             what it is
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Final
 
 from covey.api import constants as names
@@ -34,12 +29,10 @@ from covey.compile.identity import Owner, Slot
 from covey.compile.layout import Layout
 from covey.compile.revision import RoleRevision
 
-#: The value of the label ``covey.dev/endpoint``, and of ``covey.dev/address`` where a Service selects by role.
+#: The value of the labels ``covey.dev/address`` and ``covey.dev/endpoint``.
 ADDRESSED: Final = "true"
 
 Service = dict[str, Any]
-
-_NOWHERE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Network:
@@ -64,10 +57,6 @@ class Network:
         """A pod's address, as LeaderWorkerSet writes it: without the cluster's domain."""
         return f"{identity.hostname(slot)}.{self.subdomain(slot, revision)}.{self._owner.namespace}"
 
-    def address_label(self, revision: RoleRevision) -> str:
-        """The value of the label ``covey.dev/address`` of the pods of a revision."""
-        return self._gathering if revision.gathered else ADDRESSED
-
     def service_address(self, role: str) -> str:
         """The address of a role's Service with a cluster IP, whether it is asked for or not."""
         return f"{self._named(role, 'svc')}.{self._owner.namespace}"
@@ -75,32 +64,23 @@ class Network:
     def services(self, layout: Layout) -> Iterator[Service]:
         """Those that pods have their addresses by."""
         replicas = tuple(layout.replicas())
-        values: dict[str, set[str]] = defaultdict(set)
-        for _, role_name, _, revision in replicas:
-            if not revision.has_own_subdomain:
-                values[role_name].add(self.address_label(revision))
-        if any(self._gathering in each for each in values.values()):
-            yield self._headless(None, self._gathering, {names.LABEL_ADDRESS: self._gathering})
+        by_role = {role for _, role, _, each in replicas if not (each.has_own_subdomain or each.gathered)}
+        if any(revision.gathered for *_, revision in replicas):
+            yield self._headless(None, self._gathering, {})
         for role in self._spec.roles:
-            found = values[role.name]
-            if ADDRESSED in found or _is_named(role):
-                # Of a role that has pods with addresses of either kind all pods are published.
-                live = {} if len(found) > 1 else {names.LABEL_ADDRESS: next(iter(found), ADDRESSED)}
-                selector = self._of_role(role) | live
-                yield self._headless(role, identity.service_name(self._owner.name, role.name), selector)
+            if role.name in by_role or _is_named(role):
+                yield self._headless(role, identity.service_name(self._owner.name, role.name), {})
         roles = {role.name: role for role in self._spec.roles}
         for unit, role_name, number, revision in replicas:
             if revision.has_own_subdomain:
                 place = {names.LABEL_UNIT: str(unit), names.LABEL_REPLICA: str(number)}
-                selector = self._of_role(roles[role_name]) | place | {names.LABEL_ADDRESS: ADDRESSED}
-                yield self._headless(roles[role_name], self._named(unit, role_name, number), selector, place)
+                yield self._headless(roles[role_name], self._named(unit, role_name, number), place)
 
     def published(self) -> Iterator[Service]:
         """Those with a cluster IP."""
         for role in self._spec.roles:
             if role.network and role.network.service:
-                selector = self._of_role(role) | _serving(role)
-                yield self._service(role, self._named(role.name, "svc"), {}, selector, type="ClusterIP")
+                yield self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
 
     def of_revision(self, role: str, revision: str, whole: str) -> Service:
         """The Ready pods of one revision of a role, without a cluster IP: a router chooses among them itself.
@@ -113,23 +93,18 @@ class Network:
         found = next(each for each in self._spec.roles if each.name == role)
         selected = {names.LABEL_REVISION: revision}
         name = self._named(role, whole)
-        selector = self._of_role(found) | selected | _serving(found)
-        body = self._service(found, name, selected, selector, clusterIP="None")
+        body = self._service(found, name, selected, {**selected, **_serving(found)}, clusterIP="None")
         body["metadata"]["labels"][names.LABEL_WHOLE_REVISION] = whole
         return body
 
-    def _of_role(self, role: Role) -> dict[str, str]:
-        return {names.LABEL_INFERENCE: self._owner.name, names.LABEL_ROLE: role.name}
-
-    def _headless(
-        self, role: Role | None, name: str, selector: dict[str, str], place: Mapping[str, str] = _NOWHERE
-    ) -> Service:
-        return self._service(role, name, place, selector, clusterIP="None", publishNotReadyAddresses=True)
+    def _headless(self, role: Role | None, name: str, place: dict[str, str]) -> Service:
+        return self._service(role, name, place, place, clusterIP="None", publishNotReadyAddresses=True)
 
     def _service(
-        self, role: Role | None, name: str, labels: Mapping[str, str], selector: dict[str, str], **spec: object
+        self, role: Role | None, name: str, labels: dict[str, str], selected: dict[str, str], **spec: object
     ) -> Service:
         of_role = {names.LABEL_ROLE: role.name} if role else {}
+        selector = {names.LABEL_INFERENCE: self._owner.name, **of_role, **selected, names.LABEL_ADDRESS: ADDRESSED}
         body: dict[str, Any] = {**spec, "selector": selector}
         if role and role.network and role.network.ports:
             body["ports"] = [

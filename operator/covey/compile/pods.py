@@ -115,10 +115,6 @@ class PodFactory:
             shared = self._shared[replica] = {**own, **self.membership(slot).labels, **together}
         return {**shared, names.LABEL_INDEX: str(slot.index), **self._lws_labels(slot)}
 
-    def address(self, slot: Slot) -> str:
-        """The value of the label by which a headless Service publishes the pod of a slot."""
-        return self._network.address_label(self.revision_of(slot))
-
     def protection(self, slot: Slot) -> Mapping[str, str]:
         """The label by which the budget of the namespace selects the pod of a slot; empty where it does not."""
         return disruption.PROTECTED if slot.role in self._protected else {}
@@ -151,7 +147,7 @@ class PodFactory:
             **self.labels(slot),
             **self.protection(slot),
             names.LABEL_REVISION: revision.hash,
-            names.LABEL_ADDRESS: self._network.address_label(revision),
+            names.LABEL_ADDRESS: ADDRESSED,
             names.LABEL_ENDPOINT: ADDRESSED,
             **told.labels,
         }

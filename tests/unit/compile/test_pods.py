@@ -65,7 +65,7 @@ def test_identity() -> None:
         "covey.dev/replica": "0",
         "covey.dev/index": "1",
         "covey.dev/revision": tree.revision.roles["prefill"].hash,
-        "covey.dev/address": "llama-pods",
+        "covey.dev/address": "true",
         "covey.dev/endpoint": "true",
         "covey.dev/gang": "true",
         "scheduling.covey.dev/pod-group": "llama-0-prefill-0",

@@ -28,7 +28,7 @@ def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> I
         if pod is None or pod.metadata.uid in going:
             continue
         found = pod.metadata.labels or {}
-        wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: tree.pods.address(slot)}
+        wanted: dict[str, str | None] = {**tree.pods.labels(slot), names.LABEL_ADDRESS: ADDRESSED}
         if names.LABEL_DRAINING in found:
             wanted[names.LABEL_ENDPOINT] = None
         elif slot.role in selected:
