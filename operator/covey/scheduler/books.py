@@ -211,9 +211,9 @@ class Books:
         entry = self.shelf.entries[root]
         if not self.reservations.due(entry):
             return
-        ask = ask_for_minimum(asked, self._cache.capacity.planned)
         found = None
         if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
+            ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
         if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
             return
