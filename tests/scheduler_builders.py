@@ -114,6 +114,7 @@ def group(
     constraints: Mapping[str, Any] | None = None,
     owner: Mapping[str, Any] = OWNER,
     status: Mapping[str, Any] | None = None,
+    created: str = "2026-01-01T00:00:00Z",
     **spec: Any,
 ) -> core.Group:
     """A PodGroup or, with ``composite``, a CompositePodGroup; without a minimum it is outside the gang."""
@@ -125,7 +126,7 @@ def group(
             "name": name,
             "namespace": "ns",
             "uid": f"uid-{name}",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "creationTimestamp": created,
             "labels": dict(labels or {}),
             "ownerReferences": [dict(owner)],
         },

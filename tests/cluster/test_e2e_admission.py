@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from cluster.conftest import Covey
 from cluster.serving import BLOCK, RACK, AddNodes, Serving, check_history, replicas, serving, workers
 from cluster.workbench import is_gated, label, name_of, uid_of
+from covey.api import times
 from localcluster import eventually
 from scheduler_trees import node_of, pin_of
 
@@ -180,3 +182,27 @@ def test_scale_up_and_down(serving: Serving, nodes: AddNodes) -> None:
     assert {uid_of(pod) for pod in serving.await_bound(4)} == first
     serving.delete("DisaggregatedInference", "llm")
     serving.await_nothing_left()
+
+
+def test_a_resource_without_units_keeps_no_place_in_the_queue(serving: Serving, nodes: AddNodes) -> None:
+    """Age is since when a unit has wanted places: one that is asked for later comes later, however old its resource is."""
+    [node] = nodes(racks=1, nodes=1)
+    taken = serving.take_room(node)
+    serving.create(workers("decode"), name="empty", replicas=0)
+    since = eventually(lambda: serving.get("Workload", "empty")["metadata"]["creationTimestamp"], 60)
+    # Times of objects are in whole seconds.
+    await_later_second(since)
+    serving.create(workers("decode"), name="waits")
+    since = eventually(lambda: serving.get("CompositePodGroup", "waits-0")["metadata"]["creationTimestamp"], 60)
+    await_later_second(since)
+    serving.change({"replicas": 1}, name="empty")
+    for name in ("waits", "empty"):
+        serving.await_condition("Admitted", "False", "Infeasible", name=name)
+    serving.free_room(taken)
+    serving.await_bound(1, inference="waits")
+    assert not serving.bound(inference="empty")
+
+
+def await_later_second(since: str) -> None:
+    """What is created from now on is younger."""
+    eventually(lambda: time.time() >= (times.seconds(since) or 0.0) + 1.1, 60, "a later second")

@@ -22,12 +22,11 @@ from covey.placement.model import Gang, Path, Proximity, Shape, Spread, Topology
 class Surroundings:
     """What a gang takes from outside its own groups and pods.
 
-    ``created`` is the Workload's creation, so that recreating a unit does not lose its place. ``occupied`` counts the
-    sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be planned.
+    ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be
+    planned.
     """
 
     priority: int = 0
-    created: str = ""
     assumed: Mapping[str, str] = field(default_factory=dict)
     excluded: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[Path, int] = field(default_factory=dict)
@@ -63,7 +62,9 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
         rules=rules,
         spread=_spread(constraints.spread, topology, around),
         priority=around.priority,
-        created=around.created or meta.creation_timestamp,
+        # Not the Workload's: that is there while no unit wants places, and would keep one in the queue for nothing. A unit that
+        # gets other pods keeps its own.
+        created=meta.creation_timestamp,
         uid=meta.uid,
         excluded_nodes=dict(around.excluded),
         guessed=unit.guessed,

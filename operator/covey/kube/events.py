@@ -3,21 +3,22 @@
 Recording never waits and never fails: a caller says what happened and goes on; a task of its own writes.
 Repetitions within two minutes (same object, type, reason, note, action) become one Event with a ``series``, as in
 client-go's recorder; each object has a token bucket, as in its spam filter; what waits to be written is
-bounded, and what is dropped is counted.
+bounded, namespaces take turns, and what is dropped, of the namespace that has most, is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from covey.kube import series
 from covey.kube.client import Client, Ignored
 from covey.kube.errors import AlreadyExists, KubeError, NotFound, Unreachable
 from covey.kube.resources import EVENTS
+from covey.kube.rounds import Rounds
 from covey.kube.series import ObjectRef, Occurrence, Series
 from covey.observability.logging import get_logger
 from covey.observability.metrics import EVENTS_DROPPED
@@ -26,7 +27,7 @@ __all__ = ["EventRecorder", "ObjectRef"]
 
 _log = get_logger(__name__)
 
-#: Events that may wait to be written; beyond it the oldest is dropped.
+#: Events that may wait to be written; beyond it the oldest of the namespace that has most is dropped.
 _PENDING: Final = 1000
 #: Attempts while the API server cannot be reached, 1, 2, 4 and 8 s apart.
 _ATTEMPTS: Final = 5
@@ -50,7 +51,8 @@ class EventRecorder:
         self._instance = instance[:128]
         self._clock = clock
         self._book = series.Book()
-        self._pending: OrderedDict[Occurrence, Series] = OrderedDict()
+        self._pending: dict[Occurrence, Series] = {}
+        self._turns: Rounds[Occurrence] = Rounds(attrgetter("regarding.namespace"))
         self._wake = asyncio.Event()
         self._lock = asyncio.Lock()
 
@@ -98,8 +100,9 @@ class EventRecorder:
             EVENTS_DROPPED.labels("rate").inc()
         elif write:
             self._pending[occurrence] = found
+            self._turns.add(occurrence)
             if len(self._pending) > _PENDING:
-                self._pending.popitem(last=False)
+                self._forget(self._turns.of_longest())
                 EVENTS_DROPPED.labels("overflow").inc()
             self._wake.set()
 
@@ -107,13 +110,19 @@ class EventRecorder:
         async with self._lock:
             while self._pending:
                 # It stays among the pending while it is written, so that a cancelled write is not lost.
-                occurrence, found = next(iter(self._pending.items()))
+                occurrence = self._turns.first()
+                found = self._pending[occurrence]
                 count = found.count
                 await self._write(occurrence, found)
-                if found.count == count:
-                    self._pending.pop(occurrence, None)
-                elif occurrence in self._pending:
-                    self._pending.move_to_end(occurrence)
+                again = found.count != count and occurrence in self._pending
+                self._forget(occurrence)
+                if again:
+                    self._pending[occurrence] = found
+                    self._turns.add(occurrence)
+
+    def _forget(self, occurrence: Occurrence) -> None:
+        self._pending.pop(occurrence, None)
+        self._turns.discard(occurrence)
 
     async def _write(self, occurrence: Occurrence, found: Series) -> None:
         for attempt in range(_ATTEMPTS):

@@ -2,7 +2,7 @@
 
 A key that waits is held once, however often it is added.  A key that is being worked on is never given to a
 second worker; added meanwhile, it waits again as soon as its worker is done.  Failed keys come back with
-exponential back-off, each with its own count; delayed keys share one timer.
+exponential back-off, each with its own count; delayed keys share one timer.  Unlike there, namespaces can take turns.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Final, Generic, TypeVar
 
 from covey.kube.errors import AlreadyExists, ApiError, Conflict, Retryable, Unreachable
+from covey.kube.rounds import Rounds
 from covey.observability import metrics
 from covey.observability.logging import get_logger
 
@@ -39,6 +40,7 @@ class WorkQueue(Generic[K]):
 
     Args:
         name: its label in metrics.
+        share_of: whose a key is: each share has one key in turn. None: keys are taken as they came.
         first_delay: seconds before the first retry of a key, doubled for each failure in a row.
         longest_delay: bound of that.
         clock: monotonic seconds, for metrics.
@@ -48,13 +50,16 @@ class WorkQueue(Generic[K]):
         self,
         name: str = "queue",
         *,
+        share_of: Callable[[K], Hashable] = lambda _: None,
         first_delay: float = 0.005,
         longest_delay: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._first_delay = first_delay
         self._longest_delay = longest_delay
-        self._ready: asyncio.Queue[K | _End] = asyncio.Queue()
+        self._ready = Rounds(share_of)
+        #: One for each ready key, and the end.
+        self._tokens: asyncio.Queue[_End | None] = asyncio.Queue()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()
         self._failures: dict[K, int] = {}
@@ -68,7 +73,7 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys ready to be taken; neither delayed ones nor those being worked on."""
-        return self._ready.qsize() - self._closed
+        return len(self._ready)
 
     def add(self, key: K) -> None:
         """Make a key wait for a worker, unless it does already."""
@@ -93,15 +98,17 @@ class WorkQueue(Generic[K]):
             self._schedule()
 
     async def get(self) -> K:
-        """Take the key that has waited longest; call ``done`` for it whatever happens.
+        """Take the key whose turn it is; call ``done`` for it whatever happens.
 
         Raises:
             QueueClosed: closed and empty.
         """
-        key = await self._ready.get()
-        if isinstance(key, _End):
-            self._ready.put_nowait(key)
+        token = await self._tokens.get()
+        if token is not None:
+            self._tokens.put_nowait(token)
             raise QueueClosed
+        key = self._ready.first()
+        self._ready.discard(key)
         self._dirty.discard(key)
         self._processing.add(key)
         self._metrics.taken(key)
@@ -142,11 +149,12 @@ class WorkQueue(Generic[K]):
             self._timer = None
         self._delayed.clear()
         self._heap.clear()
-        self._ready.put_nowait(_END)
+        self._tokens.put_nowait(_END)
 
     def _offer(self, key: K) -> None:
         self._metrics.depth.inc()
-        self._ready.put_nowait(key)
+        self._ready.add(key)
+        self._tokens.put_nowait(None)
 
     def _schedule(self) -> None:
         """Keep one timer, for the earliest delayed key."""

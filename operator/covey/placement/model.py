@@ -211,7 +211,7 @@ class Gang:
 
     @property
     def order(self) -> tuple[int, str, str, str, int, str]:
-        """The sort key among gangs: recreation of an object does not lose its place, as age is the workload's."""
+        """The sort key among gangs: a gang of other pods, as after an edit, keeps its place."""
         return (-self.priority, self.created, self.namespace, self.name, self.unit, self.uid)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from covey.admission import gangs
@@ -116,7 +116,7 @@ def _gang(
     workload: Workload, unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape], priority: int
 ) -> Gang:
     try:
-        return gangs.build_gang(unit, topology, shape, Surroundings(priority, workload.created))
+        return replace(gangs.build_gang(unit, topology, shape, Surroundings(priority)), created=workload.created)
     except UnplannableError as error:
         raise InputError(workload.place, error.message, "correct the manifest") from None
 

@@ -194,7 +194,7 @@ def _workload(
         document.place,
         root.metadata.namespace,
         root.metadata.name,
-        age(created or root.metadata.creation_timestamp, number),
+        age(root.metadata.creation_timestamp or created, number),
         (unit,),
         pods,
         constraints.topology_name if constraints else None,

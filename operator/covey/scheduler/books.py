@@ -209,11 +209,11 @@ class Books:
     async def reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
         """Keep a domain for a unit that has waited too long; of those that ask the same for the first alone."""
         entry = self.shelf.entries[root]
-        if self.shelf.leads(root) is None or not self.reservations.due(entry):
+        if not self.reservations.due(entry):
             return
-        ask = ask_for_minimum(asked, self._cache.capacity.planned)
         found = None
-        if self.reservations.allows(root, entry):
+        if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
+            ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
         if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
             return

@@ -2,8 +2,8 @@
 
 One event can change what is said of thousands of gangs that wait. A refusal written late harms nobody, but thousands of
 writes at once do. So a status that only says why a gang still has no place waits for its turn, and so does the Event
-that goes with it: together no more than ``RATE`` a second. First come those whose verdict or reason has changed, then
-those in which only numbers have, and these only when they have lasted.
+that goes with it: together no more than ``RATE`` a second. First come those whose verdict or reason has changed, namespaces
+taking turns, then those in which only numbers have, and these only when they have lasted.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Final
 
 from covey.admission.status import observed
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED, REFUSALS
+from covey.kube.rounds import Rounds
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 
@@ -98,6 +100,7 @@ class Pacer:
         self._bucket = bucket
         self._clock = clock
         self._lanes: dict[Lane, OrderedDict[Key, float]] = {each: OrderedDict() for each in Lane}
+        self._turns: Rounds[Key] = Rounds(attrgetter("namespace"))
         self._wake = asyncio.Event()
         for each in Lane:
             metrics.REFUSALS_UNTOLD.labels(each).set(0)
@@ -108,6 +111,7 @@ class Pacer:
             return
         if where is Lane.VERDICT:
             self._lanes[Lane.NUMBERS].pop(root, None)
+            self._turns.add(root)
         self._lanes[where].setdefault(root, self._clock())
         self._count()
         self._wake.set()
@@ -116,6 +120,7 @@ class Pacer:
         """Nothing about a unit waits any more."""
         for each in self._lanes.values():
             each.pop(root, None)
+        self._turns.discard(root)
         self._count()
 
     @property
@@ -135,6 +140,7 @@ class Pacer:
             await self._bucket.take(2 if where is Lane.VERDICT else 1)
             if self._lanes[where].pop(root, None) is None:
                 continue  # it was dropped meanwhile, or has moved
+            self._turns.discard(root)
             self._count()
             try:
                 await self._write(root, where)
@@ -143,8 +149,8 @@ class Pacer:
                 self.add(root, where)
 
     def _next(self) -> tuple[Lane, Key] | None:
-        for root in self._lanes[Lane.VERDICT]:
-            return Lane.VERDICT, root
+        if self._turns:
+            return Lane.VERDICT, self._turns.first()
         for root, since in self._lanes[Lane.NUMBERS].items():
             return (Lane.NUMBERS, root) if since + LASTING <= self._clock() else None
         return None

@@ -89,7 +89,6 @@ class Queueing:
             return kept, UnplannableError(REASON_INVALID_TOPOLOGY, str(error.args[0])), Surroundings()
         around = Surroundings(
             priority=self.priority(unit.root),
-            created=self._created(unit.root),
             assumed=self._cache.capacity.assumed,
             excluded={**self._avoided(unit, topology), **{each.node: each.reason for each in excluded}},
             obstacle=self._obstacle,
@@ -172,10 +171,6 @@ class Queueing:
         """What the operator wants new pods of the unit to keep off."""
         told = avoided_now(unit.root, self._clock())
         return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
-
-    def _created(self, root: core.Group) -> str:
-        workload = self._cache.workload(root)
-        return workload.metadata.creation_timestamp if workload else root.metadata.creation_timestamp
 
     def beside(self, entry: Entry) -> Gang:
         """A unit's gang, told where its siblings lie by now: one may have been placed since the unit was assessed."""

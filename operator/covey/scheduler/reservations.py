@@ -109,12 +109,14 @@ class Reservations:
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
 
     def beyond(self) -> list[Key]:
-        """Gangs that have a domain and should not: others before them have come."""
-        found, named = [], Counter[str]()
-        for number, (root, _) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
+        """Gangs that have nodes and should not have these: others before them have come."""
+        found, named, taken = [], Counter[str](), set[str]()
+        for number, (root, kept) in enumerate(sorted(self._kept.items(), key=lambda each: each[1].gang.order)):
             named[root.namespace] += 1
-            if number >= self._limits.cluster or named[root.namespace] > self._limits.namespace:
+            many = number >= self._limits.cluster or named[root.namespace] > self._limits.namespace
+            if many or not taken.isdisjoint(kept.nodes):
                 found.append(root)
+            taken |= kept.nodes
         return found
 
     def rest(self, root: Key) -> float:

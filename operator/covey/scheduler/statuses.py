@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable
 from enum import Enum
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 from covey.admission import podstate
@@ -99,8 +100,8 @@ class StatusWriter:
         self._decision = decision
         self._clock = clock
         self._wall = wall
-        self._queue: WorkQueue[Key] = WorkQueue("status")
-        self._details: WorkQueue[Key] = WorkQueue("status-details")
+        self._queue: WorkQueue[Key] = WorkQueue("status", share_of=attrgetter("namespace"))
+        self._details: WorkQueue[Key] = WorkQueue("status-details", share_of=attrgetter("namespace"))
         self._written: dict[Key, dict[str, dict[str, Any]]] = {}
         #: Units in a state that is expected to pass, since when; and those in which it has lasted.
         self._passing: dict[Key, tuple[Passing, float]] = {}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -19,8 +20,8 @@ from scheduler_builders import GATE, cache, group, member, node, role_groups, ro
 TOPOLOGY = Topology("t", (Level("block", ("block",)), Level("rack", ("rack",))))
 
 
-def tree(*pods: core.Pod, name: str = "root", replicas: int = 2, status: dict[str, object] | None = None) -> Unit:
-    root = group(name, composite=True, minimum=1, desired=1, status=status)
+def tree(*pods: core.Pod, name: str = "root", replicas: int = 2, **fields: Any) -> Unit:
+    root = group(name, composite=True, minimum=1, desired=1, **fields)
     return unit(root, role_groups("decode", replicas=replicas, minimum=1, size=1, root=name), pods)
 
 
@@ -111,8 +112,8 @@ def test_a_role_that_does_not_follow_occupies_nothing() -> None:
 
 def waiting(name: str, since: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> Entry:
     condition = {"type": "Admitted", "status": "False", "lastTransitionTime": since}
-    found = tree(gated(0, name), gated(1, name), name=name, status={"conditions": [condition]})
-    return entries.refusal(entry(found, priority=priority, created=created), refusal())
+    found = tree(gated(0, name), gated(1, name), name=name, status={"conditions": [condition]}, created=created)
+    return entries.refusal(entry(found, priority=priority), refusal())
 
 
 async def test_a_reservation_keeps_out_who_comes_later() -> None:
@@ -135,7 +136,7 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     assert out(earlier, surplus=True) == [("b1",)]
     assert out(urgent) == []
     assert out(old) == []
-    running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run"), created="2026-01-02")
+    running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run", created="2026-01-02"))
     assert out(running) == []
     assert reservations.file(root_key("old"), replace(old, want=Want.NOTHING))
     assert later.gang is not None

@@ -37,10 +37,10 @@ def test_places_are_facts() -> None:
         gated(1, 1),
         gated(2, 0),
     ]
-    gang = build(tree(pods), assumed={pods[2].metadata.uid: "n3"}, created="2025", priority=7)
+    gang = build(tree(pods), assumed={pods[2].metadata.uid: "n3"}, priority=7)
     [decode] = gang.roles
     assert [[pod.node for pod in replica.pods] for replica in decode.replicas] == [["n1", "n2"], ["n3", None]]
-    assert (decode.minimum, decode.desired, gang.unit, gang.created, gang.priority) == (2, 3, 2, "2025", 7)
+    assert (decode.minimum, decode.desired, gang.unit, gang.priority) == (2, 3, 2, 7)
     assert [[pod.index for pod in replica.pods] for replica in decode.replicas] == [[0, 1], [0, 1]]
 
 
@@ -59,7 +59,7 @@ def test_units_of_one_workload_are_taken_by_number() -> None:
     def numbered(number: int) -> Gang:
         found = group(f"llm-{number}", composite=True, minimum=1, labels={"covey.dev/unit": str(number)})
         spec = msgspec.structs.replace(found.spec, workload_ref=core.WorkloadReference(workload_name="llm"))
-        return build(tree([], root=msgspec.structs.replace(found, spec=spec)), created="2025")
+        return build(tree([], root=msgspec.structs.replace(found, spec=spec)))
 
     gangs_by_age = sorted(map(numbered, (10, 2, 1)), key=lambda gang: gang.order)
     assert [gang.unit for gang in gangs_by_age] == [1, 2, 10]

@@ -153,6 +153,22 @@ def test_too_many_are_dropped_oldest_first_and_counted() -> None:
     recording(sink, main)
 
 
+def test_a_namespace_that_says_too_much_loses_its_own_and_others_are_written_in_turn() -> None:
+    sink = Sink()
+
+    async def main(recorder: EventRecorder) -> None:
+        for number in range(1100):
+            say(recorder, f"loud {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="loud"))
+            if number % 500 == 0:
+                say(recorder, f"quiet {number}", ObjectRef("v1", "Pod", f"p{number}", namespace="quiet"))
+        await recorder.flush(60)
+        notes = [what for _, what, _ in sink.written]
+        assert [note for note in notes if note.startswith("quiet")] == ["quiet 0", "quiet 500", "quiet 1000"]
+        assert max(notes.index(note) for note in notes if note.startswith("quiet")) < 6
+
+    recording(sink, main)
+
+
 def test_one_object_cannot_flood() -> None:
     sink = Sink()
 

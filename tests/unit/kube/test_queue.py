@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
+from operator import itemgetter
 
 import pytest
 import uvloop
@@ -49,6 +50,25 @@ def test_getters_wait_in_turn_and_a_cancelled_one_loses_nothing() -> None:
         queue.add("a")
         first.cancel()
         assert await second == "a"
+
+    run(main())
+
+
+def test_shares_take_turns() -> None:
+    """However many keys one namespace has, and however often they come back, another one's is the next but one."""
+
+    async def main() -> None:
+        queue: WorkQueue[tuple[str, int]] = WorkQueue(share_of=itemgetter(0))
+        for number in range(1000):
+            queue.add(("many", number))
+        queue.add(("few", 0))
+        queue.add(("one", 0))
+        assert len(queue) == 1002
+        taken = [await queue.get() for _ in range(5)]
+        assert taken == [("many", 0), ("few", 0), ("one", 0), ("many", 1), ("many", 2)]
+        queue.add(("few", 0))
+        queue.done(("few", 0))
+        assert [await queue.get(), await queue.get()] == [("many", 3), ("few", 0)]
 
     run(main())
 

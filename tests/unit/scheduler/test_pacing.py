@@ -48,6 +48,19 @@ async def told(pacer: Pacer, clock: Clock, seconds: float) -> None:
     work.cancel()
 
 
+async def test_namespaces_take_turns() -> None:
+    clock, seen = Clock(), list[str]()
+
+    async def write(root: Key, _where: Lane) -> None:
+        seen.append(root.namespace)
+
+    pacer = Pacer(write, Bucket(10.0, clock=clock, sleep=clock.sleep), clock=clock)
+    for root in [*(each._replace(namespace="many") for each in roots(500)), *roots(2)]:
+        pacer.add(root, Lane.VERDICT)
+    await told(pacer, clock, 1.0)
+    assert seen[:4] == ["many", "ns", "many", "ns"]
+
+
 async def test_changed_verdicts_go_first_and_numbers_only_when_they_have_lasted() -> None:
     clock, seen = Clock(), list[tuple[str, Lane, float]]()
 

@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
+from operator import itemgetter
 from typing import Any, Final
 
 import uvloop
@@ -88,7 +89,7 @@ class OperatorProcess:
 
     async def _serve(self, connection: Connection, watching: Client, working: Client, aside: Client) -> None:
         settings = self._settings
-        queue: WorkQueue[Key] = WorkQueue("inference")
+        queue: WorkQueue[Key] = WorkQueue("inference", share_of=itemgetter(0))
         namespaces: WorkQueue[str] = WorkQueue("namespace")
         self._caches = Caches(
             watching,

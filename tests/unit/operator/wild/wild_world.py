@@ -18,6 +18,7 @@ from covey.api import core
 from covey.api.inference import DisaggregatedInference
 from covey.backends import Owned
 from covey.kube.resources import DISAGGREGATED_INFERENCES, NODES, PODS, ROLE_SCALERS, Resource
+from covey.operator.observe.newborn import PATIENCE
 from covey.operator.snapshot.accepted import read_record
 from covey.operator.snapshot.notice import Notice
 from covey.operator.snapshot.observed import SHARED_BUDGET, read_revisions
@@ -128,7 +129,7 @@ class Wild:
         raise AssertionError("it does not come to rest")
 
     def _check_pods(self, world: World) -> None:
-        """Answers that were lost are unknown until a watch has told what was done."""
+        """What was done is unknown until a watch has told of it, where the answer was lost, or is forgotten meanwhile."""
         self._note_lost()
         if self.now < self._known_at:
             world.check_pods()
@@ -136,8 +137,9 @@ class Wild:
             world.check()
 
     def _note_lost(self) -> None:
-        if self.trouble.share:
-            self._known_at = self.now + _SEEN + max(self.trouble.lags.values(), default=0.0)
+        lag = max(self.trouble.lags.values(), default=0.0)
+        if self.trouble.share or lag > PATIENCE:
+            self._known_at = self.now + _SEEN + lag
 
     def _check(self) -> None:
         world = self.truth()

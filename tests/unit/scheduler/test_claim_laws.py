@@ -1,0 +1,192 @@
+"""Laws of kept room, whatever happens: it arrives, it survives a restart, it is bounded, and no two gangs count on the same."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.admission.tree import Key
+from covey.api import core
+from covey.placement.model import Gang
+from covey.scheduler.reservations import STILL, Limits
+from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
+from scheduler_loop import Loop, labels
+
+RACKS, NODES = 3, 4
+WISH = {"topology": [{"level": "rack", "mode": "Required"}]}
+WAITED = {"type": "Admitted", "status": "False", "reason": "Infeasible", "lastTransitionTime": "2020-01-01T00:00:00Z"}
+#: Passes after which all that a step has changed has been looked at.
+_PASSES = 8
+LIMITS = Limits(cluster=2, namespace=1, percent=100)
+
+#: Namespace, pods of the minimum, priority, and whether it has waited for long.
+Wanted = tuple[int, int, int, bool]
+Step = tuple[str, int]
+
+wanted = st.tuples(st.integers(0, 2), st.integers(1, NODES), st.integers(0, 1), st.booleans())
+steps = st.tuples(st.sampled_from(["free", "take", "come", "turn", "later", "restart"]), st.integers(0, 30))
+
+
+@dataclass
+class Cluster:
+    """Objects as the API server has them, and a scheduler process that may be another one after each step."""
+
+    objects: dict[tuple[str, str, str], Any] = field(default_factory=dict)
+    gangs: int = 0
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        for rack in range(RACKS):
+            for number in range(NODES):
+                self.put(node(f"n{rack}-{number}", labels=labels(f"r{rack}")))
+                self.take(rack * NODES + number)
+        self.start()
+
+    def start(self) -> None:
+        """A process begins with what is written."""
+        self.loop = Loop(cache(*self.objects.values()), limits=LIMITS)
+        self.loop.now = self.now
+
+    def put(self, found: Any) -> None:
+        key = (type(found).__name__, found.metadata.namespace, found.metadata.name)
+        before = self.objects.get(key)
+        self.objects[key] = found
+        if hasattr(self, "loop"):
+            put(self.loop.cache, found, before)
+
+    def remove(self, found: Any) -> None:
+        del self.objects[type(found).__name__, found.metadata.namespace, found.metadata.name]
+        drop(self.loop.cache, found)
+
+    def take(self, number: int) -> None:
+        rack, index = divmod(number % (RACKS * NODES), NODES)
+        place = f"n{rack}-{index}"
+        if not any(type(each) is core.Pod and each.spec.node_name == place for each in self.objects.values()):
+            self.put(pod(f"taken-{place}", node=place, gpus=8))
+
+    def free(self, number: int) -> None:
+        taken = sorted(each.metadata.name for each in self.objects.values() if each.metadata.name.startswith("taken-"))
+        if taken:
+            self.remove(self.objects["Pod", "ns", taken[number % len(taken)]])
+
+    def come(self, asked: Wanted) -> None:
+        namespace, pods, priority, waited = asked
+        name, self.gangs = f"g{self.gangs}", self.gangs + 1
+        status = {"conditions": [WAITED]} if waited else None
+        made = [
+            group(
+                name, composite=True, minimum=1, desired=1, schedulingConstraints=WISH, status=status, priority=priority
+            ),
+            *role_groups("w", replicas=pods, minimum=pods, size=1, root=name),
+            *(member("w", number, root=name, gates=(GATE,), gpus=8) for number in range(pods)),
+        ]
+        for each in made:
+            self.put(
+                msgspec.structs.replace(
+                    each, metadata=msgspec.structs.replace(each.metadata, namespace=f"ns-{namespace}")
+                )
+            )
+
+    # What is said
+
+    @property
+    def gangs_by_root(self) -> dict[Key, Gang]:
+        entries = self.loop.admission._books.shelf.entries
+        return {root: entry.gang for root, entry in entries.items() if entry.gang is not None}
+
+    @property
+    def claims(self) -> dict[Key, tuple[str, ...]]:
+        """The nodes that are kept, by root."""
+        entries = self.loop.admission._books.shelf.entries
+        return {
+            root: entry.decision.reservation.nodes
+            for root, entry in entries.items()
+            if entry.decision.reservation is not None
+        }
+
+    def turn(self) -> None:
+        """Passes until nothing changes; all that comes of each is written and bound."""
+        for _ in range(_PASSES):
+            before = self.claims
+            placed = asyncio.run(self.loop.turn())
+            self.check_arrival(before, placed)
+            for name, place in placed.items():
+                self._bind(name, place)
+            self._write()
+            if not placed and self.claims == before:
+                break
+        self.check_claims()
+
+    def _bind(self, name: str, place: str) -> None:
+        found = next(each for key, each in self.objects.items() if key[0] == "Pod" and key[2] == name)
+        spec = msgspec.structs.replace(found.spec, node_name=place, scheduling_gates=())
+        self.put(msgspec.structs.replace(found, spec=spec))
+
+    def _write(self) -> None:
+        for root, entry in self.loop.admission._books.shelf.entries.items():
+            found = self.objects["Group", root.namespace, root.name]
+            if found.status.reservation != entry.decision.reservation:
+                said = msgspec.structs.replace(found.status, reservation=entry.decision.reservation)
+                self.put(msgspec.structs.replace(found, status=said))
+
+    # The laws
+
+    def check_arrival(self, before: dict[Key, tuple[str, ...]], placed: dict[str, str]) -> None:
+        """What comes free of a claim's nodes goes to its gang, or to one before it."""
+        gangs = self.gangs_by_root
+        for name, place in placed.items():
+            [who] = [gang for root, gang in gangs.items() if name.startswith(f"{root.name}-")]
+            for root, nodes in before.items():
+                if place in nodes and root in self.claims:
+                    assert who.order <= gangs[root].order, f"{name} is placed on {place}, kept for {root.name}"
+
+    def check_claims(self) -> None:
+        """Few, of few namespaces, no wider than the gang, and none on nodes of another."""
+        claims = self.claims
+        assert len(claims) <= LIMITS.cluster
+        assert len({root.namespace for root in claims}) == len(claims)
+        kept = [node for nodes in claims.values() for node in nodes]
+        assert len(set(kept)) == len(kept), f"kept twice: {claims}"
+        for root, nodes in claims.items():
+            pods = sum(len(role.replicas) for role in self.gangs_by_root[root].roles)
+            assert len(nodes) <= pods, f"{pods} pods of {root.name} would lie on {nodes}"
+
+
+@given(st.lists(wanted, min_size=1, max_size=5), st.lists(st.tuples(steps, wanted), max_size=12))
+@settings(max_examples=150, deadline=None, derandomize=True)
+def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
+    waiting: list[Wanted], happened: list[tuple[Step, Wanted]]
+) -> None:
+    world = Cluster()
+    for each in waiting:
+        world.come(each)
+    world.turn()
+    for (step, number), asked in happened:
+        match step:
+            case "free":
+                world.free(number)
+            case "take":
+                world.take(number)
+            case "come":
+                world.come(asked)
+            case "later":
+                # For how long a gang has come no nearer is a process' own knowledge: another one begins anew.
+                world.now = min(world.now + number * 20.0, STILL * 300.0 - 1.0)
+                world.loop.now = world.now
+            case "restart":
+                # As every minute, what is kept is looked at again: less may be in the way elsewhere by now.
+                for root in world.claims:
+                    world.loop.admission.mark(root)
+                world.turn()
+                before = world.claims
+                world.start()
+                world.turn()
+                assert world.claims == before
+            case _:
+                pass
+        world.turn()
