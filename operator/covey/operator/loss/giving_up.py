@@ -124,13 +124,13 @@ def give_up(
         serves = _serves(spec, states, unit)
         evicted = _preemption(shortage, known, preempted.get(unit), observed) if not serves else None
         other = _escalation(spec, shortage, movable.get(unit, ""), known, observed.now, serves=serves)
+        # The successor may find room; meanwhile only another step that is due goes first.
         waits = evicted is not None and not is_refused(unit)
-        if waits and other is not None:
-            alarms.append(other.at)
-        due = other if waits and other is not None and other.at <= observed.now else evicted or other
+        if waits and other is not None and other.at <= observed.now:
+            evicted, waits = None, False
+        due = evicted or other
         if due is None:
             continue
-        waits = waits and due is evicted
         if known.step != due.step or observed.now < due.at or waits:
             announced[unit] = due
             if known.step != due.step:
@@ -141,8 +141,9 @@ def give_up(
             notes.append(_deed(shortage, due, len(pods)))
         elif due.step is not Step.ROLE:
             anew.add(unit)
-        if unit in announced and not waits:
-            alarms.append(due.at)
+        timed = other if waits else due
+        if unit in announced and timed is not None:
+            alarms.append(timed.at)
     again = min((max(at - observed.now, SOON) for at in alarms), default=None)
     remarks = tuple(_remark(shortages[unit], each) for unit, each in announced.items())
     return GivenUp(tuple(delete), announced, frozenset(anew), remarks, tuple(notes), again, shortages, found.met)

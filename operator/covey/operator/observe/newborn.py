@@ -4,8 +4,8 @@ A thousand answers to creations arrive before the watch has told of the last of 
 creates those again, to be told for each that it exists. So what the API server has answered counts as seen.
 
 An object that was created and deleted while the watch was broken is never shown, so nothing is believed for long: what
-expires here is created again if it is wanted, under the same name. Nothing depends on this memory but needless writes, and that no unit has two leaders for a moment
-(``scaling.leading``).
+expires here is created again if it is wanted, under the same name. Nothing depends on this memory but needless
+writes, and that no unit has two leaders for a moment (``scaling.leading``).
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ class Nodes:
             self._on_change(name)
 
     def _dated(self, notice: Notice, before: Notice | None) -> Notice:
-        """What does not say since when it is so, is so since this process has seen it."""
+        """A notice with a time: one whose node says none is as old as this process has seen it so."""
         if notice.since is not None or not (notice.candidate or notice.waits):
             return notice
         same = before is not None and (before.candidate, before.waits) == (notice.candidate, notice.waits)

@@ -48,7 +48,7 @@ def find_evacuation(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Id
 def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rolling: Rolling) -> Iterator[Remark]:
     unserved = replace(leaving, places={place: why for place, why in leaving.places.items() if place in idle.places})
     leaving = replace(leaving, places={p: why for p, why in leaving.places.items() if p not in idle.places})
-    found, several = _counted(rolling, leaving), len(rolling.steps) > 1
+    found, several = _count_leaving(rolling, leaving), len(rolling.steps) > 1
     stuck = [
         (unit, name, _why(spec, rolling.steps[unit][0], name))
         for unit, name in found
@@ -58,7 +58,7 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
     moving = {key: count for key, count in found.items() if key not in {(unit, name) for unit, name, _ in stuck}}
     told = [
         *_moving(moving, leaving, rolling, several=several),
-        *_left(_counted(rolling, unserved), unserved, several=several),
+        *_left(_count_leaving(rolling, unserved), unserved, several=several),
     ]
     if moving:
         yield Remark(names.EVACUATING, REASON_NODE_LEAVING, "; ".join(told))
@@ -75,8 +75,8 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
         yield Remark(names.EVACUATING, REASON_SERVES_NOBODY, "; ".join(told))
 
 
-def _counted(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
-    """How many replicas of each role of each unit leave."""
+def _count_leaving(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
+    """Numbers of replicas that leave, by unit and role."""
     found = {
         (unit, name): sum((unit, name, n) in leaving.places for n in role.leaving)
         for unit, (state, _) in rolling.steps.items()

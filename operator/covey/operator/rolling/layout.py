@@ -135,17 +135,17 @@ def _as_they_are(state: UnitState) -> Unit:
 def _given_up(
     seen: Seen, unit: int, state: UnitState, lacking: Refused | None, deadline: float
 ) -> Callable[[str, int], bool]:
-    """Whether a replica of a unit has been refused for a while, or has stalled where it is."""
+    """A question about a replica of a unit (role, number): it has been refused for a while, or has stalled where it is."""
     lacks = cache(lambda: lacking(Layout({unit: _as_they_are(state)})) if lacking is not None else None)
 
-    def asked(role: str, number: int) -> bool:
+    def is_given_up(role: str, number: int) -> bool:
         place = (unit, role, number)
         if state.roles[role].replicas[number].stage is not Stage.WAITING:
             return seen.has_stalled(place, deadline)
         is_refused = lacks() if seen.is_kept_waiting(place) else None
         return is_refused is not None and is_refused(place)
 
-    return asked
+    return is_given_up
 
 
 def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:

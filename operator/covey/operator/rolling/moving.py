@@ -73,7 +73,7 @@ def find_move(
 
 
 def takes_over(old: UnitState, new: UnitState, is_given_up: Callable[[str, int], bool]) -> bool:
-    """Whether a unit serves as much as the one whose place it takes, or has as much as it will get.
+    """Tell that a unit serves as much as the one whose place it takes, or has as much as it will get.
 
     Args:
         old: the unit that is to go.

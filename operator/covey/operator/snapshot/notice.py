@@ -66,7 +66,7 @@ class Notice:
         return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
 
     def waits_with(self, pod: core.Pod) -> bool:
-        """Whether this pod is to go without a successor only after a while."""
+        """True for a pod that is to go without a successor only after a while."""
         return self.waits and not any(_is_driven(pod, each) for each in self.taints)
 
 
