@@ -74,7 +74,10 @@ def scraped(cluster: Cluster) -> list[Scraped]:
 
 
 class Restarts(Background):
-    """Starts processes again that have ended, as a kubelet would: who loses the lease ends."""
+    """Starts processes again that have ended, as a kubelet would: who loses the lease ends.
+
+    Not at once: an end that falls between two scrapes would show nowhere.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()
@@ -83,7 +86,7 @@ class Restarts(Background):
     def _run(self) -> None:
         while not self.ended.wait(1):
             for process in self._processes:
-                if not process.alive:
+                if not process.alive and not self.ended.wait(2 * SCRAPE):
                     process.start(wait=False)
 
 

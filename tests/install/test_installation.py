@@ -25,11 +25,12 @@ DINFS = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinference
 SCALERS = "/apis/inference.covey.dev/v1alpha1/namespaces/default/rolescalers"
 PODS = "/api/v1/namespaces/{}/pods"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
+POD_GROUPS = "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/podgroups"
 #: What the operator creates for a resource, beside pods; the budget is for all of a namespace.
 KINDS = (
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/workloads",
     "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/compositepodgroups",
-    "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/podgroups",
+    POD_GROUPS,
     "/api/v1/namespaces/{}/services",
     BUDGETS,
     "/apis/apps/v1/namespaces/{}/controllerrevisions",
@@ -320,6 +321,12 @@ def test_every_right_that_a_life_needs_is_given(cluster: Cluster, audit: Audit) 
         change("big", {"roles": big["spec"]["roles"]})
     services = "/api/v1/namespaces/default/services?labelSelector=covey.dev/inference%3Dllama"
     assert cluster.api("GET", services)["items"]
+
+    def refused() -> bool:
+        found = cluster.api("GET", f"{POD_GROUPS.format('default')}?labelSelector=covey.dev/inference%3Dbig")["items"]
+        return bool(found) and all(each.get("status", {}).get("conditions") for each in found)
+
+    eventually(refused, 60, "what does not fit is said at each of its groups")
     change("llama", {"suspend": True})
     eventually(lambda: not cluster.api("GET", services)["items"], 60, "it is suspended")
     change("big", {"suspend": True})

@@ -32,6 +32,7 @@ QUIET: Final[Mapping[tuple[str, str], str]] = {
         "Calls that got no answer",
         "A",
     ): "kube-scheduler reaches Covey, or does not reach it at all: no call is counted then",
+    ("Bind calls held", "A"): "the calls of a gang are held for less than the time between two scrapes",
     ("Statuses and Events behind", "A"): "statuses are behind for less than the time between two scrapes",
     ("Statuses and Events behind", "B"): "Events are dropped where the API server takes them too slowly, or not at all",
 }

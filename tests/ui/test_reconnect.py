@@ -1,5 +1,6 @@
 """The server goes and comes back."""
 
+import time
 from collections.abc import Callable
 
 from playwright.sync_api import expect
@@ -32,6 +33,9 @@ def test_the_page_comes_back_by_itself_when_the_server_answers_again(
 def test_a_server_that_is_started_anew_wants_its_new_link(open_page: Open, served: Served) -> None:
     screen = open_page().live()
     screen.watch.away = True
+    # Time stands still in the page: it does not try by itself before the button is pressed.
+    screen.page.clock.install()
+    screen.page.clock.pause_at(time.time() + 1)
     served.process.stop()
     try:
         expect(screen.page.locator("#connection")).to_contain_text("Trying again in")
@@ -39,6 +43,7 @@ def test_a_server_that_is_started_anew_wants_its_new_link(open_page: Open, serve
     finally:
         served.process.start()
     screen.page.get_by_role("button", name="Try now").click()
+    screen.page.clock.resume()
     expect(screen.page.locator("#sign-in-link")).to_contain_text("Open the link")
     screen.page.goto(served.link())
     screen.live()
