@@ -233,6 +233,18 @@ class Stage:
         """Something is about to be done to a pod."""
         with self.watching.lock:
             self.checker.world.touched.add(pod.uid)
+            if pod.replica is not None:
+                self.checker.world.rests.stir(pod.replica.side.owner)
+
+    def stir(self, owner: Owner) -> None:
+        """There is about to be a reason to take pods of a resource away."""
+        with self.watching.lock:
+            self.checker.world.rests.stir(owner)
+
+    def stir_node(self, name: str) -> None:
+        """There is about to be a reason to take away the pods of a node."""
+        with self.watching.lock:
+            self.checker.world.stir_node(name)
 
     def spare(self, pod: Pod) -> None:
         """Nothing was done to it."""
