@@ -70,6 +70,8 @@ class Pod:
     released: bool
     #: Its images are being exchanged, so it serves no more than one that goes.
     exchanged: bool
+    #: The Service that it is found under.
+    subdomain: str
     #: A container has not got the image that it should, or is about to start.
     exchanging: bool
 
@@ -143,6 +145,7 @@ def read_pod(found: Json) -> Pod:
         phase=status.get("phase", ""),
         released=RELEASE in (metadata.get("annotations") or {}),
         exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        subdomain=spec.get("subdomain") or "",
         exchanging=_is_exchanging(spec, status),
     )
 

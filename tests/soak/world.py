@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from soak.facts import Node, Owner, Pod, Replica, Resource, Side, Wanted
+from soak.facts import LEVELS, Node, Owner, Pod, Replica, Resource, Side, Wanted
 from soak.rests import Rests
 
 #: Quiet seconds after which everybody has seen what happened.
@@ -145,7 +145,10 @@ class World:
     def put_node(self, node: Node, at: float) -> None:
         """Take a node as it is now."""
         before = self.nodes.get(node.name)
-        self.nodes[node.name] = node
+        # A node stays where it is, also while a level's label is renamed or missing.
+        before_labels = before.labels if before is not None else {}
+        where = {key: before_labels[key] for key in LEVELS.values() if key in before_labels}
+        self.nodes[node.name] = node = replace(node, labels=where | dict(node.labels))
         if node.drives:
             self.stir_node(node.name)
         if not node.fit and (before is None or before.fit):
