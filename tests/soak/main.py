@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
-from soak import choices, deaths, edits, nodes, processes, strangers, tenants, troubles
+from soak import choices, contention, deaths, edits, nodes, processes, strangers, tenants, troubles
 from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
@@ -29,7 +29,7 @@ from soak.settings import KINDS, Kind
 from soak.stage import SCHEDULER, Stage
 
 #: What registers choices; a module of choices is added here.
-MODULES: Final = (deaths, edits, nodes, processes, strangers, tenants, troubles)
+MODULES: Final = (contention, deaths, edits, nodes, processes, strangers, tenants, troubles)
 #: Seconds of a storm, between two choices, and in which everything comes to rest after it.
 STORM: Final = (35.0, 60.0)
 PAUSE: Final = (0.05, 0.9)
@@ -64,6 +64,8 @@ class Result:
     gaps: int = 0
     #: Resources at rest that choices of tenants met, all choices together.
     rested: int = 0
+    #: Gangs of tenants for which room was kept in the end.
+    kept: int = 0
 
     @property
     def faults(self) -> int:
@@ -84,7 +86,7 @@ class Result:
             *(f"  {count:>5}  {name}" for name, count in sorted(self.chosen.items())),
             *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
             f"{checked}; {self.gaps} lists stood for missed events",
-            f"tenants met {self.rested} resources at rest, which may lose nothing to them",
+            f"tenants met {self.rested} resources at rest, which may lose nothing to them; room was kept for {self.kept} gangs",
             f"{calm}; {self.waited} times a resource waited for room and said so",
             *(
                 f"started anew, for it had forgotten what it had to do: {name}, {n} times"
@@ -141,7 +143,7 @@ class Soak:
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
-                result.nudged = stage.nudged
+                result.nudged, result.kept = stage.nudged, stage.kept
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker

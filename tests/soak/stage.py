@@ -32,8 +32,9 @@ Answer = TypeVar("Answer")
 RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 #: Covey's processes, behind a proxy each.
 PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
-#: Nodes where a resource has failed again and again are avoided no longer than a calm takes.
-FLAGS: Final = {"operator": ("--avoid-node-seconds=5",)}
+#: Nodes where a resource has failed again and again are avoided no longer than a calm takes; room is kept for a gang
+#: that waits within a storm.
+FLAGS: Final = {"operator": ("--avoid-node-seconds=5",), "scheduler": ("--reserve-after=3s",)}
 #: What may be killed, and the name of its process.
 OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
 KILLABLE: Final = (
@@ -49,6 +50,8 @@ KILLABLE: Final = (
 )
 #: Events are not seen, or seen late, while one of these is down.
 SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
+#: In the words of the API server where a quota refuses something: not before the quota changes.
+OVER_QUOTA: Final = "exceeded quota"
 _PATIENCE: Final = 60.0
 #: Seconds until a request is given up that hangs in an API server without etcd.
 _TIMEOUT: Final = 5.0
@@ -96,6 +99,12 @@ class Stage:
         self.strangers: list[tuple[str, str]] = []
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
+        #: Namespaces that have a quota, or had one a moment ago.
+        self.limited: set[str] = set()
+        #: Gangs that ask for very much.
+        self.vast: set[Owner] = set()
+        #: How often room was kept for one of them in the end.
+        self.kept = 0
         self.fleet = Fleet(self)
         self.down: set[str] = set()
         #: How often a program of others had to be started anew, by its name.
@@ -162,6 +171,8 @@ class Stage:
                 if error.status in {404, 409}:
                     return None
                 # 0 is a TLS handshake that broke off.
+                if OVER_QUOTA in str(error.body):
+                    raise
                 if error.status not in {0, 429, 401, 403} and error.status < 500:
                     raise
                 if time.monotonic() > deadline:
@@ -183,7 +194,7 @@ class Stage:
         owner = Owner(kind.namespace, kind.name)
         spec = copy.deepcopy(dict(kind.spec))
         self.specs[owner] = spec
-        self._note(owner, spec)
+        self.note(owner, spec)
         body = {
             "apiVersion": "inference.covey.dev/v1alpha1",
             "kind": "DisaggregatedInference",
@@ -194,7 +205,7 @@ class Stage:
 
     def delete(self, owner: Owner) -> None:
         """Delete a resource: nothing of it need serve from now on, whichever watch tells of it first."""
-        self._note(owner, self.specs.pop(owner) | {"suspend": True})
+        self.note(owner, self.specs.pop(owner) | {"suspend": True})
         self.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
 
     def edit(self, owner: Owner, change: Callable[[Spec], object]) -> Spec:
@@ -210,14 +221,15 @@ class Stage:
         if owner not in self.specs:
             return
         self.specs[owner] = spec
-        self._note(owner, spec)
+        self.note(owner, spec)
         self.api("PATCH", f"{RESOURCES.format(owner.namespace)}/{owner.name}", {"spec": {"rollout": None, **spec}})
 
     def kind(self, owner: Owner) -> Kind:
         """The resource's limits."""
         return next(kind for kind in self.kinds if (kind.namespace, kind.name) == owner)
 
-    def _note(self, owner: Owner, spec: Spec) -> None:
+    def note(self, owner: Owner, spec: Spec) -> None:
+        """A spec is about to be written."""
         with self.watching.lock:
             self.checker.will_write(owner, spec, self.quiet.now())
 
