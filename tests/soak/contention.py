@@ -77,13 +77,24 @@ def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
 
 
 def _end(stage: Stage, owner: Owner, spec: dict[str, Any]) -> None:
-    for kind in _ROOTS:
-        groups = stage.api("GET", f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{owner.namespace}/{kind}")
-        for group in (groups or {"items": []})["items"]:
-            kept = (group.get("status") or {}).get("reservation")
-            if kept and any(each["name"] == owner.name for each in group["metadata"].get("ownerReferences") or ()):
-                stage.kept += 1
-                stage.say(f"for {owner.name} were kept {kept.get('path')}: {len(kept.get('nodes') or ())} nodes")
+    with stage.watching.lock:
+        resource = stage.checker.world.resources.get(owner)
+    said = resource.conditions.get("Admitted", ()) if resource is not None else ()
+    kept = _kept(stage, owner)
+    stage.kept += bool(kept)
+    stage.say(f"{owner.name} ends: Admitted {' '.join(said)}; {kept or 'no room'} is kept for it")
     stage.vast.discard(owner)
     stage.note(owner, spec | {"suspend": True})
     stage.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
+
+
+def _kept(stage: Stage, owner: Owner) -> str:
+    """The domain that is kept for a resource."""
+    for kind in _ROOTS:
+        groups = stage.api("GET", f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{owner.namespace}/{kind}")
+        for group in (groups or {"items": []})["items"]:
+            found = (group.get("status") or {}).get("reservation")
+            owners = group["metadata"].get("ownerReferences") or ()
+            if found and any(each["name"] == owner.name for each in owners):
+                return f"{len(found.get('nodes') or ())} nodes of {'/'.join(found['path'])}"
+    return ""

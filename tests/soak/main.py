@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
-from soak import choices, contention, deaths, edits, nodes, processes, strangers, tenants, troubles
+from soak import choices, contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles
 from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
@@ -29,7 +29,7 @@ from soak.settings import KINDS, Kind
 from soak.stage import SCHEDULER, Stage
 
 #: What registers choices; a module of choices is added here.
-MODULES: Final = (contention, deaths, edits, nodes, processes, strangers, tenants, troubles)
+MODULES: Final = (contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles)
 #: Seconds of a storm, between two choices, and in which everything comes to rest after it.
 STORM: Final = (35.0, 60.0)
 PAUSE: Final = (0.05, 0.9)
@@ -54,6 +54,8 @@ class Result:
     waited: int = 0
     #: How often a program of others had to be started anew, by its name.
     nudged: Counter[str] = field(default_factory=Counter)
+    #: How often a process has ended by itself, as with a lost lease, by its name.
+    ended: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     events: int = 0
@@ -92,6 +94,7 @@ class Result:
                 f"started anew, for it had forgotten what it had to do: {name}, {n} times"
                 for name, n in self.nudged.items()
             ),
+            *(f"ended by itself: {name}, {n} times" for name, n in self.ended.items()),
             f"violations: {len(self.problems)}",
             *(f"  {each}" for each in self.problems),
         ]
@@ -143,7 +146,7 @@ class Soak:
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
-                result.nudged, result.kept = stage.nudged, stage.kept
+                result.nudged, result.ended, result.kept = stage.nudged, stage.ended, stage.kept
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker
@@ -187,8 +190,9 @@ class Soak:
     def _collect(self) -> None:
         with self._stage.watching.lock:
             found, self._checker.violations = self._checker.violations, []
-        for violation in found:
-            self._result.problems.append(f"seed {self._result.seed}, step {self._result.steps}: {violation}")
+        crashes, self._stage.crashes = self._stage.crashes, []
+        for problem in (*found, *crashes):
+            self._result.problems.append(f"seed {self._result.seed}, step {self._result.steps}: {problem}")
 
     def _rest(self, where: str) -> None:
         """Put everything right, leave it alone, and wait until all is as it is wanted."""

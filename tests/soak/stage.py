@@ -50,6 +50,10 @@ KILLABLE: Final = (
 )
 #: Events are not seen, or seen late, while one of these is down.
 SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
+#: In the log of a process that ends because of an error of its own, and of one that has lost its lease.
+_CRASHED: Final = "a part of the process has failed"
+_LEASE_LOST: Final = "lease lost"
+_TAIL: Final = 100
 #: In the words of the API server where a quota refuses something: not before the quota changes.
 OVER_QUOTA: Final = "exceeded quota"
 _PATIENCE: Final = 60.0
@@ -101,6 +105,8 @@ class Stage:
         self.foreign: dict[str, str] = {}
         #: Namespaces that have a quota, or had one a moment ago.
         self.limited: set[str] = set()
+        #: Names of objects that are hard to read.
+        self.hostile: set[str] = set()
         #: Gangs that ask for very much.
         self.vast: set[Owner] = set()
         #: How often room was kept for one of them in the end.
@@ -109,6 +115,9 @@ class Stage:
         self.down: set[str] = set()
         #: How often a program of others had to be started anew, by its name.
         self.nudged: Counter[str] = Counter()
+        #: How often a process has ended by itself, and what Covey's said that may not.
+        self.ended: Counter[str] = Counter()
+        self.crashes: list[str] = []
         self.counter = 0
         self._later: list[Later] = []
         #: Processes that a timer will start or resume.
@@ -326,11 +335,19 @@ class Stage:
             if name in self._planned:
                 continue
             if not process.alive:
+                self._note_end(name, process)
                 self._hide(name)
                 self._start_after(name, 0.5)
             elif name in self.down and process.ready:
                 self.down.discard(name)
                 self.quiet.settle(name)
+
+    def _note_end(self, name: str, process: Process) -> None:
+        """A lost lease and an API server that is away end a process of Covey's in order; nothing else may."""
+        said = process.log_text().splitlines()[-_TAIL:] if name in {OPERATOR, SCHEDULER} else []
+        self.ended[name] += 1
+        if any(_CRASHED in line for line in said) and not any(_LEASE_LOST in line for line in said):
+            self.crashes.append(f"{name} has ended by itself: {' | '.join(said[-3:])}")
 
     # Time
 
