@@ -72,17 +72,24 @@ def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
         "metadata": {"name": owner.name},
     }
     stage.api("POST", RESOURCES.format(namespace), body | {"spec": spec})
+    stage.later(
+        seconds * generator.uniform(0.3, 0.9), f"look at {owner.name}", lambda: _look(stage, owner), heals=False
+    )
     stage.later(seconds, f"end {owner.name}", lambda: _end(stage, owner, spec))
     return f"{namespace}/{owner.name}, {replicas} of {size} nodes in a {level} for {seconds:.1f} s"
 
 
-def _end(stage: Stage, owner: Owner, spec: dict[str, Any]) -> None:
+def _look(stage: Stage, owner: Owner) -> None:
+    """Say what became of it."""
     with stage.watching.lock:
         resource = stage.checker.world.resources.get(owner)
     said = resource.conditions.get("Admitted", ()) if resource is not None else ()
     kept = _kept(stage, owner)
     stage.kept += bool(kept)
-    stage.say(f"{owner.name} ends: Admitted {' '.join(said)}; {kept or 'no room'} is kept for it")
+    stage.say(f"{owner.name}: {kept or 'no room'} kept, Admitted {' '.join(said)}")
+
+
+def _end(stage: Stage, owner: Owner, spec: dict[str, Any]) -> None:
     stage.vast.discard(owner)
     stage.note(owner, spec | {"suspend": True})
     stage.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")

@@ -26,7 +26,8 @@ from soak.facts import Owner
 from soak.kubelet import Kubelet
 from soak.room import overlooked
 from soak.settings import KINDS, Kind
-from soak.stage import SCHEDULER, Stage
+from soak.stage import Stage
+from soak.supervision import SCHEDULER
 
 #: What registers choices; a module of choices is added here.
 MODULES: Final = (contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles)

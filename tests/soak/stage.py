@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final, TypeVar
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from localcluster import Cluster, Process, ProcessError, eventually, programs, request
+from localcluster import Cluster, eventually, programs, request
 from localcluster.programs import Program
 from soak.checker import Checker
 from soak.facts import Owner, Pod
@@ -24,6 +22,7 @@ from soak.fleet import Fleet
 from soak.proxy import Proxy, proxied_kubeconfig
 from soak.quiet import Quiet
 from soak.settings import KINDS, NAMESPACES, NODES, Kind
+from soak.supervision import SCHEDULER, Supervision
 from soak.watching import Watching
 
 Spec = dict[str, Any]
@@ -35,25 +34,6 @@ PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
 #: Nodes where a resource has failed again and again are avoided no longer than a calm takes; room is kept for a gang
 #: that waits within a storm.
 FLAGS: Final = {"operator": ("--avoid-node-seconds=5",), "scheduler": ("--reserve-after=3s",)}
-#: What may be killed, and the name of its process.
-OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
-KILLABLE: Final = (
-    OPERATOR,
-    SCHEDULER,
-    "kube-scheduler",
-    "default-scheduler",
-    "kube-controller-manager",
-    "kube-apiserver",
-    "etcd",
-    # Plays the kubelets.
-    "kwok",
-)
-#: Events are not seen, or seen late, while one of these is down.
-SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
-#: In the log of a process that ends because of an error of its own, and of one that has lost its lease.
-_CRASHED: Final = "a part of the process has failed"
-_LEASE_LOST: Final = "lease lost"
-_TAIL: Final = 100
 #: In the words of the API server where a quota refuses something: not before the quota changes.
 OVER_QUOTA: Final = "exceeded quota"
 _PATIENCE: Final = 60.0
@@ -73,7 +53,7 @@ class Later:
     heals: bool = field(compare=False, default=True)
 
 
-class Stage:
+class Stage(Supervision):
     """Everything that choices act upon.
 
     Args:
@@ -92,11 +72,9 @@ class Stage:
         say: Callable[[str], object],
         kinds: tuple[Kind, ...] = KINDS,
     ) -> None:
-        self.cluster = cluster
+        super().__init__(cluster, Quiet(), say)
         self.checker = checker
         self.kinds = kinds
-        self.quiet = Quiet()
-        self.say = say
         self.specs: dict[Owner, Spec] = {}
         self.proxies: dict[str, Proxy] = {}
         self.watching: Watching
@@ -112,16 +90,8 @@ class Stage:
         #: How often room was kept for one of them in the end.
         self.kept = 0
         self.fleet = Fleet(self)
-        self.down: set[str] = set()
-        #: How often a program of others had to be started anew, by its name.
-        self.nudged: Counter[str] = Counter()
-        #: How often a process has ended by itself, and what Covey's said that may not.
-        self.ended: Counter[str] = Counter()
-        self.crashes: list[str] = []
         self.counter = 0
         self._later: list[Later] = []
-        #: Processes that a timer will start or resume.
-        self._planned: set[str] = set()
         self._random = generator
 
     # Set-up
@@ -271,83 +241,6 @@ class Stage:
         """Nothing was done to it."""
         with self.watching.lock:
             self.checker.world.touched.discard(pod.uid)
-
-    # Processes
-
-    def process(self, name: str) -> Process:
-        """A running process."""
-        return self.cluster.processes[name]
-
-    def kill(self, name: str, seconds: float) -> None:
-        """Kill a process at once and start it again after some seconds."""
-        self._hide(name)
-        self.process(name).kill()
-        self._start_after(name, seconds)
-
-    def nudge(self, name: str, why: str) -> None:
-        """Start a program of others anew, which does not do what only it can do."""
-        self.say(f"nudge: {name} is started anew: {why}")
-        self.nudged[name] += 1
-        self.kill(name, 0.0)
-
-    def pause(self, name: str, seconds: float) -> None:
-        """Let a process stand still."""
-        self._hide(name)
-        process = self.process(name)
-        process.pause()
-        self._planned.add(name)
-
-        def resume() -> None:
-            with contextlib.suppress(ProcessError, OSError):
-                process.resume()
-            self._planned.discard(name)
-
-        self._after(seconds, resume)
-
-    def _hide(self, name: str) -> None:
-        if name in SEEN_THROUGH:
-            self.quiet.disturb(name)
-        self.down.add(name)
-
-    def _start_after(self, name: str, seconds: float) -> None:
-        """Start a process again, also while this program waits for an answer that only it makes possible."""
-        self._planned.add(name)
-
-        def start() -> None:
-            process = self.process(name)
-            if not process.alive:
-                with contextlib.suppress(ProcessError):
-                    process.start(wait=False)
-            self._planned.discard(name)
-
-        self._after(seconds, start)
-
-    @staticmethod
-    def _after(seconds: float, do: Callable[[], None]) -> None:
-        timer = threading.Timer(seconds, do)
-        timer.daemon = True
-        timer.start()
-
-    def look_after(self) -> None:
-        """Start what has ended by itself (a lost lease ends a process), and see what works again."""
-        for name in KILLABLE:
-            process = self.process(name)
-            if name in self._planned:
-                continue
-            if not process.alive:
-                self._note_end(name, process)
-                self._hide(name)
-                self._start_after(name, 0.5)
-            elif name in self.down and process.ready:
-                self.down.discard(name)
-                self.quiet.settle(name)
-
-    def _note_end(self, name: str, process: Process) -> None:
-        """A lost lease and an API server that is away end a process of Covey's in order; nothing else may."""
-        said = process.log_text().splitlines()[-_TAIL:] if name in {OPERATOR, SCHEDULER} else []
-        self.ended[name] += 1
-        if any(_CRASHED in line for line in said) and not any(_LEASE_LOST in line for line in said):
-            self.crashes.append(f"{name} has ended by itself: {' | '.join(said[-3:])}")
 
     # Time
 
