@@ -12,6 +12,7 @@ from localcluster import sentence_of
 from soak.choices import choice
 from soak.facts import GANG_GATE, GPU, SCHEDULER, Owner
 from soak.stage import RESOURCES, Stage
+from soak.world import GRACE
 
 Json = dict[str, Any]
 
@@ -36,8 +37,10 @@ def _deep() -> Json:
     return found
 
 
-def _bring(stage: Stage, generator: random.Random, path: str, body: Json) -> None:
-    """Create an object that goes after a while."""
+def _bring(
+    stage: Stage, generator: random.Random, path: str, body: Json, last: Callable[[], None] = lambda: None
+) -> None:
+    """Create an object that goes after a while, and do one thing more before it does."""
     name = body["metadata"]["name"]
     try:
         if stage.api("POST", path, body) is None:
@@ -51,6 +54,7 @@ def _bring(stage: Stage, generator: random.Random, path: str, body: Json) -> Non
 
     def end() -> None:
         stage.hostile.discard(name)
+        last()
         stage.api("DELETE", f"{path}/{name}")
 
     stage.later(generator.uniform(1, 15), f"take {name} away", end)
@@ -86,8 +90,16 @@ def create_a_resource_that_is_invalid(stage: Stage, generator: random.Random) ->
     container = {"name": "engine", "image": "registry.test/engine:1", "resources": {"limits": {GPU: "1"}}}
     role = {"name": "decode", "template": {"spec": {"containers": [container], **_TEMPLATES[what]()}}}
     body = {"apiVersion": "inference.covey.dev/v1alpha1", "kind": "DisaggregatedInference", "spec": {"roles": [role]}}
-    name = _name(stage)
-    _bring(stage, generator, RESOURCES.format(owner.namespace), body | {"metadata": {"name": name}})
+    name, begun = _name(stage), stage.quiet.now()
+
+    def check() -> None:
+        with stage.watching.lock:
+            found = stage.checker.world.resources.get(Owner(owner.namespace, name))
+        said = found.conditions.get("Admitted") if found is not None else None
+        if found is not None and (said is None or said[0] != "False") and stage.quiet.now() - begun > GRACE:
+            stage.problems.append(f"{owner.namespace}/{name} with {what} says nothing but {dict(found.conditions)}")
+
+    _bring(stage, generator, RESOURCES.format(owner.namespace), body | {"metadata": {"name": name}}, check)
     return f"{owner.namespace}/{name} with {what}"
 
 

@@ -191,8 +191,8 @@ class Soak:
     def _collect(self) -> None:
         with self._stage.watching.lock:
             found, self._checker.violations = self._checker.violations, []
-        crashes, self._stage.crashes = self._stage.crashes, []
-        for problem in (*found, *crashes):
+        told, self._stage.problems = self._stage.problems, []
+        for problem in (*found, *told):
             self._result.problems.append(f"seed {self._result.seed}, step {self._result.steps}: {problem}")
 
     def _rest(self, where: str) -> None:

@@ -48,9 +48,10 @@ class Supervision:
         self.down: set[str] = set()
         #: How often a program of others had to be started anew, by its name.
         self.nudged: Counter[str] = Counter()
-        #: How often a process has ended by itself, and what Covey's said that may not.
+        #: How often a process has ended by itself.
         self.ended: Counter[str] = Counter()
-        self.crashes: list[str] = []
+        #: What was found amiss, beside what the checker finds.
+        self.problems: list[str] = []
         #: Processes that a timer will start or resume.
         self._planned: set[str] = set()
 
@@ -127,4 +128,4 @@ class Supervision:
         said = process.log_text().splitlines()[-_TAIL:] if name in {OPERATOR, SCHEDULER} else []
         self.ended[name] += 1
         if any(_CRASHED in line for line in said) and not any(_LEASE_LOST in line for line in said):
-            self.crashes.append(f"{name} has ended by itself: {' | '.join(said[-3:])}")
+            self.problems.append(f"{name} has ended by itself: {' | '.join(said[-3:])}")

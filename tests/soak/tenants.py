@@ -17,6 +17,7 @@ _MOST_TAINTED: Final = 8
 _TRIES: Final = 10
 _TOPOLOGIES: Final = "/apis/scheduling.covey.dev/v1alpha1/clustertopologies"
 _SERVICES: Final = "/api/v1/namespaces/{}/services"
+_GROUPS: Final = "/apis/scheduling.covey.dev/v1alpha1/namespaces/{}/{}"
 _BUDGETS: Final = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
 
 
@@ -71,6 +72,21 @@ def delete_a_gathering_service(stage: Stage, generator: random.Random) -> str | 
     namespace, name = generator.choice(used)
     done = stage.api("DELETE", f"{_SERVICES.format(namespace)}/{name}")
     return None if done is None else f"{namespace}/{name}"
+
+
+@choice("tenants", 2)
+def delete_a_group(stage: Stage, generator: random.Random) -> str | None:
+    """Of a gang that runs or waits: it is made anew."""
+    namespace = generator.choice(NAMESPACES)
+    kind = generator.choice(["PodGroup", "CompositePodGroup", "CompositePodGroup", "Workload"])
+    path = _GROUPS.format(namespace, f"{kind.lower()}s")
+    found = (stage.api("GET", path) or {"items": []})["items"]
+    names = sorted(each["metadata"]["name"] for each in found if each["metadata"].get("ownerReferences"))
+    if not names:
+        return None
+    name = generator.choice(names)
+    stage.api("DELETE", f"{path}/{name}")
+    return f"{kind} {namespace}/{name}"
 
 
 @choice("tenants", 2)

@@ -50,7 +50,7 @@ def supervision(name: str, *log: str) -> Supervision:
 def test_only_an_error_of_its_own_is_a_crash(name: str, log: tuple[str, ...], crashes: int) -> None:
     found = supervision(name, *log)
     found.look_after()
-    assert len(found.crashes) == crashes
+    assert len(found.problems) == crashes
     assert found.ended == {name: 1}
 
 
@@ -59,4 +59,4 @@ def test_an_end_is_counted_once() -> None:
     for _ in range(3):
         found.look_after()
     assert found.ended == {OPERATOR: 1}
-    assert len(found.crashes) == 1
+    assert len(found.problems) == 1
