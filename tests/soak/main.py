@@ -204,6 +204,7 @@ class Soak:
         if amiss:
             self._fail(f"{where}: not at rest after {REST:.0f} s: {'; '.join(amiss[:12])}")
             return
+        self._stage.read_logs()
         self._result.rests.append(time.monotonic() - begun - STILL)
         self._say(f"at rest after {self._result.rests[-1]:.1f} s")
         if waiting:
@@ -292,6 +293,8 @@ class Soak:
             listed = self._list()
             left = [*map(str, listed.resources), *leaks(listed)]
             time.sleep(0.3)
+        stage.read_logs()
+        self._collect()
         if left:
             self._fail(f"end: after everything was deleted there are left {left[:12]}")
 

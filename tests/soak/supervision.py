@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -30,6 +32,18 @@ SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
 _CRASHED: Final = "a part of the process has failed"
 _LEASE_LOST: Final = "lease lost"
 _TAIL: Final = 100
+_ERROR: Final = re.compile(r'"exc_type": ?"(?P<kind>\w+)", ?"exc_value": ?"(?P<words>(?:[^"\\]|\\.){0,200})')
+
+
+def faults_in(log: str) -> Counter[str]:
+    """Errors in a log of Covey's that are a fault of the program, and how often each is: no answer of anybody's, no network."""
+    found = (_ERROR.search(line) for line in log.splitlines())
+    return Counter(f"{each['kind']}: {each['words']}" for each in found if each and _is_fault(each["kind"]))
+
+
+def _is_fault(kind: str) -> bool:
+    error = getattr(builtins, kind, None)
+    return isinstance(error, type) and issubclass(error, Exception) and not issubclass(error, OSError | ExceptionGroup)
 
 
 class Supervision:
@@ -52,6 +66,8 @@ class Supervision:
         self.ended: Counter[str] = Counter()
         #: What was found amiss, beside what the checker finds.
         self.problems: list[str] = []
+        #: Bytes of each log that were read.
+        self._read: dict[str, int] = {}
         #: Processes that a timer will start or resume.
         self._planned: set[str] = set()
 
@@ -122,6 +138,17 @@ class Supervision:
             elif name in self.down and process.ready:
                 self.down.discard(name)
                 self.quiet.settle(name)
+
+    def read_logs(self) -> None:
+        """Note what Covey's processes have logged since the last time that they may not."""
+        for name in (OPERATOR, SCHEDULER):
+            log = self.process(name).log
+            with log.open("rb") as file:
+                file.seek(self._read.get(name, 0))
+                text = file.read()
+                self._read[name] = file.tell()
+            faults = faults_in(text.decode(errors="replace"))
+            self.problems += (f"{name} has logged, {count} times: {fault}" for fault, count in faults.items())
 
     def _note_end(self, name: str, process: Process) -> None:
         """A lost lease and an API server that is away end a process of Covey's in order; nothing else may."""

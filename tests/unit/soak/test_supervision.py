@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 
 from localcluster import Cluster
 from soak.quiet import Quiet
-from soak.supervision import KILLABLE, OPERATOR, Supervision
+from soak.supervision import KILLABLE, OPERATOR, Supervision, faults_in
 
 CRASH = "{'event': 'a part of the process has failed', 'exception': 'RecursionError'}"
 
@@ -60,3 +61,28 @@ def test_an_end_is_counted_once() -> None:
         found.look_after()
     assert found.ended == {OPERATOR: 1}
     assert len(found.problems) == 1
+
+
+def logged(kind: str, words: str = "some words") -> str:
+    return json.dumps({"event": "work failed", "exception": [{"exc_type": kind, "exc_value": words, "frames": []}]})
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_fault"),
+    [
+        ("TypeError", True),
+        ("RecursionError", True),
+        ("KeyError", True),
+        ("ConnectionResetError", False),
+        ("TimeoutError", False),
+        ("ExceptionGroup", False),
+        ("ServiceUnavailable", False),
+    ],
+)
+def test_a_fault_of_the_program_in_its_log(kind: str, is_fault: bool) -> None:  # noqa: FBT001 - a column
+    assert bool(faults_in(logged(kind))) == is_fault
+
+
+def test_faults_that_are_alike_are_counted() -> None:
+    lines = [logged("TypeError", 'a "quoted" word'), '{"event": "serving"}', logged("TypeError", 'a "quoted" word')]
+    assert list(faults_in("\n".join(lines)).values()) == [2]
