@@ -11,7 +11,7 @@ from kubernetes.client import ApiException
 from localcluster import sentence_of
 from soak.choices import choice
 from soak.facts import GANG_GATE, GPU, SCHEDULER, Owner
-from soak.stage import RESOURCES, Stage
+from soak.stage import RESOURCES, Spec, Stage
 from soak.world import GRACE
 
 Json = dict[str, Any]
@@ -101,6 +101,39 @@ def create_a_resource_that_is_invalid(stage: Stage, generator: random.Random) ->
 
     _bring(stage, generator, RESOURCES.format(owner.namespace), body | {"metadata": {"name": name}}, check)
     return f"{owner.namespace}/{name} with {what}"
+
+
+@choice("tenants", 1)
+def break_a_template_and_mend_it(stage: Stage, generator: random.Random) -> str | None:
+    """Of a resource that runs: it is kept up as it was, repairs included."""
+    owner = _owner(stage, generator)
+    if owner is None:
+        return None
+    number = generator.randrange(len(stage.specs[owner]["roles"]))
+    field, value = generator.choice(
+        [("resources", "none"), ("env", 7), ("env", ["A=B"]), ("command", {"a": []}), ("ports", 80)]
+    )
+
+    def container(spec: Spec) -> Json:
+        found: Json = spec["roles"][number]["template"]["spec"]["containers"][0]
+        return found
+
+    original, seconds = container(dict(stage.kind(owner).spec)).get(field), generator.uniform(2, 10)
+    stage.edit(owner, lambda spec: container(spec).update({field: value}))
+    stage.later(seconds, f"mend {owner.name}", lambda: _mend(stage, owner, container, field, original))
+    return (
+        f"{field} of {owner.namespace}/{owner.name} {stage.specs[owner]['roles'][number]['name']} for {seconds:.1f} s"
+    )
+
+
+def _mend(stage: Stage, owner: Owner, container: Callable[[Spec], Json], field: str, original: object) -> None:
+    def change(spec: Spec) -> None:
+        container(spec).pop(field, None)
+        if original is not None:
+            container(spec)[field] = original
+
+    if owner in stage.specs:
+        stage.edit(owner, change)
 
 
 _RECORDED: Final[dict[str, Callable[[], object]]] = {
