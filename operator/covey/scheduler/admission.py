@@ -373,7 +373,7 @@ class Admission:
                 loop.call_later(self._misses.again(root), self.mark, root)
             return
         self._misses.forget(root)
-        decision = replace(entry.decision, reason=None, message="", reservation=None)
+        decision = replace(entry.decision, reason=None, message="", claim=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 

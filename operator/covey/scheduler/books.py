@@ -95,7 +95,7 @@ class Books:
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
         if before is not None:
-            kept = replace(kept, reservation=before.decision.reservation)  # its status may not be written yet
+            kept = replace(kept, claim=before.decision.claim)  # its status may not be written yet
         if not any(podstate.pinned(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
@@ -185,7 +185,7 @@ class Books:
                 self.alarm(root, entry)
 
     def confine(self, entry: Entry) -> tuple[Gang, list[Path]]:
-        """A unit's gang as it may be planned now, and the domains that are closed to it."""
+        """A unit's gang as it may be planned now, and marks of those whose nodes are closed to it."""
         surplus = entry.want is Want.SURPLUS
         return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
 
@@ -207,23 +207,21 @@ class Books:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
 
     async def reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
-        """Keep a domain for a unit that has waited too long; of those that ask the same for the first alone."""
+        """Keep nodes for a unit that has waited too long; of those that ask the same for the first alone."""
         entry = self.shelf.entries[root]
-        if not self.reservations.due(entry):
+        if not self.reservations.due(entry) or self.reservations.rests(entry):
             return
         found = None
         if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
             found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
-        if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
+        if self.shelf.entries.get(root) is not entry or found == entry.decision.claim:
             return
         before = self.shelf.decision(root)
-        amended = replace(entry, decision=replace(entry.decision, reservation=found))
+        amended = replace(entry, decision=replace(entry.decision, claim=found))
         self.shelf.amend(root, amended)
         self._entered(root, amended, before)
         self.alarm(root, amended)
-        if rest := self.reservations.rest(root):
-            asyncio.get_running_loop().call_later(rest, self._mark, root)
         for other in self.reservations.beyond():
             self._mark(other)
 
@@ -232,7 +230,7 @@ class Books:
         waiting = [
             (entry.order, root)
             for root, entry in self.shelf.unplaced.items()
-            if entry.gang is not None and entry.refused and entry.decision.reservation is None
+            if entry.gang is not None and entry.refused and entry.decision.claim is None
         ]
         for _, root in sorted(waiting):
             entry = self.shelf.entries[root]

@@ -120,9 +120,11 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     made = cache(node("n1", labels={"block": "b1"}), node("n2", labels={"block": "b2"}))
     reservations = Reservations(made, reserve_after=600.0)
     old = waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z")
-    kept = core.Reservation(path=("b1",), since="2026-01-01T01:00:00Z", level="block")
-    old = replace(old, decision=replace(old.decision, reservation=kept))
+    kept = core.Claim(path=("b1",), since="2026-01-01T01:00:00Z", level="block", nodes=("n1",))
+    old = replace(old, decision=replace(old.decision, claim=kept))
     assert not reservations.file(root_key("old"), old)
+
+    assert old.gang is not None
 
     def out(other: Entry, *, surplus: bool = False) -> list[Path]:
         assert other.gang is not None
@@ -131,9 +133,9 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     later = waiting("later", "2026-01-01T00:59:00Z", created="2026-01-01T00:59:00Z")
     earlier = waiting("earlier", "2026-01-01T00:05:00Z", created="2026-01-01T00:05:00Z")
     urgent = waiting("urgent", "2026-01-01T00:59:00Z", priority=5, created="2026-01-01T00:59:00Z")
-    assert out(later) == [("b1",)]
+    assert out(later) == [("", old.gang.uid)]
     assert out(earlier) == []
-    assert out(earlier, surplus=True) == [("b1",)]
+    assert out(earlier, surplus=True) == [("", old.gang.uid)]
     assert out(urgent) == []
     assert out(old) == []
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run", created="2026-01-02"))
