@@ -79,7 +79,7 @@ def assess(
         around: what the gang takes from outside.
         shape: a pod's shape.
         before: its entry until now.
-        kept: the excluded nodes and the reservation that its status must keep.
+        kept: the excluded nodes and the claim that its status must keep.
         now: the event loop's clock.
     """
     if isinstance(topology, UnplannableError):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.placement.refusal.exclusions import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
@@ -70,15 +70,12 @@ def _asks_for(gang: Gang, resource: str) -> bool:
     return not resource or any(pod.node is None and dict(pod.shape.requests).get(resource, 0) > 0 for pod in pods)
 
 
-def confine(gang: Gang, kept: Reservations[N], *, surplus: bool) -> tuple[Gang, list[Path]]:
-    """A gang as it may be planned, without the nodes that are kept for gangs before it, and a mark for each of those.
-
-    No domain has such a path: it tells gangs that are alike apart by whose nodes are closed to them (``Shelf.join``).
-    """
+def confine(gang: Gang, kept: Reservations[N], *, surplus: bool) -> tuple[Gang, frozenset[str]]:
+    """A gang as it may be planned, without the nodes that are kept for gangs before it, and the UIDs of those gangs."""
     others = list(kept.closed_to(gang, surplus=surplus))
     nodes = dict.fromkeys((node for each in others for node in each.nodes), RESERVED)
-    closed: list[Path] = [("", each.gang.uid) for each in others]
-    return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), closed
+    asked = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang
+    return asked, frozenset(each.gang.uid for each in others)
 
 
 __all__ = ["Kept", "Reservations", "confine"]

@@ -82,8 +82,8 @@ def plan_round(
     while (turn := line.next()) is not None:
         line.drop(turn)
         if turn in minimums:
-            gang, closed = confine(placed[turn], kept, surplus=True)
-            further = around(turn, partial(plan_surplus, gang, inventory, limit, forbidden=closed))
+            gang, _ = confine(placed[turn], kept, surplus=True)
+            further = around(turn, partial(plan_surplus, gang, inventory, limit))
             assert isinstance(further, Plan)
             before = outcomes[turn].surplus
             surplus = replace(further, assignments=(*(before.assignments if before else ()), *further.assignments))
@@ -96,8 +96,8 @@ def plan_round(
         if isinstance(looked, Refusal):
             outcomes[turn] = Outcome(turn, placed[turn], looked)
             continue
-        gang, closed = confine(looked, kept, surplus=False)
-        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit, forbidden=closed))
+        gang, _ = confine(looked, kept, surplus=False)
+        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit))
         if isinstance(answer, Plan):
             placed[turn] = apply(answer, looked, inventory)
             line.put(turn, looked.order, surplus=True)

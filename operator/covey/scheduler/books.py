@@ -7,7 +7,7 @@ it is and plans; what comes of it is entered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from covey.api.constants import REASON_FAILED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
@@ -125,7 +125,7 @@ class Books:
         self.shelf.put(root, entry)
         self._entered(root, entry, before)
 
-    def sleep(self, root: Key, entry: Entry, ask: Ask, closed: Sequence[Path] = ()) -> None:
+    def sleep(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str] = frozenset()) -> None:
         """A unit was refused."""
         before, said = self.shelf.decision(root), self.shelf.said(ask)
         alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
@@ -184,12 +184,12 @@ class Books:
             if entry is not None:
                 self.alarm(root, entry)
 
-    def confine(self, entry: Entry) -> tuple[Gang, list[Path]]:
-        """A unit's gang as it may be planned now, and marks of those whose nodes are closed to it."""
+    def confine(self, entry: Entry) -> tuple[Gang, frozenset[str]]:
+        """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
         surplus = entry.want is Want.SURPLUS
         return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
 
-    def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
+    def take_over(self, root: Key, entry: Entry, asked: Gang, closed: frozenset[str]) -> bool:
         """Let a unit be refused as another one of the same question was."""
         before = self.shelf.decision(root)
         if not self.shelf.join(root, entry, ask_for_minimum(asked, self._cache.capacity.planned), closed):
@@ -206,7 +206,7 @@ class Books:
         if before.reason != decision.reason:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
 
-    async def reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
+    async def reserve(self, root: Key, asked: Gang) -> None:
         """Keep nodes for a unit that has waited too long; of those that ask the same for the first alone."""
         entry = self.shelf.entries[root]
         if not self.reservations.due(entry) or self.reservations.rests(entry):
@@ -214,7 +214,7 @@ class Books:
         found = None
         if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
-            found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
+            found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
         if self.shelf.entries.get(root) is not entry or found == entry.decision.claim:
             return
         before = self.shelf.decision(root)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from covey.admission.soonest import Ending
 from covey.admission.tree import Key, Unit
 from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 
@@ -129,7 +129,6 @@ class Reservations:
         self,
         entry: Entry,
         ask: Ask,
-        closed: Collection[Path],
         excluded: Container[str],
         pause: Callable[[], Awaitable[None]],
     ) -> core.Claim | None:
@@ -144,7 +143,6 @@ class Reservations:
             ask,
             inventory,
             lambda key: self._ending(key, now),
-            closed,
             path,
             excluded=excluded,
             before=current.nodes if current is not None else (),
@@ -197,8 +195,8 @@ class Reservations:
         """Nodes are kept for a unit."""
         return self._kept.get(root) is not None
 
-    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, list[Path]]:
-        """A gang as it may be planned, and marks of those whose nodes are closed to it, being kept for them.
+    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, frozenset[str]]:
+        """A gang as it may be planned, and the gangs (UIDs) whose nodes are closed to it.
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
@@ -209,7 +207,7 @@ class Reservations:
         for footprints in self._had.values():
             had |= Counter(footprints.get(unit.key, {}))
         again = without_growth(gang, unit, had, self._leaves)
-        return (again, []) if wants_surplus(again) else (asked, closed)
+        return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
     def _leaves(self, node: str) -> bool:
         found = self._cache.node(node)

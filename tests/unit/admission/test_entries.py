@@ -13,7 +13,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
 from covey.placement.cluster.shape import shape_of
-from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
+from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
 from scheduler_builders import GATE, cache, group, member, node, role_groups, root_key, unit
 
@@ -126,23 +126,23 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
 
     assert old.gang is not None
 
-    def out(other: Entry, *, surplus: bool = False) -> list[Path]:
+    def out(other: Entry, *, surplus: bool = False) -> frozenset[str]:
         assert other.gang is not None
         return reservations.confine(other.gang, surplus=surplus)[1]
 
     later = waiting("later", "2026-01-01T00:59:00Z", created="2026-01-01T00:59:00Z")
     earlier = waiting("earlier", "2026-01-01T00:05:00Z", created="2026-01-01T00:05:00Z")
     urgent = waiting("urgent", "2026-01-01T00:59:00Z", priority=5, created="2026-01-01T00:59:00Z")
-    assert out(later) == [("", old.gang.uid)]
-    assert out(earlier) == []
-    assert out(earlier, surplus=True) == [("", old.gang.uid)]
-    assert out(urgent) == []
-    assert out(old) == []
+    assert out(later) == {old.gang.uid}
+    assert out(earlier) == frozenset()
+    assert out(earlier, surplus=True) == {old.gang.uid}
+    assert out(urgent) == frozenset()
+    assert out(old) == frozenset()
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run", created="2026-01-02"))
-    assert out(running) == []
+    assert out(running) == frozenset()
     assert reservations.file(root_key("old"), replace(old, want=Want.NOTHING))
     assert later.gang is not None
-    assert reservations.confine(later.gang, surplus=False) == (later.gang, [])
+    assert reservations.confine(later.gang, surplus=False) == (later.gang, frozenset())
 
 
 def test_only_who_has_waited_long_enough_gets_a_domain_of_its_own() -> None:

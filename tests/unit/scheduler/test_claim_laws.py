@@ -143,8 +143,12 @@ class Cluster:
                     assert who.order <= gangs[root].order, f"{name} is placed on {place}, kept for {root.name}"
 
     def check_claims(self) -> None:
-        """Few, of few namespaces, no wider than the gang, and none on nodes of another."""
-        claims = self.claims
+        """Few, of few namespaces, no wider than the gang, on no nodes of another, and closed to nobody who comes before."""
+        claims, gangs = self.claims, self.gangs_by_root
+        before = {gang.uid: gang.order for gang in gangs.values()}
+        for gang in gangs.values():
+            closed = self.loop.admission._books.reservations.confine(gang, surplus=False)[1]
+            assert all(before[uid] < gang.order for uid in closed), f"{gang.name} waits for who comes later"
         assert len(claims) <= LIMITS.cluster
         assert len({root.namespace for root in claims}) == len(claims)
         kept = [node for nodes in claims.values() for node in nodes]
