@@ -190,7 +190,7 @@ def test_group_status_is_stored_as_the_scheduler_writes_it(cluster: Cluster, nam
         "admitted": 2,
         "scheduled": 1,
         "placement": [{"level": "rack", "path": path}],
-        "reservation": {"path": path, "level": "rack", "since": "2026-01-01T00:00:00Z"},
+        "claim": {"path": path, "level": "rack", "since": "2026-01-01T00:00:00Z"},
         "excludedNodes": [{"node": "node-1", "reason": "volume", "until": "2026-01-01T00:05:00Z"}],
     }
     cluster.api("PATCH", f"{collection(manifest)}/llm-0/status", {"status": status}, patch="merge")

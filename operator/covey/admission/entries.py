@@ -79,14 +79,14 @@ def assess(
         around: what the gang takes from outside.
         shape: a pod's shape.
         before: its entry until now.
-        kept: the excluded nodes and the reservation that its status must keep.
+        kept: the excluded nodes and the claim that its status must keep.
         now: the event loop's clock.
     """
     if isinstance(topology, UnplannableError):
         return _blocked(unit, topology, kept, before, now)
     decision = replace(kept, topology=topology)
     if unit.problem is None and all(map(podstate.bound, unit.pods())) and unit.minimum_met(podstate.bound):
-        return Entry(unit, Want.NOTHING, replace(decision, reservation=None))  # most units, most of the time
+        return Entry(unit, Want.NOTHING, replace(decision, claim=None))  # most units, most of the time
     try:
         gang = gangs.build_gang(unit, topology, shape, around)
     except UnplannableError as error:
@@ -103,7 +103,7 @@ def assess(
         rooted = any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods)
         settled = rooted or unit.all_there() or now >= since + SETTLE
         return Entry(unit, Want.MINIMUM if settled else Want.SETTLED, decision, gang, since, asks=_short(unit, shape))
-    decision = replace(decision, reservation=None)
+    decision = replace(decision, claim=None)
     if gangs.wants_surplus(gang) and unit.minimum_met(podstate.bound):
         since = _since(before if before is not None and before.want is Want.SURPLUS else None, now)
         return Entry(unit, Want.SURPLUS, decision, gang, since, asks=_taken(unit, shape))

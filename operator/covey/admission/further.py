@@ -7,18 +7,17 @@ from dataclasses import dataclass, replace
 
 from covey.admission.gangs import wants_minimum
 from covey.api.constants import LABEL_DRAINING
-from covey.placement.model import Gang, Part, Path, PodRequest, ReplicaRequest, RoleRequest, Shape
+from covey.placement.model import Gang, Part, PodRequest, ReplicaRequest, RoleRequest, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """One unit of the resource, as its surplus would be planned now.
 
-    ``forbidden`` are domains that are kept for other gangs. ``lacks``: groups or pods of its minimum do not exist yet.
+    ``lacks``: groups or pods of its minimum do not exist yet.
     """
 
     gang: Gang
-    forbidden: Sequence[Path] = ()
     lacks: bool = False
 
     @property

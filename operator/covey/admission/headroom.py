@@ -191,7 +191,7 @@ class _Search:
         """
         self._count()
         gang = unit.own.asking(unit.site, candidates, must=True)
-        answer = plan_minimum(gang, self._inventory, forbidden=unit.site.forbidden)
+        answer = plan_minimum(gang, self._inventory)
         if not isinstance(answer, Refusal) or answer.verdict is not Verdict.INFEASIBLE:
             raise UnknownError(LIMIT_MET)
 
@@ -241,7 +241,7 @@ class _Search:
         """Those of some candidates that get their places."""
         self._count()
         gang = unit.own.asking(unit.site, candidates)
-        plan = plan_surplus(gang, self._inventory, forbidden=unit.site.forbidden)
+        plan = plan_surplus(gang, self._inventory)
         nodes = {each.pod: each.node for each in plan.assignments}
         found = [each for each in candidates if all(pod.node or pod.key in nodes for pod in each.pods)]
         for pod in (pod for each in found for pod in each.pods if pod.node is None):

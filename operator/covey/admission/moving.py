@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Plan, RoleRequest
+from covey.placement.model import Gang, Plan, RoleRequest
 from covey.placement.planner import LIMIT, plan_minimum
 
 #: The roles that have fewer replicas than their minimum, and the whole unit: reasons of the condition ``Movable``.
@@ -21,9 +21,7 @@ ROLE: Final = "Role"
 UNIT: Final = "Unit"
 
 
-def smallest_move(
-    gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT, *, forbidden: Collection[Path] = ()
-) -> str:
+def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT) -> str:
     """What has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
 
     Args:
@@ -31,7 +29,6 @@ def smallest_move(
         inventory: what is free; nobody else may look at it meanwhile, and it is as it was afterwards.
         bound: keys of its pods that are bound: only they can be given up.
         limit: see `plan_minimum`.
-        forbidden: domains reserved for other gangs.
     """
     short = {role.name for role in gang.roles if sum(replica.placed for replica in role.replicas) < role.minimum}
     some, all_of_it = _held(gang, bound, short), _held(gang, bound, {role.name for role in gang.roles})
@@ -39,7 +36,7 @@ def smallest_move(
         if not keys or (step == ROLE and keys == all_of_it):
             continue
         with _given_up(gang, inventory, keys) as freed:
-            if isinstance(plan_minimum(freed, inventory, limit, forbidden=forbidden), Plan):
+            if isinstance(plan_minimum(freed, inventory, limit), Plan):
                 return step
     return ""
 

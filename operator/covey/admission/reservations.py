@@ -1,8 +1,8 @@
-"""Domains that are kept for gangs which have waited for too long, and to whom they are closed: pure.
+"""Nodes that are kept for gangs which have waited for too long, and to whom they are closed: pure.
 
 A gang that does not fit blocks nobody behind it, so a large one could be starved by small ones for ever. What comes
-free in the domain that is kept for it goes to it, or to gangs before it: gangs behind it are planned without that
-domain, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
+free on the nodes that are kept for it goes to it, or to gangs before it: gangs behind it are planned without those
+nodes, and so is surplus of its priority and of lower ones, where it is growth (``growth``). A gang that has members
 placed may always replace what it lost.
 """
 
@@ -12,8 +12,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.placement.refusal.exclusions import RESERVED
 
 N = TypeVar("N", bound=tuple[str, ...] | str)
@@ -21,18 +20,15 @@ N = TypeVar("N", bound=tuple[str, ...] | str)
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Nodes of a domain of a topology, and the gang that they are kept for."""
+    """Nodes, the gang that they are kept for, and the resource that it waits for: without one, any is."""
 
-    topology: str
-    path: Path
     gang: Gang
-    #: Of the domain, those that are kept, and the resource that is waited for: without, all of it is closed.
-    nodes: frozenset[str] = frozenset()
+    nodes: frozenset[str]
     resource: str = ""
 
 
 class Reservations(Generic[N]):
-    """Who waits for which domain, by any name."""
+    """Who waits for which nodes, by any name."""
 
     def __init__(self) -> None:
         self._kept: dict[N, Kept] = {}
@@ -49,10 +45,10 @@ class Reservations(Generic[N]):
         return self._kept.items()
 
     def put(self, name: N, kept: Kept) -> bool:
-        """Keep a domain for somebody, instead of any other; returns whether another one is kept no longer."""
+        """Keep nodes for somebody, instead of any others; returns whether some are kept no longer."""
         before = self._kept.get(name)
         self._kept[name] = kept
-        return before is not None and (before.topology, before.path) != (kept.topology, kept.path)
+        return before is not None and not before.nodes <= kept.nodes
 
     def drop(self, name: N) -> bool:
         """Keep nothing for somebody; returns whether anything was."""
@@ -74,26 +70,12 @@ def _asks_for(gang: Gang, resource: str) -> bool:
     return not resource or any(pod.node is None and dict(pod.shape.requests).get(resource, 0) > 0 for pod in pods)
 
 
-def confine(gang: Gang, kept: Reservations[N], inventory: Inventory, *, surplus: bool) -> tuple[Gang, list[Path]]:
-    """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
-
-    Nodes that are kept are closed to it one by one, and so is a domain of another topology than the gang's own.
-    """
-    closed: dict[Path, None] = {}
-    nodes: dict[str, str] = {}
-    for each in kept.closed_to(gang, surplus=surplus):
-        if each.nodes:
-            nodes |= dict.fromkeys(each.nodes, RESERVED)
-            closed["", each.gang.uid] = (
-                None  # no domain has this path; it tells whose nodes are closed (``Shelf.join``)
-            )
-        elif each.topology == gang.topology:
-            closed[each.path] = None
-        else:
-            tree = inventory.trees.get(each.topology)
-            domain = tree.by_path.get(each.path) if tree else None
-            nodes |= dict.fromkeys(domain.nodes if domain else (), RESERVED)
-    return (replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang), list(closed)
+def confine(gang: Gang, kept: Reservations[N], *, surplus: bool) -> tuple[Gang, frozenset[str]]:
+    """A gang as it may be planned, without the nodes that are kept for gangs before it, and the UIDs of those gangs."""
+    others = list(kept.closed_to(gang, surplus=surplus))
+    nodes = dict.fromkeys((node for each in others for node in each.nodes), RESERVED)
+    asked = replace(gang, excluded_nodes={**nodes, **gang.excluded_nodes}) if nodes else gang
+    return asked, frozenset(each.gang.uid for each in others)
 
 
 __all__ = ["Kept", "Reservations", "confine"]

@@ -1,7 +1,7 @@
 """A round of many gangs on an inventory that nobody else changes: pure.
 
 The order is that of the scheduler process (``order``), and so is what is kept for whom (``reservations``). A minimum that
-does not fit blocks nobody else, except in a domain that is kept for it because it has waited for long.
+does not fit blocks nobody else, except on the nodes that are kept for it because it has waited for long.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def plan_round(
         gangs: all gangs of the round, in any order.
         inventory: what is free; changed by holds.
         limit: see `plan_minimum`.
-        reserved: domains kept for gangs that have waited for long, each gang known by its UID.
+        reserved: nodes kept for gangs that have waited for long, each gang known by its UID.
         look: called before a gang's minimum is planned.
         around: calls each planning.
 
@@ -82,8 +82,8 @@ def plan_round(
     while (turn := line.next()) is not None:
         line.drop(turn)
         if turn in minimums:
-            gang, closed = confine(placed[turn], kept, inventory, surplus=True)
-            further = around(turn, partial(plan_surplus, gang, inventory, limit, forbidden=closed))
+            gang, _ = confine(placed[turn], kept, surplus=True)
+            further = around(turn, partial(plan_surplus, gang, inventory, limit))
             assert isinstance(further, Plan)
             before = outcomes[turn].surplus
             surplus = replace(further, assignments=(*(before.assignments if before else ()), *further.assignments))
@@ -96,8 +96,8 @@ def plan_round(
         if isinstance(looked, Refusal):
             outcomes[turn] = Outcome(turn, placed[turn], looked)
             continue
-        gang, closed = confine(looked, kept, inventory, surplus=False)
-        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit, forbidden=closed))
+        gang, _ = confine(looked, kept, surplus=False)
+        answer = minimums[turn] = around(turn, partial(plan_minimum, gang, inventory, limit))
         if isinstance(answer, Plan):
             placed[turn] = apply(answer, looked, inventory)
             line.put(turn, looked.order, surplus=True)

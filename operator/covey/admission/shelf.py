@@ -16,7 +16,6 @@ from covey.admission.entries import SETTLE, Entry, Want
 from covey.admission.order import Line, Order, Queue
 from covey.admission.status import Decision
 from covey.admission.tree import Key
-from covey.placement.model import Path
 
 _PLANNED: Final = frozenset({Want.MINIMUM, Want.SURPLUS})
 _WAITING: Final = frozenset({Want.PODS, Want.SETTLED, Want.MINIMUM})
@@ -24,10 +23,10 @@ _WAITING: Final = frozenset({Want.PODS, Want.SETTLED, Want.MINIMUM})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why a question was refused, and which domains were closed to the gang that was planned."""
+    """Why a question was refused, and the gangs (UIDs) whose nodes were closed to the gang that was planned."""
 
     decision: Decision
-    closed: frozenset[Path]
+    closed: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -87,13 +86,13 @@ class Shelf:
         if entry.want in _PLANNED:
             self._line_up(root, entry)
 
-    def lay_to_sleep(self, root: Key, entry: Entry, ask: Ask, closed: Collection[Path] = ()) -> Alike:
+    def lay_to_sleep(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str] = frozenset()) -> Alike:
         """A unit was refused; it sleeps among those of its question, and the answer is theirs too."""
         self._take_out(root)
         self._file(root, entry)
         key: Hashable = (root,) if ask.key is None else ask.key
         alike = self._asleep.get(key)
-        answer = Answer(entry.decision, frozenset(closed))
+        answer = Answer(entry.decision, closed)
         if alike is None:
             alike = self._asleep[key] = Alike(ask, answer)
         elif answer.closed <= alike.answer.closed:
@@ -105,13 +104,13 @@ class Shelf:
         self._of[root] = key
         return alike
 
-    def join(self, root: Key, entry: Entry, ask: Ask, closed: Collection[Path]) -> bool:
+    def join(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str]) -> bool:
         """Let a unit take over the answer that its question got: the room is the same, and no less is closed to it.
 
         Returns whether there was such an answer.
         """
         alike = None if ask.key is None else self._asleep.get(ask.key)
-        if alike is None or alike.lead is not None or not alike.answer.closed <= frozenset(closed):
+        if alike is None or alike.lead is not None or not alike.answer.closed <= closed:
             return False
         said = alike.answer.decision
         decision = replace(entry.decision, reason=said.reason, message=said.message)

@@ -2,7 +2,7 @@
 
 It is what decides cheaply that a gang need not be planned again. Counted is each node by itself: what it has free,
 whether it admits the shape at all, whether a holder keeps the shape off the host. Anti-affinity over broader domains,
-closed domains and the other pods of the gang are left out, so the true number is never higher.
+kept nodes and the other pods of the gang are left out, so the true number is never higher.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ is known (they are terminating, or have a deadline); then the least important po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -67,7 +67,6 @@ def choose(
     ask: Ask,
     inventory: Inventory,
     ending: Callable[[str], Ending],
-    closed: Collection[Path],
     current: Path | None = None,
     *,
     excluded: Container[str] = (),
@@ -79,7 +78,6 @@ def choose(
         ask: what the gang waits for.
         inventory: the nodes.
         ending: of a holder, by its key.
-        closed: domains that are kept for gangs before this one.
         current: the domain that the gang waits for by now; another one must be sooner by something that counts.
         excluded: nodes that the gang may not use, or that are kept for gangs before it.
         before: nodes that are kept for it by now; of two that are as good one of these is kept.
@@ -91,8 +89,6 @@ def choose(
     for depth in range(len(tree.topology.levels) - 1, max(need.depth, 0) - 1, -1):
         found: list[Choice] = []
         for domain in list(tree.at(depth)):
-            if any(domain.path[: len(path)] == path or path[: len(domain.path)] == domain.path for path in closed):
-                continue
             choice = yield from _choice(need, domain, ending, excluded, before)
             yield
             if choice is not None:

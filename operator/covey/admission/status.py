@@ -53,7 +53,7 @@ class Decision:
     message: str = ""
     topology: Topology | None = None
     excluded: tuple[core.ExcludedNode, ...] = ()
-    reservation: core.Reservation | None = None
+    claim: core.Claim | None = None
     move: str = ""
 
 
@@ -238,8 +238,8 @@ def _status(facts: Facts, topology: Topology | None, path_of: NodePath, now: str
         "placement": _placement(topology, facts.nodes, path_of),
         "excludedNodes": [msgspec.to_builtins(each) for each in facts.decision.excluded],
     }
-    if facts.decision.reservation is not None:
-        status["reservation"] = msgspec.to_builtins(facts.decision.reservation)
+    if facts.decision.claim is not None:
+        status["claim"] = msgspec.to_builtins(facts.decision.claim)
     return {key: value for key, value in status.items() if value not in ([], None)}
 
 
@@ -279,6 +279,6 @@ def observed(group: core.Group) -> Mapping[str, Any]:
         "placement": [{"level": each.level, "path": list(each.path)} for each in status.placement or ()],
         "excludedNodes": [msgspec.to_builtins(each) for each in status.excluded_nodes or ()],
     }
-    if status.reservation is not None:
-        found["reservation"] = msgspec.to_builtins(status.reservation)
+    if status.claim is not None:
+        found["claim"] = msgspec.to_builtins(status.claim)
     return {key: value for key, value in found.items() if value not in ([], None)}

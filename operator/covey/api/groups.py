@@ -67,8 +67,8 @@ class GroupPlacement(Model):
     """The domain: label values from the broadest level down, null where a node lacks the level."""
 
 
-class Reservation(Model):
-    """A domain whose freed capacity is kept for a waiting root."""
+class Claim(Model):
+    """Nodes of a domain whose freed capacity is kept for a waiting root."""
 
     path: DomainPath
     """The domain: label values from the broadest level down, null where a node lacks the level."""
@@ -77,9 +77,16 @@ class Reservation(Model):
     resource: Annotated[str, Field(max_length=317)] = ""
     """The resource that is waited for: ordinary pods that ask for it are kept off unless their priority is higher."""
     nodes: Annotated[tuple[ObjectName, ...], ATOMIC, Field(max_length=4096)] = ()
-    """The nodes of the domain that are kept: those where the gang would lie once what is in its way has gone."""
+    """The nodes of the domain that are kept: those where the gang would lie once what is in its way has gone; none while
+    the root is at the back of the line."""
     since: Timestamp
     """Since when."""
+    blocking_pods: Count = 0
+    """The fewest pods that were in the way there and whose end nobody knows."""
+    last_progress_time: Timestamp | None = None
+    """Since when they have not become fewer. After three times --reserve-after the root goes to the back of the line."""
+    retry_time: Timestamp | None = None
+    """Until when the root is at the back of the line, because it came no nearer for long."""
 
 
 class ExcludedNode(Model):
@@ -130,8 +137,8 @@ class GroupStatus(Model):
     """Members (pods, or child groups) that are bound."""
     placement: Annotated[tuple[GroupPlacement, ...], ListMap(("level",)), Field(max_length=10)] = ()
     """The domain reached at each level."""
-    reservation: Reservation | None = None
-    """On a root that waits: the domain whose freed capacity is kept for it."""
+    claim: Claim | None = None
+    """On a root that has waited for long: where freed capacity is kept for it."""
     excluded_nodes: Annotated[tuple[ExcludedNode, ...], ListMap(("node",)), Field(max_length=1000)] = ()
     """Nodes that are not tried for a while."""
     headroom: GroupHeadroom | None = None

@@ -6,7 +6,7 @@ proximity; fewest domains; least fragmentation; a fixed order. Each is decided e
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -53,29 +53,26 @@ FEW = 2
 HALF = 2
 
 
-def plan_minimum(
-    gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()
-) -> Plan | Refusal:
+def plan_minimum(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan | Refusal:
     """Place every missing pod of the minimum; the domain is chosen with the surplus in view.
 
     Args:
         gang: what is asked.
         inventory: what is free; not changed.
         limit: the work that a look by exact tables may be in a small cluster.
-        forbidden: domains reserved for other gangs.
     """
     refusal = unready(gang, inventory)
     if refusal is not None:
         return refusal
     full = with_terms(gang, inventory.terms)
-    return decided(full, lambda choice, told: _Planner(choice, inventory, limit, forbidden).minimum(told=told))
+    return decided(full, lambda choice, told: _Planner(choice, inventory, limit).minimum(told=told))
 
 
-def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT, *, forbidden: Collection[Path] = ()) -> Plan:
+def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
     """Place as much surplus as fits, the minimum being placed: whole replicas, best filled first; perhaps none."""
     if unready(gang, inventory) is not None:
         return finished(gang, inventory, {})
-    return _Planner(with_terms(gang, inventory.terms), inventory, limit, forbidden).surplus()
+    return _Planner(with_terms(gang, inventory.terms), inventory, limit).surplus()
 
 
 def is_small(gang: Gang, inventory: Inventory) -> bool:
@@ -99,10 +96,9 @@ class _Best:
 class _Planner:
     """One plan."""
 
-    def __init__(self, gang: Gang, inventory: Inventory, limit: int, forbidden: Collection[Path]) -> None:
+    def __init__(self, gang: Gang, inventory: Inventory, limit: int) -> None:
         self._gang = gang
         self._inventory = inventory
-        self._forbidden = forbidden
         self._topology: Topology = inventory.topologies[gang.topology]
         self._required = required_aims(gang, self._topology)
         self._limit = limit + limit * len(inventory.nodes) // NODES
@@ -124,7 +120,7 @@ class _Planner:
         if isinstance(nodes, Solution):
             if not told:
                 return Refusal(Verdict.INFEASIBLE, ())
-            return explain(gang, self._inventory, nodes, needed, self._forbidden)
+            return explain(gang, self._inventory, nodes, needed)
         if isinstance(nodes, Refusal):
             return nodes
         missing = {pod.key for demand in needed for pod in demand.missing}
@@ -167,7 +163,7 @@ class _Planner:
         return count == len(nodes) and all(len(found) <= 1 for found in wholes.values())
 
     def _search(self) -> Search:
-        return Search(self._gang, self._inventory, self._required, self._forbidden, self._limit)
+        return Search(self._gang, self._inventory, self._required, self._limit)
 
     def _wishes(self) -> bool:
         """Whether the gang prefers anything, so that wishes must be tried one after another."""
@@ -292,7 +288,7 @@ class _Planner:
         return placed_paths(self._gang, self._inventory, range(len(self._gang.roles)))
 
     def _solution(self, demands: Sequence[Demand], aims: Aims, loose: Aims, budget: Budget) -> Solution:
-        problem = build(self._gang, self._inventory, demands, aims, loose, self._forbidden)
+        problem = build(self._gang, self._inventory, demands, aims, loose)
         return Solution(self._gang, self._inventory, problem, demands, budget)
 
     def _preferred(self, needed: Sequence[Demand]) -> Aims:

@@ -8,7 +8,7 @@ after role, each exactly, the most demanding first, and by mixtures. What neithe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,11 +56,10 @@ class _Open:
 class Search:
     """One gang that is too large for the exact tables."""
 
-    def __init__(self, gang: Gang, inventory: Inventory, aims: Aims, forbidden: Collection[Path], limit: int) -> None:
+    def __init__(self, gang: Gang, inventory: Inventory, aims: Aims, limit: int) -> None:
         self._gang = gang
         self._inventory = inventory
         self._aims = aims
-        self._forbidden = forbidden
         self._limit = limit
 
     def refusal(self) -> Refusal | None:
@@ -96,7 +95,7 @@ class Search:
             try:
                 solution = self._solution(self._gang, part, None)
                 if not solution.feasible():
-                    return explain(self._gang, self._inventory, solution, part, self._forbidden)
+                    return explain(self._gang, self._inventory, solution, part)
             except SearchLimit:
                 continue
         return None
@@ -111,7 +110,7 @@ class Search:
             return None
         scope = candidates[0]
         room = partial(self._room, scope, needed)
-        return crowded(self._gang, self._inventory, scope, needed, room, self._forbidden)
+        return crowded(self._gang, self._inventory, scope, needed, room)
 
     def _room(self, scope: DomainNode, needed: Sequence[Demand], role: int) -> int:
         """At most so many replicas of a role fit into a candidate beside all others, as far as sums tell."""
@@ -189,7 +188,7 @@ class Search:
 
     def _filled(self, demands: Sequence[Demand]) -> dict[str, str] | None:
         """Surplus of whole replicas by mixtures: what sums allow, or else what is found; None when there is no way."""
-        problem = build(self._gang, self._inventory, demands, self._aims, self._aims, self._forbidden)
+        problem = build(self._gang, self._inventory, demands, self._aims, self._aims)
         solution = Solution(self._gang, self._inventory, problem, demands, Budget(self._limit))
         scope = next(iter(_ranked(scope for scope in solution.candidates() if problem.admits(scope))), None)
         if scope is None:
@@ -286,7 +285,7 @@ class Search:
     def _solution(self, gang: Gang, part: Sequence[Demand], within: Path | None, aims: Aims | None = None) -> Solution:
         as_minimum = [Demand(d.role, d.replica, minimum=True) for d in part]
         own = aims or self._aims
-        problem = build(gang, self._inventory, as_minimum, own, own, self._forbidden, within)
+        problem = build(gang, self._inventory, as_minimum, own, own, within)
         return Solution(gang, self._inventory, problem, as_minimum, Budget(self._limit))
 
     def _weight(self, role: int) -> int:

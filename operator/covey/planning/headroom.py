@@ -43,7 +43,7 @@ def headroom_of(planned: Planned) -> Iterator[HeadroomReport]:
         reserved.put(str(number), each)
     for workload, gangs in zip(planned.workloads, planned.gangs, strict=True):
         sites = [
-            Site(*confine(gang, reserved, planned.inventory, surplus=True), lacks=bool(unit.absent))
+            Site(confine(gang, reserved, surplus=True)[0], lacks=bool(unit.absent))
             for unit, gang in zip(workload.units, gangs, strict=True)
         ]
         yield _report(workload, gangs, [_ask(name, workload, sites, planned) for name in _roles(gangs)])

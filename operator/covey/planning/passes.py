@@ -34,7 +34,7 @@ class Pass:
 
     Args:
         inventory: what is free.
-        reserved: domains kept for gangs that wait, see `plan_round`.
+        reserved: nodes kept for gangs that wait, see `plan_round`.
         clock: seconds.
     """
 

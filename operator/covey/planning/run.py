@@ -23,7 +23,7 @@ from covey.planning.answer import Decision, Teller, reason_reports, topology_rep
 from covey.planning.facts import Facts
 from covey.planning.passes import Contender, Pass
 from covey.planning.report import Report, WorkloadReport
-from covey.planning.topologies import choose_topologies, default_topology, topology_of
+from covey.planning.topologies import choose_topologies, default_topology
 from covey.planning.workload import Workload
 
 
@@ -80,13 +80,13 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
         for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True))
         for unit in workload.units
     ]
-    reserved = list(_reserved(facts, classes, contenders))
-    every = [*topologies, shown, *(topology for topology, _ in reserved)]
+    reserved = tuple(_reserved(facts, classes, contenders))
+    every = [*topologies, shown]
     inventory = Inventory({topology.name: topology for topology in every}.values())
     for node in facts.nodes:
         inventory.set_node(node)
     hold_all(inventory, [*facts.pods, *(pod for workload in workloads for pod in workload.pods.values())], shape)
-    pass_ = Pass(inventory, [kept for _, kept in reserved], clock)
+    pass_ = Pass(inventory, reserved, clock)
     decisions = pass_.run(contenders)
     reports, placed = [], []
     for number, (workload, topology) in enumerate(zip(workloads, topologies, strict=True)):
@@ -97,8 +97,7 @@ def plan_all(workloads: Sequence[Workload], facts: Facts, clock: Callable[[], fl
     warnings = [*facts.warnings, *_unknown_classes(workloads, classes), *inventory.warnings(shown.name)]
     said = dict.fromkeys([*warnings, *_unmodelled(workloads, volumes), *_untried(workloads)])
     report = Report(tuple(said), topology_report(shown), tuple(reports))
-    kept = tuple(each for _, each in reserved)
-    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), kept)
+    return Planned(report, tuple(workloads), facts, shown, inventory, tuple(placed), reserved)
 
 
 def _volumes(facts: Facts) -> Volumes:
@@ -150,26 +149,21 @@ def _untried(workloads: Sequence[Workload]) -> Iterator[str]:
 
 def _reserved(
     facts: Facts, classes: Mapping[str, core.PriorityClass], contenders: Sequence[Contender]
-) -> Iterator[tuple[Topology, Kept]]:
-    """Domains that waiting gangs of the cluster keep, and their topologies; none when no cluster was read.
+) -> Iterator[Kept]:
+    """Nodes that are kept for waiting gangs of the cluster; none when no cluster was read.
 
     A unit that is planned here too is known by the gang that is planned.
     """
     planned = {each.unit.key: each.gang for each in contenders}
     for group in facts.groups:
         admitted = core.condition(group.status.conditions, ADMITTED)
-        if group.status.reservation is None or (admitted is not None and admitted.status == "True"):
+        claim = group.status.claim
+        if claim is None or not claim.nodes or (admitted is not None and admitted.status == "True"):
             continue
-        try:
-            topology = topology_of(group, facts)
-        except LookupError:
-            continue  # nobody knows which nodes are meant
         meta = group.metadata
         priority = priority_of(group.spec.priority, group.spec.priority_class_name, classes) or 0
         owner = Gang(meta.namespace, meta.name, 0, (), priority=priority, created=meta.creation_timestamp, uid=meta.uid)
-        said = group.status.reservation
-        gang = planned.get(key_of(group), owner)
-        yield topology, Kept(topology.name, said.path, gang, frozenset(said.nodes), said.resource)
+        yield Kept(planned.get(key_of(group), owner), frozenset(claim.nodes), claim.resource)
 
 
 def _told(workload: Workload, teller: Teller, decisions: Sequence[Decision], seconds: float) -> WorkloadReport:

@@ -11,5 +11,5 @@ Nothing is remembered only in memory that a decision depends on. A restart deriv
 * what is bound from ``spec.nodeName``,
 * what is admitted from those two and the groups' minimums (``tree``),
 * since when from the root group's ``Admitted`` condition, which nodes failed from its ``excludedNodes``, and which
-  domain waits for it from its ``reservation``.
+  nodes are kept for it, or until when it is at the back of the line, from its ``claim``.
 """

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Final
 
 from covey.admission import entries, podstate
@@ -33,7 +32,7 @@ from covey.kube.events import EventRecorder
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.admits import NOT_READY, state_cause
-from covey.placement.model import Gang, Path, Plan, Refusal, Verdict
+from covey.placement.model import Gang, Plan, Refusal, Verdict
 from covey.placement.planner import is_small, plan_minimum, plan_surplus
 from covey.scheduler.books import Books
 from covey.scheduler.breath import Breath
@@ -68,7 +67,7 @@ class _Aside:
     want: Want
     gang: Gang
     asked: Gang
-    closed: Sequence[Path]
+    closed: frozenset[str]
     plan: Plan
 
 
@@ -287,9 +286,9 @@ class Admission:
             # What is held for it makes its question one of its own.
             alike = want is Want.MINIMUM and not self._holding.of(root)
             if alike and self._books.take_over(root, entry, asked, closed):
-                await self._books.reserve(root, asked, closed)
+                await self._books.reserve(root, asked)
                 return
-            answer = await self._ask(root, asked, want, closed)
+            answer = await self._ask(root, asked, want)
         if answer.verdict is not Verdict.UNKNOWN:
             self._books.parking.planned(root)
         if isinstance(answer, Refusal):
@@ -301,15 +300,15 @@ class Admission:
         else:
             await self._give(root, _Aside(want, _asked(entry), asked, closed, answer), last=last)
 
-    def _taken_up(self, root: Key, want: Want, asked: Gang, closed: Sequence[Path]) -> Plan | None:
+    def _taken_up(self, root: Key, want: Want, asked: Gang, closed: frozenset[str]) -> Plan | None:
         """The plan that was put aside for a unit, if the question is still the same."""
         aside = self._aside.pop(root, None)
         same = aside is not None and (aside.want, aside.asked, aside.closed) == (want, asked, closed)
         return aside.plan if aside is not None and same else None
 
-    async def _ask(self, root: Key, gang: Gang, want: Want, closed: Sequence[Path]) -> Plan | Refusal:
+    async def _ask(self, root: Key, gang: Gang, want: Want) -> Plan | Refusal:
         started = time.perf_counter()
-        planner = partial(plan_minimum if want is Want.MINIMUM else plan_surplus, forbidden=closed)
+        planner = plan_minimum if want is Want.MINIMUM else plan_surplus
         with self._cache.capacity.planning() as inventory, self._holding.lifted(root, inventory):
             if is_small(gang, inventory):
                 answer: Plan | Refusal = planner(gang, inventory)
@@ -319,10 +318,10 @@ class Admission:
         metrics.PLAN_DURATION.labels(answer.verdict.value).observe(time.perf_counter() - started)
         return answer
 
-    async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: Sequence[Path]) -> None:
+    async def _refuse(self, root: Key, entry: Entry, answer: Refusal, asked: Gang, closed: frozenset[str]) -> None:
         refused = entries.refusal(entry, answer)
         if answer.verdict is Verdict.INFEASIBLE:
-            move = await self._moves.find(entry.unit, asked, closed)
+            move = await self._moves.find(entry.unit, asked)
             refused = replace(refused, decision=replace(refused.decision, move=move))
             self._breath.begin()
         before = self._books.shelf.decision(root)
@@ -335,7 +334,7 @@ class Admission:
             self._books.alarm(root, refused)
         metrics.GANG_REFUSALS.labels(refused.decision.reason).inc()
         self._books.told(refused, before)
-        await self._books.reserve(root, asked, closed)
+        await self._books.reserve(root, asked)
         # Pins of an earlier plan that the rest cannot be planned around any more hold room for nothing. But while a
         # predecessor of the rest still ends, its room is what the rest waits for; the pins' own time goes on.
         stuck = [pod for pod in entry.unit.pods() if podstate.pinned(pod)]
@@ -373,7 +372,7 @@ class Admission:
                 loop.call_later(self._misses.again(root), self.mark, root)
             return
         self._misses.forget(root)
-        decision = replace(entry.decision, reason=None, message="", reservation=None)
+        decision = replace(entry.decision, reason=None, message="", claim=None)
         self._books.enter(root, replace(entry, want=Want.NOTHING, decision=decision, since=None, refused=False))
         self._commits.admit(root, placements, aside.want, rank_of(aside.gang, surplus=aside.want is Want.SURPLUS))
 

@@ -7,7 +7,7 @@ it is and plans; what comes of it is entered here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,7 @@ from covey.api.constants import REASON_FAILED
 from covey.observability import scheduler_metrics as metrics
 from covey.observability.logging import get_logger
 from covey.placement.cluster.inventory import NO_TOPOLOGY
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.scheduler.breath import Breath
 from covey.scheduler.cache import Cache
 from covey.scheduler.lives import Lives
@@ -95,7 +95,7 @@ class Books:
         loop = asyncio.get_running_loop()
         kept, topology, around = self._queueing.around(unit)
         if before is not None:
-            kept = replace(kept, reservation=before.decision.reservation)  # its status may not be written yet
+            kept = replace(kept, claim=before.decision.claim)  # its status may not be written yet
         if not any(podstate.pinned(pod) or pod.metadata.uid in self._cache.capacity.assumed for pod in unit.pods()):
             self.parking.settle(root)
         entry = assess(unit, topology, around, self._cache.capacity.shape, before, kept, loop.time())
@@ -125,7 +125,7 @@ class Books:
         self.shelf.put(root, entry)
         self._entered(root, entry, before)
 
-    def sleep(self, root: Key, entry: Entry, ask: Ask, closed: Sequence[Path] = ()) -> None:
+    def sleep(self, root: Key, entry: Entry, ask: Ask, closed: frozenset[str] = frozenset()) -> None:
         """A unit was refused."""
         before, said = self.shelf.decision(root), self.shelf.said(ask)
         alike = self.shelf.lay_to_sleep(root, entry, ask, closed)
@@ -184,12 +184,12 @@ class Books:
             if entry is not None:
                 self.alarm(root, entry)
 
-    def confine(self, entry: Entry) -> tuple[Gang, list[Path]]:
-        """A unit's gang as it may be planned now, and the domains that are closed to it."""
+    def confine(self, entry: Entry) -> tuple[Gang, frozenset[str]]:
+        """A unit's gang as it may be planned now, and the gangs (UIDs) whose nodes are closed to it."""
         surplus = entry.want is Want.SURPLUS
         return self.reservations.confine(self._queueing.beside(entry), surplus=surplus, unit=entry.unit)
 
-    def take_over(self, root: Key, entry: Entry, asked: Gang, closed: Sequence[Path]) -> bool:
+    def take_over(self, root: Key, entry: Entry, asked: Gang, closed: frozenset[str]) -> bool:
         """Let a unit be refused as another one of the same question was."""
         before = self.shelf.decision(root)
         if not self.shelf.join(root, entry, ask_for_minimum(asked, self._cache.capacity.planned), closed):
@@ -206,24 +206,22 @@ class Books:
         if before.reason != decision.reason:
             log.info("gang refused", namespace=root.namespace, root=root.name, why=decision.message)
 
-    async def reserve(self, root: Key, asked: Gang, closed: Sequence[Path]) -> None:
-        """Keep a domain for a unit that has waited too long; of those that ask the same for the first alone."""
+    async def reserve(self, root: Key, asked: Gang) -> None:
+        """Keep nodes for a unit that has waited too long; of those that ask the same for the first alone."""
         entry = self.shelf.entries[root]
-        if not self.reservations.due(entry):
+        if not self.reservations.due(entry) or self.reservations.rests(entry):
             return
         found = None
         if self.shelf.leads(root) is not None and self.reservations.allows(root, entry):
             ask = ask_for_minimum(asked, self._cache.capacity.planned)
-            found = await self.reservations.choose(entry, ask, closed, asked.excluded_nodes, self._breath.take)
-        if self.shelf.entries.get(root) is not entry or found == entry.decision.reservation:
+            found = await self.reservations.choose(entry, ask, asked.excluded_nodes, self._breath.take)
+        if self.shelf.entries.get(root) is not entry or found == entry.decision.claim:
             return
         before = self.shelf.decision(root)
-        amended = replace(entry, decision=replace(entry.decision, reservation=found))
+        amended = replace(entry, decision=replace(entry.decision, claim=found))
         self.shelf.amend(root, amended)
         self._entered(root, amended, before)
         self.alarm(root, amended)
-        if rest := self.reservations.rest(root):
-            asyncio.get_running_loop().call_later(rest, self._mark, root)
         for other in self.reservations.beyond():
             self._mark(other)
 
@@ -232,7 +230,7 @@ class Books:
         waiting = [
             (entry.order, root)
             for root, entry in self.shelf.unplaced.items()
-            if entry.gang is not None and entry.refused and entry.decision.reservation is None
+            if entry.gang is not None and entry.refused and entry.decision.claim is None
         ]
         for _, root in sorted(waiting):
             entry = self.shelf.entries[root]

@@ -22,7 +22,7 @@ from covey.admission.resized import counted_spec
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ports_clash, shape_of
-from covey.placement.model import Path, Shape, Topology
+from covey.placement.model import Shape, Topology
 from covey.scheduler.settings import SYSTEM_PRIORITY
 
 _Change = Callable[[Inventory], None]
@@ -156,12 +156,6 @@ class Capacity:
         if uid in self._shapes:
             self._shapes[uid] = (spec, shape)
         return shape
-
-    def nodes_in(self, topology: Topology, path: Path) -> Collection[str]:
-        """The nodes of a domain."""
-        tree = self.planned.trees.get(topology.name)
-        domain = tree.by_path.get(path) if tree else None
-        return domain.nodes.keys() if domain else ()
 
     def refusal_in_place(self, pod: core.Pod, node: str, without: Iterable[core.Pod] = ()) -> str | None:
         """Why a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""

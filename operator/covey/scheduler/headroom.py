@@ -271,8 +271,8 @@ class Headroom:
                 raise topology
             gang = gangs.build_gang(unit, topology, self._cache.capacity.shape, around)
             entry = Entry(unit, Want.NOTHING, replace(kept, topology=topology), gang)
-            asked, closed = self._reservations.confine(self._queueing.beside(entry), surplus=True)
-            yield Site(asked, closed, lacks=bool(unit.absent))
+            asked, _ = self._reservations.confine(self._queueing.beside(entry), surplus=True)
+            yield Site(asked, lacks=bool(unit.absent))
 
     def _units(self, root: core.Group) -> Iterator[Unit]:
         """The units of the resource that a root belongs to."""

@@ -1,63 +1,53 @@
-"""What is kept for gangs that have waited too long, node by node, as the roots' status tells.
+"""Nodes that are kept for gangs which have waited too long, as the roots' status tells.
 
 Every replica knows it, leading or not, for each answers its own kube-scheduler: ordinary pods that ask for the resource
-such a gang waits for are kept off its domain (``Capacity.reserved_away``), unless their priority is higher. Pods that
+such a gang waits for are kept off these nodes (``Capacity.reserved_away``), unless their priority is higher. Pods that
 ask for no such resource are not touched.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from covey.admission.tree import Key
 from covey.api import core
 from covey.api.constants import ADMITTED
 from covey.placement.cluster import resources
-from covey.placement.model import Topology
 from covey.scheduler.cache import Cache, Listener
 from covey.scheduler.capacity import Keep
 from covey.scheduler.queueing import root_priority
 
 
-class KeptDomains:
+class KeptNodes:
     """Keeps ``Capacity.kept`` up to date."""
 
-    def __init__(self, cache: Cache, topology: Callable[[core.Group], Topology]) -> None:
+    def __init__(self, cache: Cache) -> None:
         self._cache = cache
-        self._topology = topology
-        self._roots: dict[Key, core.Reservation] = {}
-        cache.subscribe(
-            Listener(unit=self._look, status=self._look, node=lambda _name: self._renew(), world=self._renew)
-        )
+        self._claims: dict[Key, core.Claim] = {}
+        cache.subscribe(Listener(unit=self._look, status=self._look, world=self._renew))
 
     def _look(self, root: Key) -> None:
         group = self._cache.index.root(root)
-        reservation = group.status.reservation if group is not None and _waits(group) else None
-        if reservation == self._roots.get(root):
+        claim = group.status.claim if group is not None and _waits(group) else None
+        if claim == self._claims.get(root):
             return
-        if reservation is None:
-            del self._roots[root]
+        if claim is None:
+            del self._claims[root]
         else:
-            self._roots[root] = reservation
+            self._claims[root] = claim
         self._renew()
 
     def _renew(self) -> None:
         before = self._cache.capacity.kept
-        if not self._roots and not before:
+        if not self._claims and not before:
             return
         kept: dict[str, list[Keep]] = {}
-        for root, reservation in self._roots.items():
+        for root, claim in self._claims.items():
             group = self._cache.index.root(root)
-            if group is None or not reservation.resource or reservation.resource in resources.ORDINARY:
-                continue
-            try:
-                topology = self._topology(group)
-            except LookupError:
+            if group is None or not claim.resource or claim.resource in resources.ORDINARY:
                 continue
             # Whoever is refused may not see the gang's namespace.
-            why = f"{reservation.resource} is kept for a gang that has waited for long"
-            keep = Keep(reservation.resource, root_priority(self._cache, group) or 0, why)
-            for node in reservation.nodes or self._cache.capacity.nodes_in(topology, tuple(reservation.path)):
+            why = f"{claim.resource} is kept for a gang that has waited for long"
+            keep = Keep(claim.resource, root_priority(self._cache, group) or 0, why)
+            for node in claim.nodes:
                 kept.setdefault(node, []).append(keep)
         self._cache.capacity.kept = kept
         for node in before:

@@ -53,7 +53,7 @@ from covey.scheduler.endpoint import Endpoint
 from covey.scheduler.guard import Guard
 from covey.scheduler.headroom import Headroom
 from covey.scheduler.holding import Holding
-from covey.scheduler.kept import KeptDomains
+from covey.scheduler.kept import KeptNodes
 from covey.scheduler.lives import Lives
 from covey.scheduler.queueing import Queueing
 from covey.scheduler.releases import Releases
@@ -166,7 +166,7 @@ class Process:
             leads=self._holds,
         )
         waker = Waker(cache, writer)
-        KeptDomains(cache, topologies.choose)
+        KeptNodes(cache)
         holding = Holding(cache, longest=settings.max_hold)
         callers = Callers(lambda: bool(binder.waiting))
         leader = _Leader(

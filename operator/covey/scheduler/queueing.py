@@ -82,7 +82,7 @@ class Queueing:
         """
         excluded = self._exclusions(unit)
         status = unit.root.status
-        kept = Decision(excluded=self._worst(unit.key, excluded), reservation=status.reservation)
+        kept = Decision(excluded=self._worst(unit.key, excluded), claim=status.claim)
         try:
             topology = self._topologies.choose(unit.root)
         except LookupError as error:
@@ -138,8 +138,10 @@ class Queueing:
             known = own.get(each.node)
             yield known.at + known.seconds - monotonic if known else (times.seconds(each.until) or now) - now
         yield from (each.until - now for each in avoided_now(entry.unit.root, now))
-        if entry.refused and entry.decision.reservation is not None:
-            yield RECONSIDER
+        claim = entry.decision.claim
+        if entry.refused and claim is not None:
+            retry = times.seconds(claim.retry_time)
+            yield retry - now if retry is not None and retry > now else RECONSIDER
         elif entry.refused:
             unit = self._cache.index.unit(entry.unit.key) or entry.unit  # its status may be newer than the entry
             since = waiting_since(unit.root)

@@ -1,18 +1,21 @@
 """A gang that has waited too long gets what comes free in one domain.
 
 Gangs that do not fit block nobody behind them, so a large one could be starved by small ones for ever. After
-``reserve_after`` seconds the domain that can serve it soonest (``soonest``) is kept for it: gangs behind it in the
-queue, and every surplus, are planned without that domain (``admission.reservations``), and ordinary pods that ask for
-the resource it waits for are kept off (``kept``). Few gangs have such a domain at a time, those first in the queue; one
-that has come no nearer for long lets others have theirs (``Limits``). What waits is written into the root's status, so a restart keeps it.
+``reserve_after`` seconds the nodes that can serve it soonest (``soonest``) are kept for it: gangs behind it in the
+queue, and every surplus, are planned without them (``admission.reservations``), and ordinary pods that ask for the
+resource it waits for are kept off (``kept``). Few gangs have such nodes at a time, those first in the queue; one that
+has come no nearer for long lets others have theirs (``Limits``). All of it is in the root's ``status.claim``, so that a
+restart changes nothing.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from covey.admission import entries, reservations, soonest
 from covey.admission.asks import Ask
@@ -25,7 +28,7 @@ from covey.admission.soonest import Ending
 from covey.admission.tree import Key, Unit
 from covey.api import core, times
 from covey.observability import scheduler_metrics as metrics
-from covey.placement.model import Gang, Path
+from covey.placement.model import Gang
 from covey.scheduler.cache import Cache
 from covey.scheduler.settings import MAX_RESERVATIONS, MAX_RESERVATIONS_PER_NAMESPACE, MAX_RESERVED_PERCENT
 
@@ -45,16 +48,8 @@ class Limits(NamedTuple):
     percent: int = MAX_RESERVED_PERCENT
 
 
-class _Progress(NamedTuple):
-    """The fewest pods that were in a gang's way, and since when it has been so."""
-
-    path: Path
-    pods: int
-    at: float
-
-
 class Reservations:
-    """Who waits for which domain: the reservations in the entries' decisions."""
+    """Who waits for which nodes: the claims in the entries' decisions."""
 
     def __init__(
         self,
@@ -66,9 +61,6 @@ class Reservations:
     ) -> None:
         self._cache = cache
         self._limits = limits or Limits()
-        self._progress: dict[Key, _Progress] = {}
-        #: Until when gangs that came no nearer are at the back of the line.
-        self._back: dict[Key, float] = {}
         self._reserve_after = reserve_after
         self._clock = clock
         self._kept: reservations.Reservations[Key] = reservations.Reservations()
@@ -85,7 +77,6 @@ class Reservations:
     def forget(self, root: Key) -> bool:
         """A unit is gone; returns whether something is not kept any more."""
         self._has.pop(root, None)
-        self._back.pop(root, None)
         for had in self._had.values():
             had.pop(root, None)
         return self.file(root, None)
@@ -97,14 +88,10 @@ class Reservations:
         return entry.want is Want.MINIMUM and since is not None and self._clock() >= since + self._reserve_after
 
     def allows(self, root: Key, entry: Entry) -> bool:
-        """Few enough gangs before it have a domain, and it has not had its turn a moment ago."""
-        if entry.gang is None or self._clock() < self._back.get(root, 0.0):
+        """Few enough gangs before it have nodes kept for them."""
+        if entry.gang is None:
             return False
-        before = [
-            other
-            for other, kept in self._kept.items()
-            if other != root and kept.gang.order < entry.gang.order and self._clock() >= self._back.get(other, 0.0)
-        ]
+        before = [other for other, kept in self._kept.items() if other != root and kept.gang.order < entry.gang.order]
         of_namespace = sum(other.namespace == root.namespace for other in before)
         return len(before) < self._limits.cluster and of_namespace < self._limits.namespace
 
@@ -119,17 +106,11 @@ class Reservations:
             taken |= kept.nodes
         return found
 
-    def rest(self, root: Key) -> float:
-        """Seconds for which a gang that came no nearer is at the back of the line."""
-        return max(0.0, self._back.get(root, 0.0) - self._clock())
-
-    def _stands_still(self, root: Key, choice: soonest.Choice, now: float) -> bool:
-        """Nothing that was in a gang's way has gone for long."""
-        before = self._progress.get(root)
-        if before is None or before.path != choice.path or choice.wait.pods < before.pods:
-            self._progress[root] = _Progress(choice.path, choice.wait.pods, now)
-            return False
-        return now >= before.at + STILL * self._reserve_after
+    def rests(self, entry: Entry) -> bool:
+        """A gang that came no nearer for long is at the back of the line."""
+        claim = entry.decision.claim
+        retry = times.seconds(claim.retry_time) if claim is not None else None
+        return retry is not None and 0.0 < retry - self._clock() <= STILL * self._reserve_after
 
     def _is_too_much(self, root: Key, order: Order, choice: soonest.Choice) -> bool:
         """With what is kept for gangs before it more of a resource would be kept than may be."""
@@ -148,12 +129,13 @@ class Reservations:
         self,
         entry: Entry,
         ask: Ask,
-        closed: Collection[Path],
         excluded: Container[str],
         pause: Callable[[], Awaitable[None]],
-    ) -> core.Reservation | None:
-        """The domain that can serve a unit soonest; the one that is kept for it unless another would be earlier."""
-        current, topology = entry.decision.reservation, entry.decision.topology
+    ) -> core.Claim | None:
+        """Where a unit can be served soonest; where it has a claim already, unless elsewhere would be earlier."""
+        current, topology = entry.decision.claim, entry.decision.topology
+        if current is not None and current.retry_time is not None:
+            current = None  # it begins anew
         now = self._clock()
         path = tuple(current.path) if current is not None else None
         inventory = self._cache.capacity.planned
@@ -161,7 +143,6 @@ class Reservations:
             ask,
             inventory,
             lambda key: self._ending(key, now),
-            closed,
             path,
             excluded=excluded,
             before=current.nodes if current is not None else (),
@@ -175,15 +156,10 @@ class Reservations:
             await pause()
         if choice is None or topology is None:
             return None
-        root, asked = entry.unit.key, entry.order
-        if self._stands_still(root, choice, now):
-            self._back[root] = now + STILL * self._reserve_after
+        if self._is_too_much(entry.unit.key, entry.order, choice):
             return None
-        if self._is_too_much(root, asked, choice):
-            return None
-        since = current.since if current is not None and choice.path == path else times.rfc3339(now)
         level = topology.levels[len(choice.path) - 1].name
-        return core.Reservation(choice.path, since, level, choice.resource, choice.nodes)
+        return _renewed(current, choice, level, now, STILL * self._reserve_after)
 
     def _ending(self, uid: str, now: float) -> Ending:
         """What is known of a pod's end."""
@@ -210,29 +186,28 @@ class Reservations:
         ended = self._kept.drop(root) if kept is None else self._kept.put(root, kept)
         if kept is None:
             self._had.pop(root, None)
-            self._progress.pop(root, None)
         elif root not in self._had:
             self._had[root] = dict(self._has)
         metrics.DOMAINS_RESERVED.set(len(self._kept))
         return ended
 
     def keeps(self, root: Key) -> bool:
-        """A domain is kept for a unit."""
+        """Nodes are kept for a unit."""
         return self._kept.get(root) is not None
 
-    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, list[Path]]:
-        """A gang as it may be planned, and the domains that are closed to it, being kept for gangs before it.
+    def confine(self, gang: Gang, *, surplus: bool, unit: Unit | None = None) -> tuple[Gang, frozenset[str]]:
+        """A gang as it may be planned, and the gangs (UIDs) whose nodes are closed to it.
 
         To what only replaces something (``growth``) nothing is closed; it is planned first, by itself.
         """
-        asked, closed = reservations.confine(gang, self._kept, self._cache.capacity.planned, surplus=surplus)
+        asked, closed = reservations.confine(gang, self._kept, surplus=surplus)
         if not surplus or unit is None or (not closed and asked is gang):
             return asked, closed
         had: Counter[str] = Counter()
         for footprints in self._had.values():
             had |= Counter(footprints.get(unit.key, {}))
         again = without_growth(gang, unit, had, self._leaves)
-        return (again, []) if wants_surplus(again) else (asked, closed)
+        return (again, frozenset()) if wants_surplus(again) else (asked, closed)
 
     def _leaves(self, node: str) -> bool:
         found = self._cache.node(node)
@@ -240,10 +215,22 @@ class Reservations:
 
 
 def kept_for(entry: Entry | None) -> Kept | None:
-    """The domain that is kept for a unit now."""
-    if entry is None or entry.want is not Want.MINIMUM or entry.gang is None:
+    """What is kept for a unit now."""
+    claim = entry.decision.claim if entry is not None else None
+    if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None
-    reservation, topology = entry.decision.reservation, entry.decision.topology
-    if reservation is None or topology is None:
-        return None
-    return Kept(topology.name, tuple(reservation.path), entry.gang, frozenset(reservation.nodes), reservation.resource)
+    return Kept(entry.gang, frozenset(claim.nodes), claim.resource)
+
+
+def _renewed(current: core.Claim | None, choice: soonest.Choice, level: str, now: float, longest: float) -> core.Claim:
+    """A claim to what was chosen; after the longest time without progress, one to nothing for as long."""
+    same = current if current is not None and current.path == choice.path else None
+    since = same.since if same is not None else times.rfc3339(now)
+    claim = core.Claim(choice.path, since, level, choice.resource, choice.nodes, choice.wait.pods, times.rfc3339(now))
+    if same is None or choice.wait.pods < same.blocking_pods:
+        return claim
+    began = min(times.seconds(same.last_progress_time) or now, now)
+    claim = replace(claim, blocking_pods=same.blocking_pods, last_progress_time=times.rfc3339(began))
+    if now < began + longest:
+        return claim
+    return replace(claim, nodes=(), retry_time=times.rfc3339(now + longest))

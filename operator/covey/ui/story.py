@@ -228,8 +228,8 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
         admitted = core.condition(group.status.conditions, names.ADMITTED)
         if admitted is not None:
             yield from _of_condition(msgspec.to_builtins(admitted), who, unit=place)
-        kept = group.status.reservation
-        if kept is not None:
+        kept = group.status.claim
+        if kept is not None and kept.nodes:
             message = f"what comes free in {kept.level} {'/'.join(each or '-' for each in kept.path)} is kept for it"
             yield _event(kept.since, "waiting", "Reserved", message, "status", unit=place, object=who)
 

@@ -130,12 +130,16 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
 
 def reserved(root: core.Group) -> str | None:
     """What is kept for a root that has waited for long."""
-    reservation = root.status.reservation
-    if reservation is None:
+    claim = root.status.claim
+    if claim is None:
         return None
-    domain = "/".join(value or "-" for value in reservation.path)
-    what = f"what comes free of {reservation.resource}" if reservation.resource else "what comes free"
-    return f"{what} in {reservation.level} {domain} has been kept for it since {reservation.since}"
+    domain = "/".join(value or "-" for value in claim.path)
+    what = f"what comes free of {claim.resource}" if claim.resource else "what comes free"
+    if claim.retry_time is not None:
+        return (
+            f"{what} in {claim.level} {domain} is kept for it again at {claim.retry_time}: it came no nearer for long"
+        )
+    return f"{what} in {claim.level} {domain} has been kept for it since {claim.since}"
 
 
 def _role(role: Role, index: Index, place_of: Callable[[Sequence[str]], str]) -> Branch:

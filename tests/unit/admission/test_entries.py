@@ -13,7 +13,7 @@ from covey.admission.status import Decision
 from covey.admission.tree import Unit
 from covey.api import core, times
 from covey.placement.cluster.shape import shape_of
-from covey.placement.model import Level, Path, Reason, Refusal, Topology, Verdict
+from covey.placement.model import Level, Reason, Refusal, Topology, Verdict
 from covey.scheduler.reservations import Reservations
 from scheduler_builders import GATE, cache, group, member, node, role_groups, root_key, unit
 
@@ -120,27 +120,29 @@ async def test_a_reservation_keeps_out_who_comes_later() -> None:
     made = cache(node("n1", labels={"block": "b1"}), node("n2", labels={"block": "b2"}))
     reservations = Reservations(made, reserve_after=600.0)
     old = waiting("old", "2026-01-01T00:30:00Z", created="2026-01-01T00:10:00Z")
-    kept = core.Reservation(path=("b1",), since="2026-01-01T01:00:00Z", level="block")
-    old = replace(old, decision=replace(old.decision, reservation=kept))
+    kept = core.Claim(path=("b1",), since="2026-01-01T01:00:00Z", level="block", nodes=("n1",))
+    old = replace(old, decision=replace(old.decision, claim=kept))
     assert not reservations.file(root_key("old"), old)
 
-    def out(other: Entry, *, surplus: bool = False) -> list[Path]:
+    assert old.gang is not None
+
+    def out(other: Entry, *, surplus: bool = False) -> frozenset[str]:
         assert other.gang is not None
         return reservations.confine(other.gang, surplus=surplus)[1]
 
     later = waiting("later", "2026-01-01T00:59:00Z", created="2026-01-01T00:59:00Z")
     earlier = waiting("earlier", "2026-01-01T00:05:00Z", created="2026-01-01T00:05:00Z")
     urgent = waiting("urgent", "2026-01-01T00:59:00Z", priority=5, created="2026-01-01T00:59:00Z")
-    assert out(later) == [("b1",)]
-    assert out(earlier) == []
-    assert out(earlier, surplus=True) == [("b1",)]
-    assert out(urgent) == []
-    assert out(old) == []
+    assert out(later) == {old.gang.uid}
+    assert out(earlier) == frozenset()
+    assert out(earlier, surplus=True) == {old.gang.uid}
+    assert out(urgent) == frozenset()
+    assert out(old) == frozenset()
     running = entry(tree(member("decode", 0, node="n1", root="run"), gated(1, "run"), name="run", created="2026-01-02"))
-    assert out(running) == []
+    assert out(running) == frozenset()
     assert reservations.file(root_key("old"), replace(old, want=Want.NOTHING))
     assert later.gang is not None
-    assert reservations.confine(later.gang, surplus=False) == (later.gang, [])
+    assert reservations.confine(later.gang, surplus=False) == (later.gang, frozenset())
 
 
 def test_only_who_has_waited_long_enough_gets_a_domain_of_its_own() -> None:

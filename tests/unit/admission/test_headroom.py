@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from covey.admission.gangs import Surroundings, build_gang
@@ -10,6 +11,7 @@ from covey.admission.holds import counted_shape, hold_all
 from covey.api import core
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Level, Topology
+from covey.placement.refusal.exclusions import RESERVED
 from scheduler_builders import GATE, group, member, node, pod, role_groups, unit
 
 RACK = "cloud.provider.com/topology-rack"
@@ -186,7 +188,7 @@ def test_a_limit_of_the_search_is_no_number(monkeypatch: Any) -> None:
 def test_what_is_kept_for_others_is_no_room() -> None:
     inventory = racks(a=3, b=4)
     own = site(inventory, at("prefill", 0, "a0"), at("decode", 0, "a1"))
-    kept = Site(own.gang, (("b",),))
+    kept = Site(replace(own.gang, excluded_nodes=dict.fromkeys(("b0", "b1", "b2", "b3"), RESERVED)))
     assert asked("prefill", inventory, kept) == Answer("prefill", 2)
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from covey.admission.reservations import Kept
 from covey.admission.round import Outcome, plan_round
+from covey.placement.cluster.inventory import Inventory
 from covey.placement.model import Gang, Plan, Refusal
 from covey.placement.question.demands import place
 from unit.placement.builders import make_gang, make_inventory, make_role
@@ -35,6 +36,11 @@ def placed(outcomes: list[Outcome]) -> dict[str, int]:
     return {outcome.gang.name: len(outcome.assignments) for outcome in outcomes}
 
 
+def kept(block: str, inventory: Inventory, gang: Gang) -> Kept:
+    """All nodes of a block, kept for a gang."""
+    return Kept(gang, frozenset(name for name in inventory.nodes if name.startswith(f"{block}-")))
+
+
 def test_all_minimums_of_a_priority_come_before_any_surplus_of_it() -> None:
     gangs = [make("old", 4, 1, created="1"), make("young", 2, 2, created="2")]
     outcomes = plan_round(gangs, make_inventory({"r1": [8] * 4}))
@@ -57,7 +63,7 @@ def test_a_minimum_that_does_not_fit_blocks_nobody() -> None:
 def test_a_reserved_domain_is_kept_for_the_gang_that_waits() -> None:
     inventory = make_inventory({"b1/r1": [8] * 3, "b2/r1": [8]})
     waiting, late = make("waiting", 4, 4, created="1"), make("late", 3, 1, created="2")
-    outcomes = plan_round([waiting, late], inventory, reserved=[Kept("dc", ("z", "b1"), waiting)])
+    outcomes = plan_round([waiting, late], inventory, reserved=[kept("b1", inventory, waiting)])
     assert placed(outcomes) == {"waiting": 0, "late": 1}
     assert {node for outcome in outcomes for node in outcome.assignments.values()} == {"b2-r1-n0"}
 
@@ -65,14 +71,14 @@ def test_a_reserved_domain_is_kept_for_the_gang_that_waits() -> None:
 def test_the_owner_of_a_reservation_and_its_elders_may_use_it() -> None:
     inventory = make_inventory({"b1/r1": [8] * 6})
     elder, waiting = make("elder", 3, 1, created="1"), make("waiting", 4, 4, created="2")
-    outcomes = plan_round([waiting, elder], inventory, reserved=[Kept("dc", ("z", "b1"), waiting)])
+    outcomes = plan_round([waiting, elder], inventory, reserved=[kept("b1", inventory, waiting)])
     assert placed(outcomes) == {"elder": 1, "waiting": 4}
 
 
 def test_its_owner_may_use_a_reservation_also_when_its_place_in_the_queue_has_changed() -> None:
     inventory = make_inventory({"b1/r1": [8] * 4})
     waiting = make("waiting", 4, 2, created="2")
-    outcomes = plan_round([waiting], inventory, reserved=[Kept("dc", ("z", "b1"), replace(waiting, created="1"))])
+    outcomes = plan_round([waiting], inventory, reserved=[kept("b1", inventory, replace(waiting, created="1"))])
     assert placed(outcomes) == {"waiting": 4}
 
 
@@ -80,14 +86,14 @@ def test_a_gang_that_runs_in_a_reserved_domain_replaces_what_it_lost() -> None:
     inventory = make_inventory({"b1/r1": [8] * 4})
     waiting, running = make("waiting", 9, 9, created="1"), make("running", 2, 2, created="2")
     running = place(running, {"running/w-0-0": "b1-r1-n0"})
-    outcomes = plan_round([waiting, running], inventory, reserved=[Kept("dc", ("z", "b1"), waiting)])
+    outcomes = plan_round([waiting, running], inventory, reserved=[kept("b1", inventory, waiting)])
     assert placed(outcomes) == {"waiting": 0, "running": 1}
 
 
 def test_a_reservation_closes_its_domain_to_no_surplus_of_a_higher_priority() -> None:
     inventory = make_inventory({"b1/r1": [8] * 4})
     waiting, urgent = make("waiting", 9, 9), make("urgent", 3, 1, priority=1)
-    outcomes = plan_round([waiting, urgent], inventory, reserved=[Kept("dc", ("z", "b1"), waiting)])
+    outcomes = plan_round([waiting, urgent], inventory, reserved=[kept("b1", inventory, waiting)])
     assert placed(outcomes) == {"waiting": 0, "urgent": 3}
 
 
@@ -95,7 +101,7 @@ def test_two_gangs_may_keep_one_domain() -> None:
     inventory = make_inventory({"b1/r1": [8] * 4})
     first, second, late = make("a", 9, 9, created="1"), make("b", 9, 9, created="3"), make("c", 1, 1, created="2")
     outcomes = plan_round(
-        [first, second, late], inventory, reserved=[Kept("dc", ("z", "b1"), first), Kept("dc", ("z", "b1"), second)]
+        [first, second, late], inventory, reserved=[kept("b1", inventory, first), kept("b1", inventory, second)]
     )
     assert placed(outcomes) == {"a": 0, "b": 0, "c": 0}
 

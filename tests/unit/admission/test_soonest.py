@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -24,13 +25,13 @@ def chosen(
     inventory: Inventory,
     ends: Mapping[str, Ending] | None = None,
     gang: Gang = RACK,
-    closed: Collection[Path] = (),
+    excluded: Collection[str] = (),
     current: Path | None = None,
 ) -> Choice | None:
     def ending(key: str) -> Ending:
         return (ends or {}).get(key.removeprefix("held/"), Ending(None))
 
-    steps = choose(ask_for_minimum(gang, inventory), inventory, ending, closed, current)
+    steps = choose(ask_for_minimum(gang, inventory), inventory, ending, current, excluded=excluded)
     while True:
         try:
             next(steps)
@@ -83,11 +84,11 @@ def test_only_the_pods_in_whose_way_it_is_are_counted() -> None:
     assert (found.path, found.wait.pods) == (rack(1), 0)
 
 
-def test_domains_kept_for_others_are_left_to_them() -> None:
-    found = chosen(full("b1/r1", "b1/r2"), closed=[rack(1)])
+def test_nodes_kept_for_others_are_left_to_them() -> None:
+    found = chosen(full("b1/r1", "b1/r2"), excluded=["b1-r1-n0"])
     assert found is not None
     assert found.path == rack(2)
-    assert chosen(full("b1/r1", "b1/r2"), closed=[("z", "b1")]) is None
+    assert chosen(full("b1/r1", "b1/r2"), excluded=["b1-r1-n0", "b1-r2-n1"]) is None
 
 
 def test_a_domain_that_could_not_take_it_empty_is_no_choice() -> None:
@@ -116,5 +117,21 @@ def test_it_changes_over_only_for_something_that_counts(seconds: float, expected
 
 def test_others_get_a_chance_at_every_domain_however_small() -> None:
     inventory = full(*(f"b1/r{number}" for number in range(30)))
-    steps = choose(ask_for_minimum(RACK, inventory), inventory, lambda _key: Ending(None), ())
+    steps = choose(ask_for_minimum(RACK, inventory), inventory, lambda _key: Ending(None))
     assert sum(1 for _ in steps) >= 30
+
+
+@pytest.mark.parametrize("pods", [2, 60, 61])
+def test_the_work_is_bounded_by_holders_and_levels(pods: int) -> None:
+    """Law L8: also where the whole cluster is looked at, and where nothing would do."""
+    inventory = full(*(f"b1/r{number}" for number in range(30)))
+    asked: Counter[str] = Counter()
+
+    def ending(key: str) -> Ending:
+        asked[key] += 1
+        return Ending(None)
+
+    gang = make_gang(make_role("w", pods))
+    steps = choose(ask_for_minimum(gang, inventory), inventory, ending)
+    assert sum(1 for _ in steps) <= 2 * len(inventory.nodes)
+    assert max(asked.values()) <= len(inventory.trees[gang.topology].topology.levels)

@@ -157,7 +157,7 @@ def test_what_was_written_is_recognised() -> None:
     decision = Decision(
         topology=TOPOLOGY,
         excluded=(excluded,),
-        reservation=core.Reservation(path=("b1", None), since=NOW, level="rack"),
+        claim=core.Claim(path=("b1", None), since=NOW, level="rack"),
     )
     places = {(0, 0): {"node": "n1"}, (0, 1): {"node": "n2"}}
     written = status(tree(places), decision)

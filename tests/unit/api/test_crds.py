@@ -156,7 +156,7 @@ def test_null_has_a_meaning_in_paths_only() -> None:
     assert {path for path in found if "path[]" in path} == {
         "status.unitStatuses[].path[]",
         "status.placement[].path[]",
-        "status.reservation.path[]",
+        "status.claim.path[]",
     }
     assert all(path.endswith(("path[]", "metadata.creationTimestamp")) for path in found)
 

@@ -273,7 +273,7 @@ def test_what_is_kept_for_a_waiting_gang_is_closed_to_those_behind_it(files: Any
     waiting = core.Group(
         metadata=core.Meta(name="big-0", namespace="default", creation_timestamp="2020-01-01T00:00:00Z"),
         kind="CompositePodGroup",
-        status=core.GroupStatus(reservation=core.Reservation(path=(None, "b0", "r0"), since="")),
+        status=core.GroupStatus(claim=core.Claim((None, "b0", "r0"), "", nodes=("n0-0-0", "n0-0-1"))),
     )
     own = msgspec.structs.replace(waiting, metadata=msgspec.structs.replace(waiting.metadata, name="llm-0"))
     for kept, expected in (((waiting,), 2), ((own,), 4), ((), 4)):

@@ -97,9 +97,10 @@ def test_every_field_of_a_resource_s_status_is_filled_by_somebody() -> None:
 
 
 def test_every_field_of_a_group_s_status_is_filled_by_somebody() -> None:
-    held = core.Reservation(("b1",), "2026-01-01T00:00:00Z", "block", "nvidia.com/gpu", ("n1",))
+    at = "2026-01-01T00:00:00Z"
+    held = core.Claim(("b1",), at, "block", "nvidia.com/gpu", ("n1",), 2, at, at)
     left_out = (core.ExcludedNode("n4", "no volume there", "2026-01-01T00:00:00Z"),)
-    decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, reservation=held, excluded=left_out)
+    decision = Decision("Infeasible", "8 GPUs are missing", TOPOLOGY, claim=held, excluded=left_out)
     root = msgspec.structs.replace(preferring("rack"), metadata=core.Meta(name="root", uid="root", generation=3))
     statuses = [
         group_status(tree({(0, 0): {"pin": "n1"}, (0, 1): {"node": "n2"}}, root), decision),

@@ -13,6 +13,7 @@ from covey.placement.cluster.shape import shape_of
 from covey.placement.model import Bound, Exclusion, Gang, Proximity, Reason, Refusal, Spread, Verdict
 from covey.placement.planner import plan_minimum
 from covey.placement.refusal.certificate import check_certificate
+from covey.placement.refusal.exclusions import RESERVED
 from unit.placement.builders import GPU, make_gang, make_inventory, make_node, make_role, make_shape, place
 
 
@@ -102,11 +103,14 @@ def test_nodes_that_are_out_are_counted_by_cause() -> None:
     assert reason.message.endswith("7 nodes are out: 2 taint nvidia.com/gpu:NoSchedule, 1 cordoned and 1 excluded")
 
 
-def test_a_reserved_domain_is_no_room_and_is_said() -> None:
+def test_reserved_nodes_are_no_room_and_are_said() -> None:
     inventory = make_inventory({"b1/r1": [8, 8], "b2/r1": [8]})
-    answer = plan_minimum(make_gang(make_role("w", 2), required="block"), inventory, forbidden=[("z", "b1")])
+    answer = plan_minimum(
+        make_gang(make_role("w", 2), required="block", excluded_nodes={"b1-r1-n0": RESERVED, "b1-r1-n1": RESERVED}),
+        inventory,
+    )
     assert isinstance(answer, Refusal)
-    assert Exclusion("reserved for another gang", 2) in answer.reasons[0].excluded
+    assert Exclusion(RESERVED, 2) in answer.reasons[0].excluded
     assert answer.reasons[0].best_domain == ("z", "b2")
 
 

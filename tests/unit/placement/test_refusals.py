@@ -143,7 +143,7 @@ def test_a_node_is_out_once() -> None:
     inventory = make_inventory({"b1/r1": [8]})
     inventory.set_node(make_node("c", labels={"zone": "z"}, cordoned=True, pods=0))
     gang = make_gang(make_role("a", 3), required="block", excluded_nodes={"c": "volume", "b1-r1-n0": "volume"})
-    answer = plan_minimum(gang, inventory, forbidden=[("z", "b1")])
+    answer = plan_minimum(gang, inventory)
     assert isinstance(answer, Refusal)
     assert answer.reasons[0].excluded == (Exclusion("cordoned", 1), Exclusion("excluded", 1))
 

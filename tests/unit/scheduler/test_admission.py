@@ -138,7 +138,7 @@ async def test_labels_that_come_late_help_a_unit_that_lacked_them() -> None:
 async def test_the_end_of_a_reservation_helps_those_whom_it_kept_out() -> None:
     status = {
         "conditions": [{"type": "Admitted", "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z"}],
-        "reservation": {"level": "block", "path": ["z", "b1"], "since": "2020-01-01T00:10:00Z"},
+        "claim": {"level": "block", "path": ["z", "b1"], "since": "2020-01-01T00:10:00Z"},
     }
     late = tree("late", priority=0)
     big = [

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from covey.admission.tree import Key
 from covey.api import core
 from covey.placement.model import Gang
-from covey.scheduler.reservations import STILL, Limits
+from covey.scheduler.reservations import Limits
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups
 from scheduler_loop import Loop, labels
 
@@ -103,11 +103,8 @@ class Cluster:
     def claims(self) -> dict[Key, tuple[str, ...]]:
         """The nodes that are kept, by root."""
         entries = self.loop.admission._books.shelf.entries
-        return {
-            root: entry.decision.reservation.nodes
-            for root, entry in entries.items()
-            if entry.decision.reservation is not None
-        }
+        claims = {root: entry.decision.claim for root, entry in entries.items()}
+        return {root: claim.nodes for root, claim in claims.items() if claim is not None and claim.nodes}
 
     def turn(self) -> None:
         """Passes until nothing changes; all that comes of each is written and bound."""
@@ -130,8 +127,8 @@ class Cluster:
     def _write(self) -> None:
         for root, entry in self.loop.admission._books.shelf.entries.items():
             found = self.objects["Group", root.namespace, root.name]
-            if found.status.reservation != entry.decision.reservation:
-                said = msgspec.structs.replace(found.status, reservation=entry.decision.reservation)
+            if found.status.claim != entry.decision.claim:
+                said = msgspec.structs.replace(found.status, claim=entry.decision.claim)
                 self.put(msgspec.structs.replace(found, status=said))
 
     # The laws
@@ -146,8 +143,12 @@ class Cluster:
                     assert who.order <= gangs[root].order, f"{name} is placed on {place}, kept for {root.name}"
 
     def check_claims(self) -> None:
-        """Few, of few namespaces, no wider than the gang, and none on nodes of another."""
-        claims = self.claims
+        """Few, of few namespaces, no wider than the gang, on no nodes of another, and closed to nobody who comes before."""
+        claims, gangs = self.claims, self.gangs_by_root
+        before = {gang.uid: gang.order for gang in gangs.values()}
+        for gang in gangs.values():
+            closed = self.loop.admission._books.reservations.confine(gang, surplus=False)[1]
+            assert all(before[uid] < gang.order for uid in closed), f"{gang.name} waits for who comes later"
         assert len(claims) <= LIMITS.cluster
         assert len({root.namespace for root in claims}) == len(claims)
         kept = [node for nodes in claims.values() for node in nodes]
@@ -175,12 +176,11 @@ def test_kept_room_arrives_is_bounded_and_outlives_a_restart(
             case "come":
                 world.come(asked)
             case "later":
-                # For how long a gang has come no nearer is a process' own knowledge: another one begins anew.
-                world.now = min(world.now + number * 20.0, STILL * 300.0 - 1.0)
+                world.now += number * 40.0
                 world.loop.now = world.now
             case "restart":
                 # As every minute, what is kept is looked at again: less may be in the way elsewhere by now.
-                for root in world.claims:
+                for root in world.gangs_by_root:
                     world.loop.admission.mark(root)
                 world.turn()
                 before = world.claims

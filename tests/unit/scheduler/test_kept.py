@@ -44,7 +44,11 @@ def in_namespace(objects: list[core.Group | core.Pod], namespace: str) -> list[c
 def kept(loop: Loop) -> set[tuple[str, str]]:
     """Gangs that have a domain."""
     entries = loop.admission._books.shelf.entries
-    return {(root.namespace, root.name) for root, entry in entries.items() if entry.decision.reservation is not None}
+    return {
+        (root.namespace, root.name)
+        for root, entry in entries.items()
+        if (claim := entry.decision.claim) and claim.nodes
+    }
 
 
 def racks(count: int) -> list[core.Node | core.Pod]:
@@ -103,6 +107,25 @@ async def test_a_gang_that_comes_no_nearer_lets_the_next_one() -> None:
     assert kept(loop) == {("ns", "b-second")}
 
 
+async def test_for_how_long_a_gang_comes_no_nearer_and_rests_outlives_a_restart() -> None:
+    objects = [*racks(2), *gang("a-first"), *gang("b-second", "other")]
+    seen = []
+    for now in (0.0, 3 * 300.0 + 1.0, 4 * 300.0, 6 * 300.0 + 5.0):
+        loop = Loop(cache(*objects))
+        loop.now = now
+        await loop.turn()
+        seen.append({name for _, name in kept(loop)})
+        objects = [
+            msgspec.structs.replace(
+                each, status=msgspec.structs.replace(each.status, claim=loop.admission.decision(key).claim)
+            )
+            if isinstance(each, core.Group) and (key := root_key(each.metadata.name)) in loop.cache.index.roots()
+            else each
+            for each in objects
+        ]
+    assert seen == [{"a-first"}, {"b-second"}, {"b-second"}, {"a-first"}]
+
+
 def anywhere_of(*names: str) -> dict[str, object]:
     rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
@@ -130,7 +153,7 @@ async def two_nodes_kept() -> Loop:
 
 async def test_only_the_nodes_are_kept_on_which_the_gang_would_lie() -> None:
     loop = await two_nodes_kept()
-    said = loop.admission.decision(root_key("picky")).reservation
+    said = loop.admission.decision(root_key("picky")).claim
     assert said is not None
     assert said.nodes == ("n0-0", "n1-0")
     for each in tree("young", gpus=8):

@@ -12,8 +12,7 @@ import pytest
 from covey.admission.status import statuses
 from covey.api import core
 from covey.scheduler.guard import Guard
-from covey.scheduler.kept import KeptDomains
-from covey.scheduler.topologies import Topologies
+from covey.scheduler.kept import KeptNodes
 from covey.scheduler.wire import ENCODER, FilterArgs
 from covey.watching.branch import reserved
 from scheduler_builders import GATE, cache, drop, group, member, node, pod, put, role_groups, root_key
@@ -34,8 +33,7 @@ class Stream:
         self.names = [name for _, name in names]
         self.cache = cache(*(node(name, labels=labels(rack)) for rack, name in names))
         self.loop = Loop(self.cache, reserve_after=reserve_after)
-        topologies = Topologies(self.cache)
-        KeptDomains(self.cache, topologies.choose)
+        KeptNodes(self.cache)
         self.guard = Guard(self.cache)
         self.running: deque[list[core.Pod | core.Group]] = deque()
         self.made = 0
@@ -103,11 +101,11 @@ class Stream:
         put(self.cache, stated, unit.root)
 
     @property
-    def reservation(self) -> core.Reservation | None:
+    def claim(self) -> core.Claim | None:
         """What is kept for the large gang."""
         unit = self.cache.index.unit(root_key("big"))
         assert unit is not None
-        return unit.root.status.reservation
+        return unit.root.status.claim
 
 
 async def turns(stream: Stream, most: int) -> int | None:
@@ -128,10 +126,10 @@ async def test_a_gang_of_a_rack_gets_its_rack_because_one_is_kept_for_it(
 
 async def test_who_is_kept_off_and_who_is_not() -> None:
     stream = Stream(300.0)
-    while stream.reservation is None:
+    while stream.claim is None:
         await stream.turn()
-    assert stream.reservation.resource == "nvidia.com/gpu"
-    rack = stream.reservation.path[-1]
+    assert stream.claim.resource == "nvidia.com/gpu"
+    rack = stream.claim.path[-1]
     kept = {name for name in stream.names if f"r{name[1]}" == rack}
     assert set(stream.cache.capacity.kept) == kept
     for name in list(stream.cache.capacity.kept):
@@ -144,19 +142,19 @@ async def test_who_is_kept_off_and_who_is_not() -> None:
 
 async def test_what_is_kept_is_told() -> None:
     stream = Stream(300.0)
-    while stream.reservation is None:
+    while stream.claim is None:
         await stream.turn()
     found = stream.cache.index.root(root_key("big"))
     assert found is not None
     text = reserved(found)
     assert text is not None
     assert "nvidia.com/gpu" in text
-    assert str(stream.reservation.path[-1]) in text
+    assert str(stream.claim.path[-1]) in text
 
 
 async def test_who_is_kept_off_is_not_told_for_whom() -> None:
     stream = Stream(300.0)
-    while stream.reservation is None:
+    while stream.claim is None:
         await stream.turn()
     whys = {keep.why for kept in stream.cache.capacity.kept.values() for keep in kept}
     assert whys == {"nvidia.com/gpu is kept for a gang that has waited for long"}

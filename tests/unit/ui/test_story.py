@@ -94,8 +94,8 @@ def test_conditions_groups_rollouts_and_losses() -> None:
         "unitStatuses": [{"unit": 0, "message": "one is missing", "belowMinimumSince": "2026-01-01T00:05:00Z"}],
     }
     root = expanded("llm")["llm-0"]
-    kept = {"level": "rack", "path": ["b0", None], "since": "2026-01-01T00:02:00Z"}
-    root = told(root, conditions=[condition("Admitted", "False", "Infeasible", "no rack")], reservation=kept)
+    kept = {"level": "rack", "path": ["b0", None], "since": "2026-01-01T00:02:00Z", "nodes": ["n"]}
+    root = told(root, conditions=[condition("Admitted", "False", "Infeasible", "no rack")], claim=kept)
     assert isinstance(root, core.Group)
     story = tell(Chronicle(resource(**status), groups=(root,)), NOW)
     found = {(each.kind, each.reason, each.type, each.unit) for each in story.events}

@@ -18,6 +18,7 @@ from covey.api.core.affinity import (
     TopologySpread,
 )
 from covey.api.core.group import (
+    Claim,
     ExcludedNode,
     GangPolicy,
     Group,
@@ -27,7 +28,6 @@ from covey.api.core.group import (
     Headroom,
     PriorityClass,
     ProximityConstraint,
-    Reservation,
     RoleHeadroom,
     SchedulingConstraints,
     SchedulingPolicy,
@@ -81,6 +81,7 @@ from covey.api.core.quota import (
 
 __all__ = [
     "Affinity",
+    "Claim",
     "ClusterTopology",
     "ClusterTopologySpec",
     "Condition",
@@ -120,7 +121,6 @@ __all__ = [
     "Read",
     "ReadinessGate",
     "Requirement",
-    "Reservation",
     "ResourceQuota",
     "ResourceQuotaSpec",
     "ResourceQuotaStatus",

@@ -98,15 +98,18 @@ class GroupPlacement(Read, frozen=True):
     path: tuple[str | None, ...]
 
 
-class Reservation(Read, frozen=True):
-    """A domain whose freed capacity is kept for a waiting root."""
+class Claim(Read, frozen=True):
+    """Nodes of a domain whose freed capacity is kept for a waiting root."""
 
     path: tuple[str | None, ...]
     since: str
     level: str = ""
     resource: str = ""
-    #: Of the domain, those that are kept; none in what older releases wrote, and then it is all of them.
+    #: Of the domain, those that are kept; none while the root is at the back of the line.
     nodes: tuple[str, ...] = ()
+    blocking_pods: int = 0
+    last_progress_time: str = ""
+    retry_time: str | None = None
 
 
 class RoleHeadroom(Read, frozen=True):
@@ -131,7 +134,7 @@ class GroupStatus(Read, frozen=True):
 
     conditions: tuple[Condition, ...] | None = None
     placement: tuple[GroupPlacement, ...] | None = None
-    reservation: Reservation | None = None
+    claim: Claim | None = None
     excluded_nodes: tuple[ExcludedNode, ...] | None = None
     #: Pods (PodGroup) or child groups (CompositePodGroup) that are admitted, and that are bound.
     admitted: int | None = None

@@ -100,12 +100,11 @@ def build(
     demands: Sequence[Demand],
     aims: Aims,
     loose: Aims,
-    forbidden: Collection[Path] = (),
     within: Path | None = None,
 ) -> Problem:
     """The question whether, and how, demands fit: the minimum's under ``aims``, the surplus's under ``loose``.
 
-    ``forbidden`` domains (reserved for other gangs) are closed to it; ``within`` names the one candidate to look at.
+    ``within`` names the one candidate to look at.
     """
     surplus = [demand for demand in demands if not demand.minimum]
     follows = all(gang.roles[demand.role].follow_unit for demand in demands)
@@ -125,7 +124,7 @@ def build(
         also = alone.get((demand.role, demand.replica.replica), set())
         needed = _never_without(gang, inventory.topologies[gang.topology], demand.role)
         builder.add(demand, max((level, *also)), needed | also)
-    return builder.problem(anchor, aims, forbidden)
+    return builder.problem(anchor, aims)
 
 
 def _never_without(gang: Gang, topology: Topology, role: int) -> set[int]:
@@ -200,7 +199,7 @@ class _Builder:
         parts = replica.parts
         return self._depth(parts[0]) if len(parts) == 1 and len(parts[0].pods) == len(replica.pods) else -1
 
-    def problem(self, anchor: Path | None, aims: Aims, forbidden: Collection[Path]) -> Problem:
+    def problem(self, anchor: Path | None, aims: Aims) -> Problem:
         """The finished question."""
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
@@ -229,7 +228,7 @@ class _Builder:
             groups=tuple(group.depth for group in self._groups),
         )
         view = View(
-            closed=self._closed(structure, aims, forbidden),
+            closed=self._closed(structure, aims),
             closed_nodes=self._closed_nodes(structure),
             mandatory=mandatory,
             anchors={i: group.anchor for i, group in enumerate(self._groups) if group.anchor is not None},
@@ -342,21 +341,20 @@ class _Builder:
         known = self._inventory.nodes
         return {name: (path(self._gang.topology, name), bits) for name, bits in off.items() if name in known}
 
-    def _closed(self, structure: Structure, aims: Aims, forbidden: Collection[Path]) -> Mapping[Path, int]:
-        everything = (1 << len(structure.streams)) - 1
-        closed = dict.fromkeys(forbidden, everything)
+    def _closed(self, structure: Structure, aims: Aims) -> Mapping[Path, int]:
         spread = self._gang.spread
         if spread is None or not aims.spread:
-            return closed
+            return {}
         tree = self._inventory.trees[self._gang.topology]
         depth = tree.topology.depth(spread.level)
         bits = sum(1 << i for i, stream in enumerate(structure.streams) if stream.follows)
         present = {path[: depth + 1] for path in placed_paths(self._gang, self._inventory, followers(self._gang))}
-        for domain in tree.root.descend(depth + 1):
-            full = spread.occupied.get(domain.path, 0) >= spread.max_per_domain
-            if (full or not domain.real) and domain.path not in present:
-                closed[domain.path] = closed.get(domain.path, 0) | bits
-        return closed
+        return {
+            domain.path: bits
+            for domain in tree.root.descend(depth + 1)
+            if domain.path not in present
+            and (not domain.real or spread.occupied.get(domain.path, 0) >= spread.max_per_domain)
+        }
 
 
 __all__ = ["Aims", "Problem", "build", "depth_of", "host_depth", "required_aims"]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from covey.placement.cluster import resources
 from covey.placement.cluster.domains import DomainNode
 from covey.placement.cluster.inventory import Inventory
-from covey.placement.model import Gang, Path, Reason, Refusal, Shape, Verdict, where
+from covey.placement.model import Gang, Reason, Refusal, Shape, Verdict, where
 from covey.placement.question.demands import Demand, minimum_of
 from covey.placement.refusal.exclusions import exclusions
 from covey.placement.refusal.reasons import listed
@@ -41,7 +41,6 @@ def crowded(
     scope: DomainNode,
     demands: Sequence[Demand],
     room: Callable[[int], int],
-    forbidden: Collection[Path],
 ) -> Refusal:
     """The refusal of demands that do not fit together into any candidate.
 
@@ -51,7 +50,6 @@ def crowded(
         scope: the best candidate.
         demands: what does not fit.
         room: at most so many replicas of a role fit there beside the others.
-        forbidden: domains reserved for others.
     """
     roles = sorted({demand.role for demand in demands})
     names = listed([gang.roles[role].name for role in roles])
@@ -89,7 +87,7 @@ def crowded(
         short=None
         if resource is None
         else resources.text(resource, asked[resource] - max(scope.free.get(resource, 0), 0)),
-        excluded=exclusions(gang, inventory, shapes, levels, forbidden),
+        excluded=exclusions(gang, inventory, shapes, levels),
         message=message,
     )
     return Refusal(Verdict.INFEASIBLE, (reason,))

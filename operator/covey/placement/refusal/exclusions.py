@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.inventory import Inventory
 from covey.placement.cluster.shape import ANTI_AFFINITY
-from covey.placement.model import Exclusion, Gang, Path, Shape
+from covey.placement.model import Exclusion, Gang, Shape
 
 EXCLUDED = "excluded"
 RESERVED = "reserved for another gang"
@@ -23,7 +23,6 @@ def exclusions(
     inventory: Inventory,
     shapes: Sequence[Shape],
     levels: Sequence[str],
-    forbidden: Collection[Path],
 ) -> tuple[Exclusion, ...]:
     """The nodes that none of these shapes may use, by the first cause of each; most frequent first.
 
@@ -32,15 +31,14 @@ def exclusions(
         inventory: all nodes.
         shapes: the shapes of a role's pods.
         levels: levels that are required of every node.
-        forbidden: domains reserved for others.
     """
     known = _static(gang.topology, inventory, tuple(dict.fromkeys(shapes)), tuple(dict.fromkeys(levels)))
     counts, out = Counter(known.counts), set(known.causes)
     left_out = {name: why for name, why in gang.excluded_nodes.items() if name in inventory.nodes}
-    later = {EXCLUDED: [name for name, why in left_out.items() if why != RESERVED]}
-    domains = [inventory.trees[gang.topology].by_path.get(path) for path in forbidden]
-    later[RESERVED] = [name for domain in domains if domain is not None for name in domain.nodes]
-    later[RESERVED] += [name for name, why in left_out.items() if why == RESERVED]
+    later = {
+        EXCLUDED: [name for name, why in left_out.items() if why != RESERVED],
+        RESERVED: [name for name, why in left_out.items() if why == RESERVED],
+    }
     later |= _kept_off(inventory, shapes)
     if inventory.full:
         later[POD_LIMIT] = [name for name, state in inventory.nodes.items() if state.full]

@@ -6,7 +6,7 @@ beside the other minimums, and where the most; then, in the best domain, what is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,11 +31,9 @@ _STEPS: Final = 5_000
 _ENOUGH: Final = 1 << 60
 
 
-def explain(
-    gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand], forbidden: Collection[Path]
-) -> Refusal:
+def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
     """The refusal of a gang whose minimum fits nowhere; one reason for each role that is to blame."""
-    case = _Case(gang, inventory, solution, needed, forbidden)
+    case = _Case(gang, inventory, solution, needed)
     return Refusal(Verdict.INFEASIBLE, case.told(), bounds(gang, solution, case.kinds))
 
 
@@ -56,12 +54,10 @@ class _Case:
         inventory: Inventory,
         solution: Solution,
         needed: Sequence[Demand],
-        forbidden: Collection[Path],
     ) -> None:
         self._gang = gang
         self._inventory = inventory
         self._solution = solution
-        self._forbidden = forbidden
         self._needed = needed
         problem = solution.problem
         self._open = [
@@ -332,13 +328,7 @@ class _Case:
 
     def _usable(self, place: DomainNode) -> list[NodeState]:
         """The nodes of a place that the gang may use as far as it is concerned."""
-        closed = self._forbidden
-        return [
-            node
-            for node in place.nodes.values()
-            if node.name not in self._gang.excluded_nodes
-            and not (closed and any(node.leaves[self._gang.topology].path[: len(path)] == path for path in closed))
-        ]
+        return [node for node in place.nodes.values() if node.name not in self._gang.excluded_nodes]
 
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
         """What the counted replicas (and the fixed demands) take of each node."""
@@ -452,7 +442,7 @@ class _Case:
         gang, request = self._gang, self._gang.roles[role]
         levels = [level for level in ((gang.required if request.follow_unit else None), request.required) if level]
         shapes = [pod.shape for replica in request.replicas for pod in replica.pods if pod.node is None]
-        return exclusions(gang, self._inventory, shapes, levels, self._forbidden)
+        return exclusions(gang, self._inventory, shapes, levels)
 
 
 def listed(names: Sequence[str]) -> str:
