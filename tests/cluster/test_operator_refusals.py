@@ -30,6 +30,17 @@ def test_an_invalid_leader_template_and_its_cure(bench: Workbench) -> None:
     bench.await_condition("Admitted", "False", "Waiting")
 
 
+def test_a_template_of_wrong_types_stops_no_repair(bench: Workbench) -> None:
+    bench.create(role("prefill"))
+    [before] = bench.await_pods(1)
+    broken = template()
+    broken["spec"]["containers"][0] |= {"resources": "none", "env": 7}
+    bench.change({"roles": [role("prefill", template=broken)]})
+    assert "role prefill" in bench.await_condition("Progressing", "False", "TemplateRejected")
+    bench.delete("Pod", before["metadata"]["name"])
+    eventually(lambda: {pod["metadata"]["uid"] for pod in bench.pods()} - {before["metadata"]["uid"]})
+
+
 def test_a_rejected_template_is_not_asked_about_again(bench: Workbench, operator: object, cluster: Cluster) -> None:
     assert operator
     bench.create(role("prefill", template=template(restartPolicy="Sometimes")))

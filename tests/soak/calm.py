@@ -162,6 +162,20 @@ def leaks(listed: Listed) -> list[str]:
     return found
 
 
+def unreachable(listed: Listed) -> list[str]:
+    """Pods whose Service is not there, so that nobody finds them by their names."""
+    services = {
+        (item["metadata"]["namespace"], item["metadata"]["name"], each["uid"])
+        for item in listed.objects.get("Service", ())
+        for each in item["metadata"].get("ownerReferences") or ()
+    }
+    return [
+        f"pod {pod.name} has no Service {pod.subdomain}"
+        for pod in listed.pods
+        if pod.live and pod.replica and pod.subdomain and (pod.namespace, pod.subdomain, pod.owner_uid) not in services
+    ]
+
+
 def unprotected(listed: Listed) -> list[str]:
     """Namespaces without their budget, and pods of gangs that it does not select."""
     needed = {owner.namespace for owner, each in listed.resources.items() if _is_gang(each) and not each.wanted.broken}

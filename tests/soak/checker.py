@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from soak import invariants
 from soak.facts import Json, Owner, Pod, Replica, read_node, read_pod, read_resource, read_wanted
 from soak.invariants import Violation
-from soak.world import Loss, World
+from soak.world import GRACE, Loss, World
 
 
 @dataclass
@@ -50,11 +50,13 @@ class Checker:
 
     def tick(self, at: float) -> list[Violation]:
         """Time has passed."""
+        self.world.rests.look(self.world, at, GRACE)
         return self._keep(invariants.torn(self.world, self._torn, at))
 
     def will_write(self, owner: Owner, spec: Json, at: float) -> None:
         """A spec is about to be written: whoever is quick acts upon it before it is seen here."""
         self.world.note_spec(owner, read_wanted(spec), at)
+        self.world.rests.stir(owner)
 
     def _pod(self, pod: Pod, at: float) -> Iterable[Violation]:
         world = self.world
@@ -66,6 +68,7 @@ class Checker:
             self.pins += 1
         self.given_up += served and before is not None and invariants.gives_up(world, before, pod)
         yield from invariants.budget(world, before, pod, at, served=served)
+        yield from invariants.taken(world, before, pod, at, served=served)
         self._note_loss(before, pod, at, served=served)
         for rule in invariants.AT_EVENTS:
             yield from rule(world, before, pod, at)
@@ -81,6 +84,7 @@ class Checker:
         gone = replace(pod, going=True)
         self.given_up += served and invariants.gives_up(world, before, gone)
         yield from invariants.budget(world, before, gone, at, served=served)
+        yield from invariants.taken(world, before, gone, at, served=served)
         self._note_loss(before, gone, at, served=served)
 
     def _note_loss(self, before: Pod | None, pod: Pod, at: float, *, served: bool) -> None:
@@ -88,7 +92,10 @@ class Checker:
             return
         lost = not pod.live or (pod.leaves and not before.leaves) or (before.ready and not pod.ready)
         if lost or (pod.released and not before.released):
-            self.world.losses.append(Loss(at, pod.replica, self._is_ours(pod), served))
+            ours = self._is_ours(pod)
+            self.world.losses.append(Loss(at, pod.replica, ours, served))
+            if not ours:
+                self.world.rests.stir(pod.replica.side.owner)
 
     def _is_ours(self, pod: Pod) -> bool:
         """The operator, and nobody else, has asked it to go."""

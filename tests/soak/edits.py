@@ -88,6 +88,7 @@ def scale_from_outside(stage: Stage, generator: random.Random) -> str | None:
         return None
     owner, role = generator.choice(found)
     total = generator.randint(1, 6)
+    stage.stir(owner)
     path = f"/apis/inference.covey.dev/v1alpha1/namespaces/{owner.namespace}/rolescalers/{owner.name}-{role}/scale"
     try:
         done = stage.api("PATCH", path, {"spec": {"replicas": total}})

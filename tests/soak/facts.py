@@ -14,6 +14,10 @@ START_GATE: Final = "scheduling.covey.dev/start"
 RELEASE: Final = "scheduling.covey.dev/release"
 SCHEDULER: Final = "covey-scheduler"
 KIND: Final = "DisaggregatedInference"
+#: Taints by which autoscalers say that a node goes: the operator's list where no flag gives another.
+AUTOSCALERS: Final = frozenset(
+    {"ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler", "karpenter.sh/disrupted"}
+)
 _PREFIX: Final = "covey.dev/"
 
 
@@ -66,6 +70,8 @@ class Pod:
     released: bool
     #: Its images are being exchanged, so it serves no more than one that goes.
     exchanged: bool
+    #: The Service that it is found under.
+    subdomain: str
     #: A container has not got the image that it should, or is about to start.
     exchanging: bool
 
@@ -139,6 +145,7 @@ def read_pod(found: Json) -> Pod:
         phase=status.get("phase", ""),
         released=RELEASE in (metadata.get("annotations") or {}),
         exchanged=f"{_PREFIX}in-place" in (metadata.get("annotations") or {}),
+        subdomain=spec.get("subdomain") or "",
         exchanging=_is_exchanging(spec, status),
     )
 
@@ -173,24 +180,31 @@ def _gpus(container: Json) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; ``fit`` says that new pods may come: Ready, not cordoned, and without a taint that keeps them off."""
+    """A node; ``fit`` says that new pods may come: Ready, not cordoned, and without a taint that keeps them off.
+
+    ``drives`` says that those which are there may have to go: it is not Ready, is cordoned, or has a taint that says so.
+    """
 
     name: str
     labels: Mapping[str, str]
     gpus: int
     fit: bool
+    drives: bool = False
 
 
 def read_node(found: Json) -> Node:
     """A node from its JSON."""
     spec, status = found.get("spec") or {}, found.get("status") or {}
     ready = any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions") or ())
-    hard = any(each["effect"] in {"NoSchedule", "NoExecute"} for each in spec.get("taints") or ())
+    taints = [(each["key"], each["effect"]) for each in spec.get("taints") or ()]
+    hard = any(effect in {"NoSchedule", "NoExecute"} for _, effect in taints)
+    gone = any(effect == "NoExecute" or key in AUTOSCALERS for key, effect in taints)
     return Node(
         found["metadata"]["name"],
         found["metadata"].get("labels") or {},
         int((status.get("allocatable") or {}).get(GPU, 0)),
         ready and not hard and not spec.get("unschedulable"),
+        drives=not ready or gone or bool(spec.get("unschedulable")),
     )
 
 

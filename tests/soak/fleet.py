@@ -24,6 +24,12 @@ class Fleet:
         self._manifests = {node["metadata"]["name"]: node for node in NODES.manifests()}
         #: Nodes that a choice has made ill, and how.
         self.ill: dict[str, str] = {}
+        #: Nodes that nobody new may come to, by a taint that makes nobody leave.
+        self.tainted: set[str] = set()
+
+    def label(self, name: str, key: str) -> str:
+        """The value of a node's label while nothing is amiss."""
+        return str(self._manifests[name]["metadata"]["labels"][key])
 
     def restore(self, name: str) -> None:
         """Make a node as it was."""

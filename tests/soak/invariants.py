@@ -10,6 +10,9 @@ budget          The operator deletes a pod of a serving replica, tells it to dra
                 serve than the role's budget allows. What others took a moment ago counts as if it served still. With the default budget, and
                 while the rollout has said that it finds no room, the floor is the minimum. Excused once the resource has
                 said that it escalates: it gives up more than was lost.
+taken           The operator gives up a serving replica of a resource that has been at rest, and nobody has given a reason
+                since (``rests.py``). A taint NoSchedule on no list, a deleted Service or budget, a renamed key of a topology,
+                a quota, an object that cannot be read and an operator that was away are none.
 double          Two live bound pods in one place; two pods under one address.
 overcommitted   Bound pods of a node ask for more GPUs than it has, and Covey's scheduler was the last to bind there,
                 though all others had been there for a while.
@@ -118,6 +121,15 @@ def budget(world: World, before: Pod | None, pod: Pod, at: float, *, served: boo
         words = f"{left} {side.role} serve after it, {len(lost)} were lost just now, the budget asks for {floor}"
         words = f"{words}; there are {_pods_of(world, side)}"
         yield Violation("budget", f"{pod.name} of {told(pod.replica)} is deleted: {words}", at)
+
+
+def taken(world: World, before: Pod | None, pod: Pod, at: float, *, served: bool) -> Iterator[Violation]:
+    """See ``taken``; ``served`` says that the pod's replica did before."""
+    if before is None or pod.replica is None or not served or not gives_up(world, before, pod):
+        return
+    if pod.replica.side.owner in world.rests.settled:
+        pods = _pods_of(world, pod.replica.side)
+        yield Violation("taken", f"{pod.name} of {told(pod.replica)} is given up for no reason; there are {pods}", at)
 
 
 def _pods_of(world: World, side: Side) -> dict[str, str]:

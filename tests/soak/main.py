@@ -13,22 +13,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
-from soak import choices, deaths, edits, nodes, processes, strangers, troubles
-from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unsettled, waits_honestly
+from soak import choices, contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles
+from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
 from soak.checker import Checker
 from soak.facts import Owner
 from soak.kubelet import Kubelet
 from soak.room import overlooked
 from soak.settings import KINDS, Kind
-from soak.stage import SCHEDULER, Stage
+from soak.stage import Stage
+from soak.supervision import SCHEDULER
 
 #: What registers choices; a module of choices is added here.
-MODULES: Final = (deaths, edits, nodes, processes, strangers, troubles)
+MODULES: Final = (contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles)
 #: Seconds of a storm, between two choices, and in which everything comes to rest after it.
 STORM: Final = (35.0, 60.0)
 PAUSE: Final = (0.05, 0.9)
@@ -53,6 +55,8 @@ class Result:
     waited: int = 0
     #: How often a program of others had to be started anew, by its name.
     nudged: Counter[str] = field(default_factory=Counter)
+    #: How often a process has ended by itself, as with a lost lease, by its name.
+    ended: Counter[str] = field(default_factory=Counter)
     problems: list[str] = field(default_factory=list)
     seconds: float = 0.0
     events: int = 0
@@ -61,6 +65,10 @@ class Result:
     given_up: int = 0
     quiet: float = 0.0
     gaps: int = 0
+    #: Resources at rest that choices of tenants met, all choices together.
+    rested: int = 0
+    #: Gangs of tenants for which room was kept in the end.
+    kept: int = 0
 
     @property
     def faults(self) -> int:
@@ -81,11 +89,13 @@ class Result:
             *(f"  {count:>5}  {name}" for name, count in sorted(self.chosen.items())),
             *(f"  {count:>5}  requests: {name}" for name, count in sorted(self.injected.items())),
             f"{checked}; {self.gaps} lists stood for missed events",
+            f"tenants met {self.rested} resources at rest, which may lose nothing to them; room was kept for {self.kept} gangs",
             f"{calm}; {self.waited} times a resource waited for room and said so",
             *(
                 f"started anew, for it had forgotten what it had to do: {name}, {n} times"
                 for name, n in self.nudged.items()
             ),
+            *(f"ended by itself: {name}, {n} times" for name, n in self.ended.items()),
             f"violations: {len(self.problems)}",
             *(f"  {each}" for each in self.problems),
         ]
@@ -99,9 +109,16 @@ class Soak:
         cluster: A control plane that runs.
         seed: Decides every choice.
         kinds: The resources.
+        storms: The storms to draw from.
     """
 
-    def __init__(self, cluster: Cluster, seed: int, kinds: tuple[Kind, ...] = KINDS) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        kinds: tuple[Kind, ...] = KINDS,
+        storms: Sequence[str] = tuple(choices.STORMS),
+    ) -> None:
         self._generator = random.Random(seed)
         self._checker = Checker()
         self._started = time.monotonic()
@@ -109,6 +126,7 @@ class Soak:
         self._stage = Stage(cluster, self._checker, random.Random(seed + 1), self._say, kinds)
         self._kubelet = Kubelet(self._stage)
         self._kinds = kinds
+        self._storms = storms
 
     def run(self, seconds: float) -> Result:
         """Storm, rest, and again until the time is over; then everything small, and rest."""
@@ -129,7 +147,7 @@ class Soak:
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
-                result.nudged = stage.nudged
+                result.nudged, result.ended, result.kept = stage.nudged, stage.ended, stage.kept
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker
@@ -139,7 +157,7 @@ class Soak:
         return result
 
     def _storm(self, end: float) -> None:
-        storm = self._generator.choice(list(choices.STORMS))
+        storm = self._generator.choice(self._storms)
         self._say(f"storm: {storm}")
         while time.monotonic() < end and not self._result.problems:
             self._step(storm)
@@ -151,12 +169,14 @@ class Soak:
     def _step(self, storm: str) -> None:
         for _ in range(10):
             chosen = choices.draw(storm, self._generator)
+            rested = len(self._checker.world.rests.settled)
             told = chosen.do(self._stage, self._generator)
             if told is not None:
                 break
         else:
             return
         self._result.steps += 1
+        self._result.rested += rested if chosen.group == "tenants" else 0
         self._result.chosen[chosen.name] += 1
         self._say(f"#{self._result.steps} {chosen.name}: {told}")
 
@@ -171,8 +191,9 @@ class Soak:
     def _collect(self) -> None:
         with self._stage.watching.lock:
             found, self._checker.violations = self._checker.violations, []
-        for violation in found:
-            self._result.problems.append(f"seed {self._result.seed}, step {self._result.steps}: {violation}")
+        told, self._stage.problems = self._stage.problems, []
+        for problem in (*found, *told):
+            self._result.problems.append(f"seed {self._result.seed}, step {self._result.steps}: {problem}")
 
     def _rest(self, where: str) -> None:
         """Put everything right, leave it alone, and wait until all is as it is wanted."""
@@ -183,6 +204,7 @@ class Soak:
         if amiss:
             self._fail(f"{where}: not at rest after {REST:.0f} s: {'; '.join(amiss[:12])}")
             return
+        self._stage.read_logs()
         self._result.rests.append(time.monotonic() - begun - STILL)
         self._say(f"at rest after {self._result.rests[-1]:.1f} s")
         if waiting:
@@ -203,7 +225,8 @@ class Soak:
                 for owner, each in listed.resources.items()
                 if owner not in refused and waits_honestly(each, [p for p in listed.pods if p.owner_uid == each.uid])
             )
-            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed), *overlooked(listed)]
+            amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed)]
+            amiss += [*unreachable(listed), *overlooked(listed)]
             since = 0.0 if amiss else since or time.monotonic()
             for program, said in FORGOTTEN.items():
                 late = next((each for each in amiss if said in each and time.monotonic() > patient), None)
@@ -270,6 +293,8 @@ class Soak:
             listed = self._list()
             left = [*map(str, listed.resources), *leaks(listed)]
             time.sleep(0.3)
+        stage.read_logs()
+        self._collect()
         if left:
             self._fail(f"end: after everything was deleted there are left {left[:12]}")
 
@@ -294,10 +319,10 @@ class Soak:
         print(f"{time.monotonic() - self._started:7.1f} {text}", flush=True)
 
 
-def soak(seed: int, seconds: float, directory: Path | None = None) -> Result:
+def soak(seed: int, seconds: float, storms: Sequence[str], directory: Path | None = None) -> Result:
     """Run a soak on a control plane of its own."""
     with Cluster(directory, keep=directory is not None) as cluster:
-        return Soak(cluster, seed).run(seconds)
+        return Soak(cluster, seed, storms=storms).run(seconds)
 
 
 def main() -> int:
@@ -305,11 +330,14 @@ def main() -> int:
     parser = argparse.ArgumentParser("soak", description=__doc__)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000), help="drawn when left out")
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument(
+        "--storm", action="append", choices=choices.STORMS, help="of this kind only; may be given again"
+    )
     options = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="covey-soak-"))
     print(f"seed {options.seed}, {options.seconds:.0f} s, logs in {directory / 'logs'}", flush=True)
     try:
-        result = soak(options.seed, options.seconds, directory)
+        result = soak(options.seed, options.seconds, options.storm or tuple(choices.STORMS), directory)
     except (*TROUBLES, NotReachedError) as error:
         print(f"error: {sentence_of(error)}", file=sys.stderr)
         return 1

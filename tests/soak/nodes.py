@@ -39,6 +39,8 @@ def _strike(stage: Stage, name: str, what: str, seconds: float) -> str:
 
 
 def _spec(stage: Stage, name: str, spec: dict[str, Any]) -> None:
+    if "unschedulable" in spec:
+        stage.stir_node(name)
     stage.api("PATCH", f"/api/v1/nodes/{name}", {"spec": spec})
 
 

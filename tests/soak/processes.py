@@ -6,7 +6,8 @@ import random
 from typing import Final
 
 from soak.choices import choice
-from soak.stage import KILLABLE, OPERATOR, SCHEDULER, Stage
+from soak.stage import Stage
+from soak.supervision import KILLABLE, OPERATOR, SCHEDULER
 
 _LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases/{}"
 _OWN: Final = {OPERATOR: "covey-operator", SCHEDULER: "covey-planner"}

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import random
-import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final, TypeVar
 from kubernetes.client import ApiException
 from urllib3.exceptions import HTTPError
 
-from localcluster import Cluster, Process, ProcessError, eventually, programs, request
+from localcluster import Cluster, eventually, programs, request
 from localcluster.programs import Program
 from soak.checker import Checker
 from soak.facts import Owner, Pod
@@ -24,6 +22,7 @@ from soak.fleet import Fleet
 from soak.proxy import Proxy, proxied_kubeconfig
 from soak.quiet import Quiet
 from soak.settings import KINDS, NAMESPACES, NODES, Kind
+from soak.supervision import SCHEDULER, Supervision
 from soak.watching import Watching
 
 Spec = dict[str, Any]
@@ -32,23 +31,11 @@ Answer = TypeVar("Answer")
 RESOURCES: Final = "/apis/inference.covey.dev/v1alpha1/namespaces/{}/disaggregatedinferences"
 #: Covey's processes, behind a proxy each.
 PROXIED: Final[tuple[Program, ...]] = ("operator", "scheduler")
-#: Nodes where a resource has failed again and again are avoided no longer than a calm takes.
-FLAGS: Final = {"operator": ("--avoid-node-seconds=5",)}
-#: What may be killed, and the name of its process.
-OPERATOR, SCHEDULER = "covey-operator", "covey-scheduler"
-KILLABLE: Final = (
-    OPERATOR,
-    SCHEDULER,
-    "kube-scheduler",
-    "default-scheduler",
-    "kube-controller-manager",
-    "kube-apiserver",
-    "etcd",
-    # Plays the kubelets.
-    "kwok",
-)
-#: Events are not seen, or seen late, while one of these is down.
-SEEN_THROUGH: Final = frozenset(KILLABLE) - {"default-scheduler", "kwok"}
+#: Nodes where a resource has failed again and again are avoided no longer than a calm takes; room is kept for a gang
+#: that waits within a storm.
+FLAGS: Final = {"operator": ("--avoid-node-seconds=5",), "scheduler": ("--reserve-after=3s",)}
+#: In the words of the API server where a quota refuses something: not before the quota changes.
+OVER_QUOTA: Final = "exceeded quota"
 _PATIENCE: Final = 60.0
 #: Seconds until a request is given up that hangs in an API server without etcd.
 _TIMEOUT: Final = 5.0
@@ -66,7 +53,7 @@ class Later:
     heals: bool = field(compare=False, default=True)
 
 
-class Stage:
+class Stage(Supervision):
     """Everything that choices act upon.
 
     Args:
@@ -85,25 +72,26 @@ class Stage:
         say: Callable[[str], object],
         kinds: tuple[Kind, ...] = KINDS,
     ) -> None:
-        self.cluster = cluster
+        super().__init__(cluster, Quiet(), say)
         self.checker = checker
         self.kinds = kinds
-        self.quiet = Quiet()
-        self.say = say
         self.specs: dict[Owner, Spec] = {}
         self.proxies: dict[str, Proxy] = {}
         self.watching: Watching
         self.strangers: list[tuple[str, str]] = []
         #: Objects of strangers that look like ours: path and UID.
         self.foreign: dict[str, str] = {}
+        #: Namespaces that have a quota, or had one a moment ago.
+        self.limited: set[str] = set()
+        #: Names of objects that are hard to read.
+        self.hostile: set[str] = set()
+        #: Gangs that ask for very much.
+        self.vast: set[Owner] = set()
+        #: How often room was kept for one of them in the end.
+        self.kept = 0
         self.fleet = Fleet(self)
-        self.down: set[str] = set()
-        #: How often a program of others had to be started anew, by its name.
-        self.nudged: Counter[str] = Counter()
         self.counter = 0
         self._later: list[Later] = []
-        #: Processes that a timer will start or resume.
-        self._planned: set[str] = set()
         self._random = generator
 
     # Set-up
@@ -162,6 +150,8 @@ class Stage:
                 if error.status in {404, 409}:
                     return None
                 # 0 is a TLS handshake that broke off.
+                if OVER_QUOTA in str(error.body):
+                    raise
                 if error.status not in {0, 429, 401, 403} and error.status < 500:
                     raise
                 if time.monotonic() > deadline:
@@ -183,7 +173,7 @@ class Stage:
         owner = Owner(kind.namespace, kind.name)
         spec = copy.deepcopy(dict(kind.spec))
         self.specs[owner] = spec
-        self._note(owner, spec)
+        self.note(owner, spec)
         body = {
             "apiVersion": "inference.covey.dev/v1alpha1",
             "kind": "DisaggregatedInference",
@@ -194,7 +184,7 @@ class Stage:
 
     def delete(self, owner: Owner) -> None:
         """Delete a resource: nothing of it need serve from now on, whichever watch tells of it first."""
-        self._note(owner, self.specs.pop(owner) | {"suspend": True})
+        self.note(owner, self.specs.pop(owner) | {"suspend": True})
         self.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
 
     def edit(self, owner: Owner, change: Callable[[Spec], object]) -> Spec:
@@ -210,14 +200,15 @@ class Stage:
         if owner not in self.specs:
             return
         self.specs[owner] = spec
-        self._note(owner, spec)
+        self.note(owner, spec)
         self.api("PATCH", f"{RESOURCES.format(owner.namespace)}/{owner.name}", {"spec": {"rollout": None, **spec}})
 
     def kind(self, owner: Owner) -> Kind:
         """The resource's limits."""
         return next(kind for kind in self.kinds if (kind.namespace, kind.name) == owner)
 
-    def _note(self, owner: Owner, spec: Spec) -> None:
+    def note(self, owner: Owner, spec: Spec) -> None:
+        """A spec is about to be written."""
         with self.watching.lock:
             self.checker.will_write(owner, spec, self.quiet.now())
 
@@ -233,80 +224,23 @@ class Stage:
         """Something is about to be done to a pod."""
         with self.watching.lock:
             self.checker.world.touched.add(pod.uid)
+            if pod.replica is not None:
+                self.checker.world.rests.stir(pod.replica.side.owner)
+
+    def stir(self, owner: Owner) -> None:
+        """There is about to be a reason to take pods of a resource away."""
+        with self.watching.lock:
+            self.checker.world.rests.stir(owner)
+
+    def stir_node(self, name: str) -> None:
+        """There is about to be a reason to take away the pods of a node."""
+        with self.watching.lock:
+            self.checker.world.stir_node(name)
 
     def spare(self, pod: Pod) -> None:
         """Nothing was done to it."""
         with self.watching.lock:
             self.checker.world.touched.discard(pod.uid)
-
-    # Processes
-
-    def process(self, name: str) -> Process:
-        """A running process."""
-        return self.cluster.processes[name]
-
-    def kill(self, name: str, seconds: float) -> None:
-        """Kill a process at once and start it again after some seconds."""
-        self._hide(name)
-        self.process(name).kill()
-        self._start_after(name, seconds)
-
-    def nudge(self, name: str, why: str) -> None:
-        """Start a program of others anew, which does not do what only it can do."""
-        self.say(f"nudge: {name} is started anew: {why}")
-        self.nudged[name] += 1
-        self.kill(name, 0.0)
-
-    def pause(self, name: str, seconds: float) -> None:
-        """Let a process stand still."""
-        self._hide(name)
-        process = self.process(name)
-        process.pause()
-        self._planned.add(name)
-
-        def resume() -> None:
-            with contextlib.suppress(ProcessError, OSError):
-                process.resume()
-            self._planned.discard(name)
-
-        self._after(seconds, resume)
-
-    def _hide(self, name: str) -> None:
-        if name in SEEN_THROUGH:
-            self.quiet.disturb(name)
-        self.down.add(name)
-
-    def _start_after(self, name: str, seconds: float) -> None:
-        """Start a process again, also while this program waits for an answer that only it makes possible."""
-        self._planned.add(name)
-
-        def start() -> None:
-            process = self.process(name)
-            if not process.alive:
-                with contextlib.suppress(ProcessError):
-                    process.start(wait=False)
-            self._planned.discard(name)
-
-        self._after(seconds, start)
-
-    @staticmethod
-    def _after(seconds: float, do: Callable[[], None]) -> None:
-        timer = threading.Timer(seconds, do)
-        timer.daemon = True
-        timer.start()
-
-    def look_after(self) -> None:
-        """Start what has ended by itself (a lost lease ends a process), and see what works again."""
-        for name in KILLABLE:
-            process = self.process(name)
-            if name in self._planned:
-                continue
-            if not process.alive:
-                self._hide(name)
-                self._start_after(name, 0.5)
-            elif name in self.down and process.ready:
-                self.down.discard(name)
-                self.quiet.settle(name)
 
     # Time
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+from kubernetes.client import ApiException
+
 from soak.choices import choice
 from soak.settings import NAMESPACES
-from soak.stage import Stage
+from soak.stage import OVER_QUOTA, Stage
 
 _MOST: Final = 40
 #: GPUs that strangers may take together; what is left is enough for all resources.
@@ -26,9 +28,20 @@ def _body(stage: Stage, *, gpus: int = 0, **spec: Any) -> dict[str, Any]:
 
 def _create(stage: Stage, generator: random.Random, body: dict[str, Any]) -> str:
     namespace = generator.choice(NAMESPACES)
-    stage.api("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+    if _post(stage, f"/api/v1/namespaces/{namespace}/pods", body) is None:
+        return f"{namespace}/{body['metadata']['name']}, which is refused"
     stage.strangers.append((namespace, body["metadata"]["name"]))
     return f"{namespace}/{body['metadata']['name']}"
+
+
+def _post(stage: Stage, path: str, body: dict[str, Any]) -> Any:
+    """Create an object; None where a quota refuses it."""
+    try:
+        return stage.api("POST", path, body)
+    except ApiException as error:
+        if OVER_QUOTA in str(error.body):
+            return None
+        raise
 
 
 def _taken(stage: Stage) -> int:
@@ -106,7 +119,7 @@ def create_what_looks_like_ours(stage: Stage, generator: random.Random) -> str |
     body: dict[str, Any] = {"metadata": {"name": name, "labels": labels}, "spec": spec}
     if kind == "podgroups":
         body |= {"apiVersion": "scheduling.covey.dev/v1alpha1", "kind": "PodGroup"}
-    made = stage.api("POST", path, body)
+    made = _post(stage, path, body)
     if made is None:
         return None
     stage.foreign[f"{path}/{name}"] = made["metadata"]["uid"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ KINDS: Final[Mapping[str, str]] = {
     "Pod": "/api/v1/pods",
 }
 _AGAIN: Final = 0.3
+_LEVELS: Final = 20_000
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Watching:
     _open: dict[str, WatchStream] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
+        # Tenants nest objects deeper than Python reads by itself.
+        sys.setrecursionlimit(_LEVELS)
         for kind in KINDS:
             thread = threading.Thread(target=self._follow, args=(kind,), name=f"watch of {kind}", daemon=True)
             self._threads.append(thread)

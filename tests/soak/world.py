@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from soak.facts import Node, Owner, Pod, Replica, Resource, Side, Wanted
+from soak.facts import LEVELS, Node, Owner, Pod, Replica, Resource, Side, Wanted
+from soak.rests import Rests
 
 #: Quiet seconds after which everybody has seen what happened.
 GRACE: Final = 8.0
@@ -50,6 +51,7 @@ class World:
     condemned: set[tuple[str, str]] = field(default_factory=set)
     #: UIDs of pods that the soak has done something to.
     touched: set[str] = field(default_factory=set)
+    rests: Rests = field(default_factory=Rests)
     replicas: dict[Replica, dict[str, Pod]] = field(default_factory=dict)
     on_node: dict[str, dict[str, Pod]] = field(default_factory=dict)
 
@@ -143,14 +145,26 @@ class World:
     def put_node(self, node: Node, at: float) -> None:
         """Take a node as it is now."""
         before = self.nodes.get(node.name)
-        self.nodes[node.name] = node
+        # A node stays where it is, also while a level's label is renamed or missing.
+        before_labels = before.labels if before is not None else {}
+        where = {key: before_labels[key] for key in LEVELS.values() if key in before_labels}
+        self.nodes[node.name] = node = replace(node, labels=where | dict(node.labels))
+        if node.drives:
+            self.stir_node(node.name)
         if not node.fit and (before is None or before.fit):
             self.unfit[node.name] = at
         if node.fit:
             self.unfit.pop(node.name, None)
 
+    def stir_node(self, name: str) -> None:
+        """A node gives a reason to take pods away."""
+        for pod in self.on_node.get(name, {}).values():
+            if pod.replica is not None:
+                self.rests.stir(pod.replica.side.owner)
+
     def drop_node(self, name: str, at: float) -> None:
         """A node is gone."""
+        self.stir_node(name)
         self.nodes.pop(name, None)
         self.unfit.setdefault(name, at)
 
@@ -159,6 +173,8 @@ class World:
         before = self.resources.get(resource.owner)
         self.resources[resource.owner] = resource
         self.note_spec(resource.owner, resource.wanted, at)
+        if before is None or before.generation != resource.generation or resource.going:
+            self.rests.stir(resource.owner)
         if before is not None and before.gate == "Room":
             self.cramped[resource.owner] = at
         if before is not None and before.escalates:
@@ -167,6 +183,7 @@ class World:
     def drop_resource(self, owner: Owner) -> None:
         """A resource is gone."""
         self.resources.pop(owner, None)
+        self.rests.stir(owner)
 
     def _take_out(self, uid: str) -> Pod | None:
         before = self.pods.pop(uid, None)

@@ -19,18 +19,20 @@ class Asked:
     def __init__(self, answer: ApiError | None) -> None:
         self.answer = answer
         self.count = 0
+        self.bodies: list[dict[str, Any]] = []
         self.now = 0.0
         self.check = TemplateCheck(cast("Client", self), clock=lambda: self.now)
 
-    async def create(self, *_: Any, **__: Any) -> None:
+    async def create(self, _resource: object, body: dict[str, Any], **_: Any) -> None:
         self.count += 1
+        self.bodies.append(body)
         if self.answer is not None:
             raise self.answer
 
-    async def at(self, now: float, image: str = "one") -> bool:
+    async def at(self, now: float, image: str = "one", **container: Any) -> bool:
         """Whether there is a problem at some time with a template of one role of single pods."""
         self.now = now
-        containers = [{"name": "engine", "image": image}]
+        containers = [{"name": "engine", "image": image, **container}]
         tree = compile_inference(inference(role("r", template=template(containers=containers))))
         return await self.check.find_problem(tree) is not None
 
@@ -53,3 +55,28 @@ async def test_what_may_pass_is_asked_again_with_back_off() -> None:
     assert counts == [1, 1, 2, 2, 3, 3, 4]
     asked.answer = None
     assert not await asked.at(100)
+
+
+WRONG_TYPES: tuple[dict[str, Any], ...] = (
+    {"resources": "none"},
+    {"resources": {"limits": ["nvidia.com/gpu"]}},
+    {"env": 7},
+    {"env": "DEBUG=1"},
+    {"env": ["DEBUG=1"]},
+    {"env": [None]},
+)
+
+
+@pytest.mark.parametrize("container", WRONG_TYPES)
+async def test_a_template_of_wrong_types_is_asked_about_as_it_is(container: dict[str, Any]) -> None:
+    asked = Asked(Invalid(400, "BadRequest", "cannot unmarshal string into Go struct field Container"))
+    assert await asked.at(0, **container)
+    [body] = asked.bodies
+    assert body["spec"]["containers"] == [{"name": "engine", "image": "one", **container}]
+
+
+@pytest.mark.parametrize("container", [{"resources": None}, {"env": None}, {"imagePullPolicy": None}, {"image": None}])
+async def test_a_field_without_a_value_is_no_wrong_type_once_the_api_server_takes_it(container: dict[str, Any]) -> None:
+    asked = Asked(None)
+    assert not await asked.at(0, **container)
+    assert "COVEY_ROLE" in {each["name"] for each in asked.bodies[-1]["spec"]["containers"][0]["env"]}

@@ -53,6 +53,7 @@ def pod(
         "containers": [container],
         "schedulingGates": [{"name": gate} for gate in gates],
         "schedulerName": scheduler,
+        "subdomain": more.get("subdomain", ""),
     } | ({"nodeName": node} if node else {})
     status: Json = {"conditions": [{"type": "Ready", "status": str(ready)}], "phase": more.get("phase", "Pending")}
     return {"metadata": metadata, "spec": spec, "status": status}

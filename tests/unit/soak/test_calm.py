@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from soak.calm import Listed, leaks, unprotected, unsettled, waits_honestly
+from soak.calm import Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
 from soak.facts import Owner
 from unit.soak.histories import GATED, UID, Json, pod, role
 
@@ -135,6 +135,15 @@ class TestLeaks:
         stranger = owned("Service", unit="9")
         del stranger["metadata"]["ownerReferences"]
         assert leaks(listed(*PAIR, Service=[stranger])) == []
+
+
+def test_a_pod_whose_service_is_not_there() -> None:
+    found = runs("0/decode/0/0", subdomain="llm-pods")
+    service = owned("llm-pods")
+    assert unreachable(listed(found, Service=[service])) == []
+    foreign = owned("llm-pods", uid="somebody else")
+    for services in ([], [owned("other")], [foreign]):
+        assert unreachable(listed(found, Service=services)) == ["pod 0/decode/0/0 has no Service llm-pods"]
 
 
 class TestBudgets:

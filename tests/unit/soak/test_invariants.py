@@ -297,6 +297,17 @@ class TestNodes:
         assert history.see("0/decode/0/0", size=2, node="n0") == []
         assert history.see("0/decode/0/1", size=2, node="n1") == ["astray"]
 
+    @pytest.mark.parametrize(("other", "found"), [("n2", []), ("n1", ["astray"])])
+    def test_a_label_that_is_missing_moves_no_node(self, other: str, found: list[str]) -> None:
+        history = History(role("decode", size=2, topology={"required": "rack"}))
+        for index in "01":
+            history.see(f"0/decode/0/{index}", size=2)
+        nameless = node("n0")
+        del nameless["metadata"]["labels"]["cloud.provider.com/topology-rack"]
+        history.checker.take("Node", "MODIFIED", nameless, history.at)
+        assert history.see("0/decode/0/0", size=2, node="n0") == []
+        assert history.see("0/decode/0/1", size=2, node=other) == found
+
     def test_a_unit_in_two_racks(self) -> None:
         history = History(role("decode", 2), topology={"required": "rack"})
         assert history.see("0/decode/0/0", node="n0") == []

@@ -1,7 +1,7 @@
 """Asks the API server what it thinks of the pods, before anything is created.
 
 The CRD stores templates unread. A strict dry run of a leader and a worker of each role gives the API server's own
-answer: unknown fields, invalid values, admission policies. It is asked once for a revision; a refusal is remembered,
+answer: unknown fields, wrong types, invalid values, admission policies. It is asked once for a revision; a refusal is remembered,
 one that may pass without a change of the template for a while, which doubles. A revision that has been stored was
 accepted, and is not asked about again.
 
@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 from covey.api import constants as names
+from covey.api import core
 from covey.compile import Slot, Tree
 from covey.compile.identity import hostname
 from covey.kube import resources
@@ -75,14 +78,18 @@ class TemplateCheck:
             known = None
         if known is not None and self._clock() < known.until:
             return known.problem
-        samples = tuple(_samples(tree))
-        answers = await asyncio.gather(*map(self._answer, samples))
-        problem = next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
+        # No pod can be made from a template of other types, and nobody says better what is wrong with it.
+        problem = await self._first(_misshapen(tree)) or await self._first(_samples(tree))
         attempt = known.attempt + 1 if known is not None else 0
         passes = problem is not None and problem.retry
         until = self._clock() + retry_delay(attempt) if passes else float("inf")
         self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
         return problem
+
+    async def _first(self, asked: Iterable[_Sample]) -> Problem | None:
+        samples = tuple(asked)
+        answers = await asyncio.gather(*map(self._answer, samples))
+        return next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
 
     def forget(self, uid: str) -> None:
         """The resource is gone."""
@@ -120,6 +127,25 @@ class TemplateCheck:
                 return None
             raise
         return None
+
+
+def _misshapen(tree: Tree) -> Iterator[_Sample]:
+    """The templates that are not of the types that are read of a pod, each as it is."""
+    for name, role in tree.revision.roles.items():
+        for index in range(min(role.size, 2)):
+            spec = role.template_of(index)["spec"]
+            if not _is_of_types(spec):
+                metadata = tree.owner.metadata(f"{tree.owner.name}-{hostname(Slot(0, name, 0, index))}-check", {})
+                body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+                yield _Sample(name, body, (tree.owner.namespace, role.hash, index))
+
+
+def _is_of_types(spec: Mapping[str, Any]) -> bool:
+    try:
+        msgspec.convert({"metadata": {}, "spec": spec}, core.Pod, strict=False)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def _samples(tree: Tree) -> Iterator[_Sample]:
