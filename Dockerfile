@@ -1,8 +1,8 @@
 # checkov:skip=CKV_DOCKER_2: Kubernetes asks /healthz and /readyz itself.
-# checkov:skip=CKV_DOCKER_7: the tag of the base is in the argument that names it, which checkov does not look into.
+# checkov:skip=CKV_DOCKER_7: the digest of the base is in the argument that names it, which checkov does not look into.
 # tests/image runs what this file makes; dev/imaging.py carries it out without a container engine.
-# A tag may be moved: `make image BASE=python:3.11-slim-trixie@sha256:...` builds of what was looked at.
-ARG BASE=python:3.11-slim-trixie
+# By digest: a tag may be moved. `make image BASE=...` takes a later one, or a copy in your registry.
+ARG BASE=python:3.11-slim-trixie@sha256:9534e5a8e315485d4061ed659af0fd78a284c015f9b73661b41d6bab25604534
 
 FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore

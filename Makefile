@@ -101,7 +101,7 @@ bench-image: $(READY) binaries wheels ## Size, start time and memory of what the
 	@PYTHONPATH=dev:tests $(BIN)/python tests/bench/image.py $(ARGS)
 
 # A container engine with buildx; REGISTRY=example.com/you and ARGS=--push send it there. The Dockerfile names its base by
-# tag; for an image that can be made again, name what the tag stands for: BASE=python:3.11-slim-trixie@sha256:...
+# digest; BASE=python:3.11-slim-trixie@sha256:... takes another one.
 ENGINE ?= docker
 image: ## Build the image for both architectures, with docker buildx or podman
 	$(ENGINE) buildx build --platform linux/amd64,linux/arm64 --tag $(if $(REGISTRY),$(REGISTRY)/)covey:$(VERSION) \

@@ -101,7 +101,7 @@ def grow(
         depth: of the group, 1 for a root.
     """
     if root.kind == "PodGroup":
-        members = [pod for pod in pods(root) if podstate.counts(pod) and podstate.is_member(pod, root)]
+        members = [pod for pod in podstate.members(root, pods(root)) if podstate.counts(pod)]
         return Node(root, pods=tuple(_one_for_each_place(members)))
     below = sorted(children(root), key=lambda group: _order(group, declared)) if depth < MAX_DEPTH else ()
     return Node(root, tuple(grow(group, children, pods, declared, depth + 1) for group in below))

@@ -7,7 +7,7 @@ thing only, ``unschedulable``, which starts a check and is no state.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
 from covey.api import core
@@ -114,14 +114,24 @@ def is_marked(pod: core.Pod) -> bool:
     )
 
 
+def members(group: core.Group, pods: Iterable[core.Pod]) -> Iterator[core.Pod]:
+    """The pods that belong to a group: their label names it, in its namespace, and its controlling owner is theirs."""
+    name, namespace, theirs = group.metadata.name, group.metadata.namespace, group.metadata.controller
+    owner = theirs.uid if theirs else None
+    for pod in pods:
+        meta = pod.metadata
+        mine = meta.controller
+        if (
+            meta.namespace == namespace
+            and (mine.uid if mine else None) == owner
+            and meta.label(LABEL_POD_GROUP) == name
+        ):
+            yield pod
+
+
 def is_member(pod: core.Pod, group: core.Group) -> bool:
-    """A pod belongs to the group its label names, in the same namespace and with the same controlling owner."""
-    mine, theirs = pod.metadata.controller, group.metadata.controller
-    return (
-        pod.metadata.label(LABEL_POD_GROUP) == group.metadata.name
-        and pod.metadata.namespace == group.metadata.namespace
-        and (mine.uid if mine else None) == (theirs.uid if theirs else None)
-    )
+    """A pod belongs to a group (``members``)."""
+    return any(True for _ in members(group, (pod,)))
 
 
 def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = False) -> str | None:

@@ -238,7 +238,8 @@ class Binder:
         progress = self._progress.get(root)
         if progress is None or progress.stale:
             await self._fail_stale(root)
-            await self._assemble(root)
+            self._cache.index.unit(root)  # kept until it changes: for a large one it takes as long as to look at it
+            await self._breath.take()
         if not self.waiting.holds(root):
             return None
         unit = self._cache.index.unit(root)
@@ -255,10 +256,11 @@ class Binder:
     async def _release(self, root: Key, progress: Progress) -> None:
         """Let go what may go, when its places are still good."""
         await self._cache.steady()
-        await self._assemble(root)
         losses = progress.losses
+        unit = self._cache.index.unit(root)
+        await self._breath.take()
         self._next[root] = asyncio.get_running_loop().time() + max(0, progress.pods - SMALL) * PAUSE
-        unit, pods = self._releasable(root)
+        pods = self._releasable(unit)
         if unit is None or not pods:
             return
         await self._breath.take()
@@ -272,7 +274,7 @@ class Binder:
             return
         if progress.losses != losses or progress.stale:
             # Something was lost while others had their turn.
-            still = {pod.metadata.uid for pod in self._releasable(root)[1]}
+            still = {pod.metadata.uid for pod in self._releasable(self._cache.index.unit(root))}
             if any(pod.metadata.uid not in still for pod in pods):
                 self._look(root)
                 return
@@ -282,15 +284,9 @@ class Binder:
             self._tasks.start(self._go(pod, podstate.pinned(pod) or ""))
             await self._breath.take()
 
-    async def _assemble(self, root: Key) -> None:
-        """Have a unit ready, which is kept until it changes: for a large one that takes as long as to look at it."""
-        self._cache.index.unit(root)
-        await self._breath.take()
-
-    def _releasable(self, root: Key) -> tuple[Unit | None, list[core.Pod]]:
-        unit = self._cache.index.unit(root)
+    def _releasable(self, unit: Unit | None) -> list[core.Pod]:
         found = releasable(unit, self.waiting.calls) if unit is not None else []
-        return unit, [pod for pod in found if pod.metadata.uid not in self._going]
+        return [pod for pod in found if pod.metadata.uid not in self._going]
 
     async def _fail_stale(self, root: Key) -> None:
         """Answer the calls for pods that may not go any more, or have gone."""

@@ -17,7 +17,8 @@ class Limits:
     read. ``patience``: for the first answers of the API server, and for a page to take what it is sent. ``behind``: changes
     that may wait for a slow stream before it is sent a whole state instead. ``manifest``: size of what is pasted.
     ``questions``: stories, plans and new feeds of one viewer that are under way at the same time; ``all_questions``: of all
-    viewers. ``namespaces``: that one view looks at.
+    viewers. ``tenant_questions`` and ``account_questions``: stories and plans of service accounts, as for views. ``namespaces``:
+    that one view looks at.
     """
 
     feeds: int = 16
@@ -33,6 +34,8 @@ class Limits:
     manifest: int = 1 << 20
     questions: int = 8
     all_questions: int = 32
+    tenant_questions: int = 4
+    account_questions: int = 24
     namespaces: int = 20
 
 

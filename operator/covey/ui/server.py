@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -72,6 +72,7 @@ class Server:
         #: One thread: a plan goes on in it when its viewer has gone, and the next one waits for it.
         self._planner = ThreadPoolExecutor(1, "plan")
         self._asked: Counter[str] = Counter()
+        self._tenants: Counter[str] = Counter()
 
     def application(self) -> web.Application:
         """All routes."""
@@ -127,6 +128,24 @@ class Server:
         finally:
             asked[viewer] -= 1
             asked += Counter()  # forgets who asks nothing now
+
+    @asynccontextmanager
+    async def _long_question(self, credentials: Credentials) -> AsyncIterator[None]:
+        """One that takes a while: of the service accounts of a namespace, and of all, only so many are under way."""
+        with self._question(credentials):
+            tenant = await self._viewers.tenant(credentials)
+            asked, limits = self._tenants, self._limits
+            if tenant is None:
+                yield
+                return
+            if asked[tenant] >= limits.tenant_questions or asked.total() >= limits.account_questions:
+                raise Busy("service accounts ask too much at once; try again in a moment")
+            asked[tenant] += 1
+            try:
+                yield
+            finally:
+                asked[tenant] -= 1
+                asked += Counter()
 
     async def _feed(self, request: web.Request) -> Feed:
         given = request.query.getall("namespace", None)
@@ -184,9 +203,8 @@ class Server:
         _check_name(namespace)
         _check_name(name)
         credentials = self._credentials(request)
-        with self._question(credentials):
-            async with new_client(credentials.connection) as client:
-                story = await read_story(client, namespace, name, time.time())
+        async with self._long_question(credentials), new_client(credentials.connection) as client:
+            story = await read_story(client, namespace, name, time.time())
         return _answer(story, compress=True)
 
     async def _plan(self, request: web.Request) -> web.Response:
@@ -198,12 +216,11 @@ class Server:
             manifest = body.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise Refused(HTTPStatus.BAD_REQUEST, contract.Problem(f"is not UTF-8 text (byte {error.start})")) from None
-        with self._question(credentials):
-            async with self._planning:
-                async with new_client(credentials.connection) as client:
-                    facts, denied = await read_facts(client, (namespace,))
-                planned = partial(plan, manifest, namespace, facts, denied, time.perf_counter)
-                answer = await asyncio.get_running_loop().run_in_executor(self._planner, planned)
+        async with self._long_question(credentials), self._planning:
+            async with new_client(credentials.connection) as client:
+                facts, denied = await read_facts(client, (namespace,))
+            planned = partial(plan, manifest, namespace, facts, denied, time.perf_counter)
+            answer = await asyncio.get_running_loop().run_in_executor(self._planner, planned)
         return _answer(answer, compress=True)
 
     async def _explain(self, request: web.Request) -> web.Response:

@@ -103,6 +103,20 @@ class Viewers:
         entry.feed.used_at = self._clock()
         return entry.feed
 
+    async def tenant(self, credentials: Credentials) -> str | None:
+        """The namespace of a viewer who is a service account; None for anybody else, and where there is one viewer.
+
+        Raises:
+            KubeError: the credentials are not good, or the API server does not answer.
+        """
+        if self.mode is not Mode.TOKEN:
+            return None
+        for (identity, _), entry in self._entries.items():
+            if identity == credentials.identity:
+                return entry.tenant
+        async with new_client(credentials.connection) as client:
+            return (await ask_who(client)).home
+
     async def run(self) -> None:
         """Close the feeds at which nobody looks any more, until cancelled; then all of them."""
         try:

@@ -16,7 +16,7 @@ from covey.ui.limits import Limits
 from covey.ui.process import serve_link
 from covey.ui.sender import Sender
 from covey.ui.server import Server
-from covey.ui.viewers import Viewers
+from covey.ui.viewers import Busy, Credentials, Viewers, identity_of
 
 
 class Silent:
@@ -68,6 +68,42 @@ async def test_who_asks_too_much_at_once_is_told_so_and_others_are_not(silent: t
         await asyncio.gather(first, second, return_exceptions=True)
 
 
+async def test_service_accounts_of_a_namespace_share_what_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, going_on = asyncio.Semaphore(0), asyncio.Event()
+
+    accounts = {f"{home}-{number}": home for home in ("evil", "good", "other") for number in (1, 2, 3)}
+    homes = {identity_of(token): home for token, home in accounts.items()}
+
+    async def tenant(_viewers: Viewers, credentials: Credentials) -> str | None:
+        return homes.get(credentials.identity)
+
+    async def read_story(*_: object) -> None:
+        reading.release()
+        await going_on.wait()
+        raise Busy("over")
+
+    monkeypatch.setattr(Viewers, "tenant", tenant)
+    monkeypatch.setattr("covey.ui.server.read_story", read_story)
+    limits = Limits(tenant_questions=2, account_questions=3)
+    gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))
+    app = Server(gate, Viewers(gate.mode, limits=limits), limits=limits).application()
+    async with TestServer(app) as server, ClientSession(server.make_url("/")) as session:
+
+        async def ask(token: str) -> str:
+            async with session.get("/api/gangs/a/b/story", headers={"Authorization": f"Bearer {token}"}) as answer:
+                return await answer.text()
+
+        tasks = [asyncio.create_task(ask(token)) for token in ("evil-1", "evil-2", "good-1")]
+        for _ in tasks:
+            await reading.acquire()
+        assert "service accounts ask too much" in await ask("evil-3")
+        assert "service accounts ask too much" in await ask("other-1"), "all accounts together"
+        tasks.append(asyncio.create_task(ask("admin")))
+        await reading.acquire()
+        going_on.set()
+        assert all("over" in text for text in await asyncio.gather(*tasks))
+
+
 async def test_nobody_is_asked_any_more_for_who_has_gone(
     silent: tuple[Silent, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +140,10 @@ async def test_plans_are_made_one_by_one_though_their_viewers_go(monkeypatch: py
         read.release()
         return None, ()
 
+    async def tenant(*_: object) -> None:
+        return None
+
+    monkeypatch.setattr(Viewers, "tenant", tenant)
     monkeypatch.setattr("covey.ui.server.plan", plan)
     monkeypatch.setattr("covey.ui.server.read_facts", read_facts)
     gate = OwnToken(Connection(Configuration(host="http://127.0.0.1:1")))

@@ -65,6 +65,18 @@ async def test_many_accounts_of_one_namespace_are_one_viewer(viewers: Viewers) -
     await look(viewers, account("good", "a"))
 
 
+async def test_whose_namespace_a_viewer_is_of_is_asked_once(viewers: Viewers) -> None:
+    def credentials(name: str) -> Credentials:
+        return Credentials(identity_of(name), Connection(Configuration(host="http://127.0.0.1:1")))
+
+    await look(viewers, account("ours", "a"))
+    viewers.names.append("on-call")  # type: ignore[attr-defined] # who is asked for from here on
+    assert await viewers.tenant(credentials(account("ours", "a"))) == "ours"
+    assert await viewers.tenant(credentials("on-call")) is None
+    viewers.names.append(account("evil", "b"))  # type: ignore[attr-defined]
+    assert await viewers.tenant(credentials(account("evil", "b"))) == "evil"
+
+
 async def test_users_find_room_whatever_accounts_there_are(viewers: Viewers) -> None:
     for namespace in ("a", "b", "c", "d"):
         await look(viewers, account(namespace, "x"))
