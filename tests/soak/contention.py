@@ -85,7 +85,7 @@ def _look(stage: Stage, owner: Owner) -> None:
     with stage.watching.lock:
         resource = stage.checker.world.resources.get(owner)
     said = resource.conditions.get("Admitted", ()) if resource is not None else ()
-    kept = _kept(stage, owner)
+    kept = _kept_nodes(stage, owner)
     if kept:
         stage.kept.add(owner)
     stage.say(f"{owner.name}: {kept or 'no room'} kept, Admitted {' '.join(said)}")
@@ -97,7 +97,7 @@ def _end(stage: Stage, owner: Owner, spec: dict[str, Any]) -> None:
     stage.api("DELETE", f"{RESOURCES.format(owner.namespace)}/{owner.name}")
 
 
-def _kept(stage: Stage, owner: Owner) -> str:
+def _kept_nodes(stage: Stage, owner: Owner) -> str:
     """The domain that is kept for a resource."""
     for kind in _ROOTS:
         groups = stage.api("GET", f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{owner.namespace}/{kind}")

@@ -79,14 +79,14 @@ class TemplateCheck:
         if known is not None and self._clock() < known.until:
             return known.problem
         # No pod can be made from a template of other types, and nobody says better what is wrong with it.
-        problem = await self._first(_misshapen(tree)) or await self._first(_samples(tree))
+        problem = await self._first_problem(_misshapen_samples(tree)) or await self._first_problem(_samples(tree))
         attempt = known.attempt + 1 if known is not None else 0
         passes = problem is not None and problem.retry
         until = self._clock() + retry_delay(attempt) if passes else float("inf")
         self._verdicts[tree.owner.uid] = _Verdict(tree.revision.hash, problem, until, attempt)
         return problem
 
-    async def _first(self, asked: Iterable[_Sample]) -> Problem | None:
+    async def _first_problem(self, asked: Iterable[_Sample]) -> Problem | None:
         samples = tuple(asked)
         answers = await asyncio.gather(*map(self._answer, samples))
         return next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
@@ -129,7 +129,7 @@ class TemplateCheck:
         return None
 
 
-def _misshapen(tree: Tree) -> Iterator[_Sample]:
+def _misshapen_samples(tree: Tree) -> Iterator[_Sample]:
     """The templates that are not of the types that are read of a pod, each as it is."""
     for name, role in tree.revision.roles.items():
         for index in range(min(role.size, 2)):
