@@ -100,8 +100,8 @@ def _kept(stage: Stage, owner: Owner) -> str:
     for kind in _ROOTS:
         groups = stage.api("GET", f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{owner.namespace}/{kind}")
         for group in (groups or {"items": []})["items"]:
-            found = (group.get("status") or {}).get("reservation")
+            found = (group.get("status") or {}).get("claim")
             owners = group["metadata"].get("ownerReferences") or ()
-            if found and any(each["name"] == owner.name for each in owners):
-                return f"{len(found.get('nodes') or ())} nodes of {'/'.join(found['path'])}"
+            if found and found.get("nodes") and any(each["name"] == owner.name for each in owners):
+                return f"{len(found['nodes'])} nodes of {'/'.join(found['path'])}"
     return ""
