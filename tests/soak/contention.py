@@ -13,6 +13,8 @@ from soak.stage import RESOURCES, Stage
 _QUOTAS: Final = "/api/v1/namespaces/{}/resourcequotas"
 #: Seconds between two quotas of a namespace, so that no replica that has lost a pod waits for a minute.
 _PAUSE: Final = 10.0
+#: Seconds between two looks at a gang that waits.
+_LOOK: Final = 4.0
 _ROOTS: Final = ("compositepodgroups", "podgroups")
 
 
@@ -49,14 +51,14 @@ def _vast(size: int, replicas: int, level: str) -> dict[str, Any]:
     return {"replicas": 1, "topology": {"required": level}, "roles": [role]}
 
 
-@choice("tenants", 2)
+@choice("tenants", 4)
 def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
     """A gang for a whole rack, for most of a block, or for more than there is: it waits, and room is kept for it."""
     if len(stage.vast) >= len(NAMESPACES):
         return None
     namespace = generator.choice([each for each in NAMESPACES if each not in {owner.namespace for owner in stage.vast}])
     size, replicas, level = generator.choice(
-        [(5, 1, "rack"), (1, 18, "block"), (1, 20, "block"), (5, 4, "block"), (5, 2, "rack")]
+        [(5, 1, "rack"), (1, 12, "block"), (1, 15, "block"), (1, 18, "block"), (5, 2, "rack")]
     )
     stage.counter += 1
     owner, spec, seconds = (
@@ -72,9 +74,8 @@ def ask_for_much(stage: Stage, generator: random.Random) -> str | None:
         "metadata": {"name": owner.name},
     }
     stage.api("POST", RESOURCES.format(namespace), body | {"spec": spec})
-    stage.later(
-        seconds * generator.uniform(0.3, 0.9), f"look at {owner.name}", lambda: _look(stage, owner), heals=False
-    )
+    for number in range(1, int(seconds / _LOOK) + 1):
+        stage.later(number * _LOOK, f"look at {owner.name}", lambda: _look(stage, owner), heals=False)
     stage.later(seconds, f"end {owner.name}", lambda: _end(stage, owner, spec))
     return f"{namespace}/{owner.name}, {replicas} of {size} nodes in a {level} for {seconds:.1f} s"
 
@@ -85,7 +86,8 @@ def _look(stage: Stage, owner: Owner) -> None:
         resource = stage.checker.world.resources.get(owner)
     said = resource.conditions.get("Admitted", ()) if resource is not None else ()
     kept = _kept(stage, owner)
-    stage.kept += bool(kept)
+    if kept:
+        stage.kept.add(owner)
     stage.say(f"{owner.name}: {kept or 'no room'} kept, Admitted {' '.join(said)}")
 
 
@@ -100,8 +102,8 @@ def _kept(stage: Stage, owner: Owner) -> str:
     for kind in _ROOTS:
         groups = stage.api("GET", f"/apis/scheduling.covey.dev/v1alpha1/namespaces/{owner.namespace}/{kind}")
         for group in (groups or {"items": []})["items"]:
-            found = (group.get("status") or {}).get("claim")
+            found = (group.get("status") or {}).get("claim") or {}
             owners = group["metadata"].get("ownerReferences") or ()
-            if found and found.get("nodes") and any(each["name"] == owner.name for each in owners):
-                return f"{len(found['nodes'])} nodes of {'/'.join(found['path'])}"
+            if found.get("nodes") and any(each["name"] == owner.name for each in owners):
+                return f"{len(found['nodes'])} nodes of {'/'.join(each or '-' for each in found['path'])}"
     return ""

@@ -67,7 +67,7 @@ class Result:
     gaps: int = 0
     #: Resources at rest that choices of tenants met, all choices together.
     rested: int = 0
-    #: Gangs of tenants for which room was kept in the end.
+    #: Gangs of tenants for which room was kept.
     kept: int = 0
 
     @property
@@ -147,7 +147,7 @@ class Soak:
             finally:
                 result.quiet = stage.quiet.now()
                 result.gaps = stage.watching.gaps
-                result.nudged, result.ended, result.kept = stage.nudged, stage.ended, stage.kept
+                result.nudged, result.ended, result.kept = stage.nudged, stage.ended, len(stage.kept)
                 for proxy in stage.proxies.values():
                     result.injected.update(proxy.injected)
         checker = self._checker

@@ -87,8 +87,8 @@ class Stage(Supervision):
         self.hostile: set[str] = set()
         #: Gangs that ask for very much.
         self.vast: set[Owner] = set()
-        #: How often room was kept for one of them in the end.
-        self.kept = 0
+        #: Those for which room was kept.
+        self.kept: set[Owner] = set()
         self.fleet = Fleet(self)
         self.counter = 0
         self._later: list[Later] = []
