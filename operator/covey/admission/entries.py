@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
+import msgspec
+
 from covey.admission import gangs, podstate
 from covey.admission.gangs import Surroundings, UnplannableError
 from covey.admission.soonest import scarce
@@ -137,7 +139,9 @@ def excluded_now(nodes: Iterable[core.ExcludedNode], now: float, longest: float)
 
 
 def _blocked(unit: Unit, error: UnplannableError, kept: Decision, before: Entry | None, now: float) -> Entry:
-    decision = replace(kept, reason=error.reason, message=error.message)
+    # For what cannot be planned no room is kept; but the clock of its claim goes on, or pods that come and go would stop it.
+    claim = kept.claim and msgspec.structs.replace(kept.claim, nodes=())
+    decision = replace(kept, reason=error.reason, message=error.message, claim=claim)
     return Entry(unit, Want.PODS, decision, since=_since(before, now))
 
 

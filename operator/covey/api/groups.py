@@ -78,7 +78,7 @@ class Claim(Model):
     """The resource that is waited for: ordinary pods that ask for it are kept off unless their priority is higher."""
     nodes: Annotated[tuple[ObjectName, ...], ATOMIC, Field(max_length=4096)] = ()
     """The nodes of the domain that are kept: those where the gang would lie once what is in its way has gone; none while
-    the root is at the back of the line."""
+    the root is at the back of the line, or cannot be planned."""
     since: Timestamp
     """Since when."""
     blocking_pods: Count = 0

@@ -131,7 +131,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
 def reserved(root: core.Group) -> str | None:
     """What is kept for a root that has waited for long."""
     claim = root.status.claim
-    if claim is None:
+    if claim is None or not (claim.nodes or claim.retry_time):
         return None
     domain = "/".join(value or "-" for value in claim.path)
     what = f"what comes free of {claim.resource}" if claim.resource else "what comes free"

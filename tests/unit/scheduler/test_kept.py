@@ -126,6 +126,22 @@ async def test_for_how_long_a_gang_comes_no_nearer_and_rests_outlives_a_restart(
     assert seen == [{"a-first"}, {"b-second"}, {"b-second"}, {"a-first"}]
 
 
+async def test_nothing_is_kept_for_what_cannot_be_planned_and_its_clock_goes_on() -> None:
+    waiting = gang("a-first")
+    loop = Loop(cache(*racks(2), *waiting, *gang("b-second", "other")))
+    await loop.turn()
+    assert kept(loop) == {("ns", "a-first")}
+    drop(loop.cache, waiting[-1])
+    await loop.turn()
+    assert kept(loop) == {("ns", "b-second")}
+    loop.now = 3 * 300.0 + 1.0
+    put(loop.cache, waiting[-1])
+    await loop.turn()
+    claim = loop.admission.decision(root_key("a-first")).claim
+    assert claim is not None
+    assert claim.retry_time is not None, "it came no nearer for long, whatever its pods did"
+
+
 def anywhere_of(*names: str) -> dict[str, object]:
     rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(names)}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}

@@ -105,7 +105,7 @@ class Claim(Read, frozen=True):
     since: str
     level: str = ""
     resource: str = ""
-    #: Of the domain, those that are kept; none while the root is at the back of the line.
+    #: Of the domain, those that are kept; none while the root is at the back of the line, or cannot be planned.
     nodes: tuple[str, ...] = ()
     blocking_pods: int = 0
     last_progress_time: str = ""
