@@ -59,7 +59,13 @@ def test_a_gang_its_pods_and_its_places() -> None:
 
 def test_what_a_unit_waits_for_with_advice_and_what_is_kept_for_it() -> None:
     things = expanded("llm")
-    kept = {"level": "rack", "path": ["b0", "r0"], "since": "2026-01-01T00:05:00Z", "resource": "nvidia.com/gpu"}
+    kept = {
+        "level": "rack",
+        "path": ["b0", "r0"],
+        "since": "2026-01-01T00:05:00Z",
+        "resource": "nvidia.com/gpu",
+        "nodes": ["n0-0-0"],
+    }
     refused = condition("Admitted", "False", "Infeasible", "decode: no rack has room")
     things["llm-0"] = told(things["llm-0"], conditions=[refused], claim=kept)
     things[""] = told(things[""], conditions=[refused, condition("Ready", "False", "Infeasible")])
