@@ -1,4 +1,4 @@
-"""What is created: the pure expansion of a DisaggregatedInference into groups, Services and pods.
+"""The pure expansion of a DisaggregatedInference into the groups, Services and pods that are created for it.
 
 A reader who wants to know which objects exist, what they are called, how they hang together and what environment a
 container sees finds it here and nowhere else. Nothing in this package does I/O, reads a clock or draws a random

@@ -1,7 +1,7 @@
 """The PodDisruptionBudget of a namespace: the eviction API takes no pod of a gang by itself.
 
 A budget counts pods and a gang counts replicas, so no number over pods says the right thing: replicas are moved whole by
-the operator, and whoever drains a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption
+the operator, and the drain of a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption
 controller takes the number of pods that there should be from the owner's scale subresource, which counts units, and so
 allows every pod beyond that to go (``getExpectedScale`` of ``k8s.io/kubernetes/pkg/controller/disruption``). A whole
 number in ``minAvailable`` is compared with the healthy pods alone.
@@ -42,7 +42,7 @@ def gang_roles(spec: DisaggregatedInferenceSpec) -> frozenset[str]:
 
 
 def needs_budget(spec: DisaggregatedInferenceSpec) -> bool:
-    """Whether a resource has pods that the budget is there for."""
+    """Tell whether a resource has pods that the budget is there for."""
     return not spec.suspend and bool(gang_roles(spec))
 
 
@@ -75,7 +75,7 @@ def former_budget(owner: Owner, roles: Collection[str], *, narrow: bool) -> dict
 
 
 def is_narrow(spec: dict[str, Any]) -> bool:
-    """Whether a former budget, as stored, leaves the pods alone that the namespace's selects."""
+    """Tell whether a former budget, as stored, leaves the pods alone that the namespace's budget selects."""
     found = (spec.get("selector") or {}).get("matchExpressions") or ()
     return any((each["key"], each["operator"]) == (names.LABEL_GANG, "DoesNotExist") for each in found)
 

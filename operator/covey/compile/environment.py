@@ -24,12 +24,12 @@ STANDARD_LEVELS = ("region", "zone", "block", "subblock", "rack", "host")
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """What every container is told about a role of its unit.
+    """A role of a unit, as the environment of every container of the unit describes it.
 
     ``address`` is the leader's address in the role's replica of the lowest number that there was when the pod was
     created, ``size`` the pods of that replica; a rollout of that role alone may leave nobody there. ``service`` is the
     address of the role's Service with a cluster IP, which never changes, and is there where ``network.service`` asks
-    for it. How many replicas there are is not told: a number in the environment of a process stays as it was, and pods
+    for it. The number of replicas is left out: a number in the environment of a process stays as it was, and pods
     of one replica that were made at different times would have different ones.
     """
 
@@ -53,7 +53,7 @@ def pod_environment(
         size: pods in its replica.
         leader: address of its replica's pod 0.
         peers: every role of the unit, itself included.
-        levels: topology levels whose domain is told once the pod is pinned.
+        levels: topology levels whose domain is known once the pod is pinned.
         lws: whether LeaderWorkerSet's variables are set.
     """
     pairs: list[tuple[str, object]] = []

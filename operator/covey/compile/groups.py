@@ -43,7 +43,7 @@ def replica_template(role: str) -> str:
 
 
 class GroupCompiler:
-    """Builds the Workload and the groups of one resource; ``revision`` says which roles have replicas of several pods."""
+    """Builds the Workload and the groups of one resource; ``revision`` has the number of pods in a role's replica."""
 
     def __init__(self, owner: Owner, spec: DisaggregatedInferenceSpec, revision: Revision) -> None:
         self._owner = owner
@@ -62,7 +62,7 @@ class GroupCompiler:
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
-        """A label names the PodGroup, the gate keeps the pod until it has a node, and a limit marks it at the barrier."""
+        """Tie a pod to its PodGroup by a label; a gate keeps it until it has a node, a limit marks it at the barrier."""
         _, group = self.anchor(slot, revision)
         gates = [{"name": names.GATE_GANG}]
         return Membership(
@@ -126,7 +126,7 @@ class GroupCompiler:
         return (layout.scale or self._scale).count(unit, role.name)
 
     def _side(self, role: Role, replicas: Replicas, count: RoleCount, *, composite: bool) -> Object | None:
-        """The role's group of one kind; None where it has none of it. What runs counts, not what is to come."""
+        """The body of a role's group of one kind; None where it has none. What runs counts, not what is to come."""
         mine = sum((revision.size > 1) == composite for revision in replicas.values())
         if not mine and (replicas or self._is_composite(role) != composite):
             return None

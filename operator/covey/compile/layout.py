@@ -1,4 +1,4 @@
-"""How many replicas there shall be, and which: unit → role → replica number → revision.
+"""The layout of a resource: its replicas, by unit → role → replica number → revision.
 
 Numbers need not be consecutive: scale-down takes what is not ready first, so holes appear; they are filled lowest
 first when the resource grows again. Every replica has a revision of its own, so that replicas of two revisions can
@@ -22,7 +22,7 @@ Unit = Mapping[str, Replicas]
 
 @dataclass(frozen=True, slots=True)
 class RoleCount:
-    """Replicas of a role that each unit shall have, and without how many it must not start."""
+    """Replicas of a role that each unit shall have, and the minimum without which it must not start."""
 
     replicas: int
     minimum: int
@@ -30,7 +30,7 @@ class RoleCount:
 
 @dataclass(frozen=True, slots=True)
 class UnitCount:
-    """Replicas of one unit that are so far as is asked, by role, beside the minimum of each.
+    """Replicas of one unit that have come as far as is asked, by role, next to the minimum of each.
 
     The one place where that is decided: whether a unit has its minimum of bound, of Ready or of any other replicas.
     """
@@ -40,12 +40,12 @@ class UnitCount:
 
     @classmethod
     def of(cls, counts: Mapping[str, int], roles: Mapping[str, RoleCount]) -> UnitCount:
-        """So many replicas, of what there shall be."""
+        """Compare counts of replicas with the minimums of ``roles``."""
         return cls(counts, {name: count.minimum for name, count in roles.items()})
 
     @property
     def has_minimum(self) -> bool:
-        """Every role has as many replicas as its minimum."""
+        """Tell whether every role has as many replicas as its minimum."""
         return not self.lacking
 
     @property
@@ -61,7 +61,7 @@ class UnitCount:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much is wanted: the one place where a spec's numbers are read.
+    """Units and replicas that are wanted: the one place where a spec's numbers are read.
 
     ``roles`` has what the spec says of each unit. ``totals`` has the replicas of roles that somebody else sets, over all
     units; ``shares`` what that makes of each unit.
@@ -74,7 +74,7 @@ class Scale:
 
     @classmethod
     def of(cls, spec: DisaggregatedInferenceSpec, totals: Mapping[str, int] | None = None) -> Scale:
-        """What a spec asks for; no units while it is suspended.
+        """The scale that a spec asks for; no units while it is suspended.
 
         Args:
             spec: the spec.
@@ -99,11 +99,11 @@ class Scale:
         return replace(self, shares=found)
 
     def unit(self, unit: int) -> Mapping[str, RoleCount]:
-        """What one unit shall have of each role."""
+        """Replicas and minimum of each role of one unit."""
         return self.shares.get(unit, self.roles)
 
     def count(self, unit: int, role: str) -> RoleCount:
-        """What one unit shall have of a role."""
+        """Replicas and minimum of one role of one unit."""
         return self.unit(unit)[role]
 
     def total(self, role: str) -> int:

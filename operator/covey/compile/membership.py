@@ -1,4 +1,4 @@
-"""What a backend's groups are to the rest of the expansion: objects in levels, and what ties a pod to its group."""
+"""The interface of a backend's groups: objects in levels, and the fields that tie a pod to its group."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a pod carries to be of its group: labels, annotations, and fields of its spec, among them its gates.
+    """Fields by which a pod belongs to its group: labels, annotations, and fields of its spec, among them its gates.
 
-    ``limits`` are resources that its first container has beside its own.
+    ``limits`` are resources that its first container has in addition to its own.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class Groups(Protocol):
         """The groups, in creation order."""
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
-        """What ties the pod of a slot to its group; ``revision`` is that of its replica."""
+        """Fields that tie the pod of a slot to its group; ``revision`` is that of its replica."""
 
     def anchor(self, slot: Slot, revision: RoleRevision, /) -> Anchor:
         """The object after whose UID the first pod of a slot is named; it is there before the pod is."""

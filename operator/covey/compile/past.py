@@ -1,4 +1,4 @@
-"""What a pod knows of those before it in its replica: handed on from pod to successor, in annotations."""
+"""Restarts and failures of the earlier pods of a replica, handed on from pod to successor in annotations."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Past:
 
     @classmethod
     def read(cls, annotations: Mapping[str, str] | None) -> Past:
-        """What a pod's annotations say."""
+        """Read the past from a pod's annotations."""
         if not annotations:
             return NO_PAST
         return cls(
@@ -49,7 +49,7 @@ class Past:
         )
 
     def annotations(self) -> dict[str, str]:
-        """What a pod is told; nothing where nothing has happened."""
+        """Annotations that carry this past; none where nothing has happened."""
         counts = {
             ANNOTATION_RESTARTS: self.restarts,
             ANNOTATION_FAILURES: self.failures,
@@ -59,14 +59,14 @@ class Past:
         return found | ({ANNOTATION_FAILED_AT: times.rfc3339(self.failed_at)} if self.failures else {})
 
     def joined(self, other: Past | None) -> Past:
-        """What both say together: that which has seen more restarts, or else the other."""
+        """Merge two pasts: the one with more restarts, ``other`` if equal, with the higher count of unit restarts."""
         if other is None or other == NO_PAST:
             return self
         more = other if other.restarts >= self.restarts else self
         return Past(more.restarts, more.failures, more.failed_at, max(self.unit, other.unit))
 
     def starts_at(self, backoff: Backoff) -> float:
-        """When a pod with this past may start: the first time at once, then later and later."""
+        """Time at which a pod with this past may start: at once after the first failure, then later and later."""
         return self.failed_at + delay(self.failures, backoff) if self.failures else 0.0
 
 
@@ -74,7 +74,7 @@ NO_PAST: Final = Past()
 
 
 def delay(failures: int, backoff: Backoff) -> float:
-    """Seconds from the last of so many failures in a row until the next start; none after the first."""
+    """Seconds from the last of ``failures`` failures in a row until the next start; none after the first."""
     if failures <= 1:
         return 0.0
     # The exponent is bounded: a base of one second passes an hour long before.

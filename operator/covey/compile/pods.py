@@ -1,4 +1,4 @@
-"""Pods: what each of them looks like.
+"""Pods: the body of each of them.
 
 A body is built only for a pod that is missing; whatever the pods of a role have in common is prepared once.
 """
@@ -24,9 +24,9 @@ from covey.compile.starting import is_held
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one incarnation has that others of its place do not.
+    """Contents of one incarnation of a pod that others of its place do not have.
 
-    ``past``: what it knows of those before it. ``waits``: it is born with the start gate, whatever its role says.
+    ``past``: restarts and failures of those before it. ``waits``: it is born with the start gate, whatever its role says.
     ``marks``: annotations. ``labels``: labels. ``shunned``: nodes that it would rather not go to.
     """
 
@@ -42,7 +42,7 @@ UNTOLD: Final = Told()
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """What the leaders, or the workers, of a role have in common."""
+    """Contents that the leaders, or the workers, of a role have in common."""
 
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
@@ -88,13 +88,13 @@ class PodFactory:
         self._protected = disruption.gang_roles(spec)
 
     def unprotected(self) -> PodFactory:
-        """The same, for pods that the budget of their namespace does not select yet."""
+        """A copy of the factory, for pods that the budget of their namespace does not select yet."""
         found = copy.copy(self)
         found._protected = frozenset()  # noqa: SLF001 - its own copy
         return found
 
     def revision_of(self, slot: Slot) -> RoleRevision:
-        """What the pod of a slot is made from."""
+        """The revision that the pod of a slot is made from."""
         return self._layout.revision_of(slot) or self._revision.roles[slot.role]
 
     def anchor(self, slot: Slot) -> Anchor:
@@ -102,7 +102,7 @@ class PodFactory:
         return self._groups.anchor(slot, self.revision_of(slot))
 
     def membership(self, slot: Slot) -> Membership:
-        """What ties the pod of a slot to its group."""
+        """Fields that tie the pod of a slot to its group."""
         return self._groups.membership(slot, self.revision_of(slot))
 
     def labels(self, slot: Slot) -> dict[str, str]:
@@ -238,7 +238,7 @@ class PodFactory:
 
 
 def _with_limits(container: Mapping[str, Any], limits: Mapping[str, str]) -> Mapping[str, Any]:
-    """A container with more limits beside its own."""
+    """A container with more limits in addition to its own."""
     if not limits:
         return container
     resources = container.get("resources") or {}
@@ -248,7 +248,7 @@ def _with_limits(container: Mapping[str, Any], limits: Mapping[str, str]) -> Map
 def shunning(affinity: Mapping[str, Any] | None, nodes: Collection[str]) -> dict[str, Any]:
     """A pod's affinity with a wish to keep off these nodes.
 
-    Only a wish: what a pod is told is told for good, and a node is avoided for a while.
+    Only a wish: a pod keeps its affinity for good, and a node is avoided for a while.
     """
     fields = [{"key": "metadata.name", "operator": "NotIn", "values": [node]} for node in sorted(nodes)]
     wish = {"weight": 100, "preference": {"matchFields": fields}}

@@ -38,7 +38,7 @@ class RoleRevision:
 
     @classmethod
     def of(cls, role: Role, compat: Compat, name: str = "") -> RoleRevision:
-        """What a role asks for; under a recorded hash where there is one, and then as pods of former releases were made."""
+        """The revision that a role asks for; under a recorded hash if given, and then as former releases made pods."""
         rolled, shared = dict(values_of(role, ROLLED)), dict(values_of(compat, ROLLED))
         # What happens anyway is left out: pods of former releases, which knew nothing else, are of this revision.
         if role.network and role.network.subdomain is Subdomain.UNIQUE_PER_REPLICA:
@@ -53,12 +53,12 @@ class RoleRevision:
 
     @property
     def has_own_subdomain(self) -> bool:
-        """Each replica has a headless Service of its own."""
+        """Tell whether each replica has a headless Service of its own."""
         return bool(self.rolled.get("network"))
 
     @property
     def lws(self) -> bool:
-        """LeaderWorkerSet's variables are set."""
+        """Tell whether LeaderWorkerSet's variables are set."""
         return bool(self.shared["lws"])
 
     def template_of(self, index: int) -> Template:
@@ -72,7 +72,7 @@ class RoleRevision:
         return replace(self, rolled={**self.rolled, "size": size})
 
     def is_same(self, other: RoleRevision) -> bool:
-        """They have the same content, whatever their hashes are."""
+        """Tell whether both have the same content, whatever their hashes are."""
         one, another = (self.rolled, self.shared), (other.rolled, other.shared)
         return one == another or _without_nulls(one) == _without_nulls(another)
 
@@ -90,7 +90,7 @@ class Revision:
         return _of({role.name: RoleRevision.of(role, spec.compat) for role in spec.roles})
 
     def is_same(self, other: Revision) -> bool:
-        """All roles have the same content."""
+        """Tell whether all roles have the same content."""
         return self.roles.keys() == other.roles.keys() and all(
             role.is_same(other.roles[name]) for name, role in self.roles.items()
         )

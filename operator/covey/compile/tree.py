@@ -20,7 +20,7 @@ from covey.compile.revision import Revision
 
 @dataclass(frozen=True)
 class Tree:
-    """What a resource expands to. Pods are listed by slot; ``pods`` builds one.
+    """The expansion of a resource. Pods are listed by slot; ``pods`` builds one.
 
     ``published`` are Services that take requests: no pod needs them to run.
     """
