@@ -1,4 +1,4 @@
-"""What there shall be: units and replicas, each of its revision, and the objects and pods that they come to."""
+"""The desired state: units and replicas, each with its revision, and the objects and pods that follow from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from covey.operator.upkeep.protecting import with_former_budget
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What there shall be, and what it was found from."""
+    """The desired state of a resource, and the findings that it was decided from."""
 
     scale: Scale
     #: Of which revision each replica is, and how far it has come.
@@ -60,11 +60,11 @@ def desire(
     observed: Observed,
     before: Mapping[str, Any],
 ) -> Desired:
-    """Decide what there shall be.
+    """Decide the desired state of a resource.
 
     Args:
         inference: the resource, with the spec that is kept up.
-        in_force: the revision that is brought in.
+        in_force: the revision that is rolled out.
         backend: makes the groups.
         levels: of the topology, where they are known.
         observed: the snapshot.
@@ -105,7 +105,7 @@ def desire(
 
 
 def _is_confirmed(inference: DisaggregatedInference) -> bool:
-    """Its owner lets units be taken down for this very spec before others serve."""
+    """Tell whether the owner lets units be taken down for this generation of the spec before others serve."""
     metadata = inference.metadata
     return (metadata.annotations or {}).get(names.ANNOTATION_REMAKE) == str(metadata.generation)
 

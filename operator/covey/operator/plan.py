@@ -1,4 +1,4 @@
-"""What has to be done, from what is wanted and what is: no I/O, and the same answer for the same input.
+"""The plan of a resource: actions that lead from its observed to its desired state. Pure: no I/O, no clock.
 
 Done once more on its own result, a plan is empty; done after a crash between any two of its actions, it finishes
 what was begun. Both are tested as properties.
@@ -66,7 +66,7 @@ _REMOVED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What has to be done, and the decisions behind it that the status tells."""
+    """Actions to take, and the decisions behind them that the status reports."""
 
     actions: Actions
     layout: Layout
@@ -197,7 +197,7 @@ def _limited_since(before: Mapping[str, Any], now: float) -> float:
 
 
 def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]) -> Plan:
-    """The decisions that a status needs, and nothing to do."""
+    """A plan without actions, with the decisions that the status needs."""
     running = running_revisions(observed, verdict.wanted)
     states = replica_states(observed, verdict.wanted, running)
     existing = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} | states.keys()
@@ -219,7 +219,7 @@ def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -
 
 
 def _why(verdict: Verdict, want: Desired, unit: int | None) -> str:
-    """Why pods of a unit go that are outside the layout."""
+    """Reason for the deletion of a unit's pods that are outside the layout."""
     if verdict.inference.spec.suspend:
         return "suspended"
     move = want.rolling.move
@@ -237,7 +237,7 @@ def _deletions(replicas: Iterable[ReplicaPlan]) -> Outcome:
 
 
 def _uids(*outcomes: Outcome) -> frozenset[str]:
-    """The pods that go."""
+    """UIDs of the pods that these outcomes delete."""
     return frozenset(item.pod.metadata.uid for each in outcomes for item in each.actions.delete_pods)
 
 
@@ -263,7 +263,7 @@ def _missing(
 def _completed(
     replicas: tuple[ReplicaPlan, ...], not_yet: Collection[Slot], create: tuple[CreatePod, ...], tree: Tree
 ) -> Outcome:
-    """What the plans of single replicas come to, but for pods that are not to be there yet."""
+    """Join the plans of single replicas; ``create`` are the pods of them that are created now."""
     return Outcome(
         Actions(
             relabel=tuple(item for part in replicas for item in part.relabel),
@@ -303,7 +303,7 @@ def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Obse
 
 
 def _gives_up(verdict: Verdict, observed: Observed, rolling: Rolling) -> bool:
-    """The rollout has failed, and there is a revision to go back to."""
+    """Tell whether the rollout has failed and is rolled back, to a revision that exists."""
     rollout = verdict.inference.spec.rollout
     if rolling.progress is None or not rolling.progress.failed or verdict.failed:
         return False
@@ -318,7 +318,7 @@ def _told(
     replicas: tuple[ReplicaPlan, ...],
     not_yet: Collection[Slot],
 ) -> Outcome:
-    """What people are told of replicas that come and go."""
+    """Events about replicas that are created and deleted."""
     notes: list[Note] = []
     for why in dict.fromkeys(each.why for each in surplus):
         gone = [each for each in surplus if each.why == why]
@@ -330,7 +330,7 @@ def _told(
 
 
 def _grown(growth: str, want: Desired, observed: Observed) -> Note:
-    """Why there are more replicas."""
+    """The Event about new replicas; its reason says why there are more."""
     if want.rolling.progress is not None:
         return Note("RollingOut", f"{growth} of revision {want.rolling.progress.target}", "Rollout")
     move = want.rolling.move

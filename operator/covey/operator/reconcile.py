@@ -61,11 +61,11 @@ _LARGE: Final = 1_000
 
 
 class Reconciler:
-    """Makes resources what they should be.
+    """Reconciles one resource at a time.
 
     Args:
         client: to the API server.
-        caches: what is.
+        caches: the observed state.
         recorder: for Events.
         gauges: where the state of each resource is shown.
         width: requests under way at once for one resource.
@@ -196,7 +196,7 @@ class Reconciler:
         return self._caches.observe(owner, self._clock()).with_pods(remaining)
 
     async def _judge(self, stored: Inference, observed: Observed) -> Verdict | None:
-        """What to keep up; None when that cannot be known, which is told then."""
+        """Decide which spec is kept up; None when that cannot be known, which is then reported."""
         cluster = self._caches.cluster
         case = read_case(stored, self._caches.find_topologies(), cluster, observed)
         verdict = _within(await _aside(observed, partial(judge, case, observed)), cluster)
@@ -210,7 +210,7 @@ class Reconciler:
         return _within(judge(case, observed, bad_template), cluster) if bad_template else verdict
 
     async def _act(self, owner: Owner, verdict: Verdict, observed: Observed, planned: Plan) -> Problem | None:
-        """Do what is planned; what it was stopped by."""
+        """Do what is planned; return the problem that stopped it, if any."""
         if not verdict.is_kept_up:
             return None
         key = (owner.namespace, owner.name)
@@ -225,7 +225,7 @@ class Reconciler:
         return failure
 
     def _allowed(self, key: Key, actions: Actions) -> Actions:
-        """What may be done now: the pods of a large cluster do not get another budget all at once."""
+        """Limit the actions to those allowed now: the pods of a large cluster do not get another budget all at once."""
         allowed = self._protections.take(len(actions.protect))
         if allowed < len(actions.protect):
             self._caches.look_again(key, _NEXT)
@@ -323,9 +323,9 @@ class Reconciler:
 
 
 async def _aside(observed: Observed, work: Callable[[], Result]) -> Result:
-    """Do pure work on a snapshot; on a large one in a thread, for everybody else would have to wait for it.
+    """Do pure work on a snapshot; on a large one in a thread, since all others would have to wait for it.
 
-    What may ask for room stays here: that changes what other resources see of it.
+    Work that may ask for room stays here: that changes what other resources see of it.
     """
     if observed.room is not None or len(observed.pods) < _LARGE:
         return work()
@@ -335,7 +335,7 @@ async def _aside(observed: Observed, work: Callable[[], Result]) -> Result:
 def _describe(
     verdict: Verdict, observed: Observed, planned: Plan, before: Mapping[str, Any], now: str, failure: Problem | None
 ) -> tuple[tuple[Unit, ...], dict[str, Any]]:
-    """The units, and the status."""
+    """Compute the description of each unit, and the new status."""
     units = tuple(describe_units(verdict.inference, verdict.backend, observed, planned))
     return units, status.compute(verdict, observed, planned, units, before, now, failure=failure)
 

@@ -1,4 +1,4 @@
-"""How many of something that is not urgent may be done now, over all resources together."""
+"""A rate limit for actions that are not urgent, over all resources together."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 
 class Allowance:
-    """So many a second, and no more than that saved up.
+    """A token bucket: ``rate`` tokens a second, of which at most one second's worth is saved up.
 
     Args:
-        rate: a second.
+        rate: tokens a second.
         clock: monotonic, seconds.
     """
 
@@ -21,7 +21,7 @@ class Allowance:
         self._at = clock()
 
     def take(self, wanted: int) -> int:
-        """Take at most as many as are wanted; how many there are."""
+        """Take up to ``wanted`` tokens; return how many were taken."""
         now = self._clock()
         self._left = min(self._left + (now - self._at) * self._rate, self._rate)
         self._at = now

@@ -86,7 +86,7 @@ class Creations:
         return replica_of(item.slot) in self._refused or item.slot.unit in self._ended
 
     async def _run(self, items: Collection[CreatePod]) -> None:
-        """One pod of each kind first: where it is refused, a thousand refusals are spared."""
+        """Create one pod of each kind first; where it is refused, try the rest one by one until ``_ENOUGH`` are."""
         first: dict[Kind, CreatePod] = {}
         for item in items:
             first.setdefault(self._kind_of(item), item)

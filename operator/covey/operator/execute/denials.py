@@ -1,4 +1,4 @@
-"""What the API server denies of single pods: it keeps nothing else from being done, and is told in the end."""
+"""Writes that the API server denies: they keep nothing else from being done, and are reported at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Denials:
         """Note a denial.
 
         Raises:
-            ApiError: it is none.
+            ApiError: the error is no denial.
         """
         if not is_denial(error):
             raise error
@@ -33,7 +33,7 @@ class Denials:
 
     @property
     def problem(self) -> Problem | None:
-        """The first of them, and how many more there were."""
+        """The first denial, with the number of further ones; None without any."""
         if not self._told:
             return None
         more = f"; and {len(self._told) - 1} more" if len(self._told) > 1 else ""

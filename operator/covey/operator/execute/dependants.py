@@ -23,15 +23,15 @@ class Dependants:
         self._missing: list[Mapping[str, str]] = []
 
     def refuse(self, body: Object) -> None:
-        """This object could not be created."""
+        """Note that this object could not be created."""
         self._missing.append(_place_of(body))
 
     def lack(self, body: Object) -> bool:
-        """An object that was refused would have to be there before this one."""
+        """Tell whether a refused object would have to be there before this one."""
         return self._is_within(_place_of(body))
 
     def pod_lacks(self, slot: Slot) -> bool:
-        """An object that was refused would have to be there before the pod of this place."""
+        """Tell whether a refused object would have to be there before the pod of this place."""
         return self._is_within(dict(zip(_PLACE, (str(slot.unit), slot.role, str(slot.replica)), strict=True)))
 
     def _is_within(self, place: Mapping[str, str]) -> bool:

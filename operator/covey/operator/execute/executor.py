@@ -1,7 +1,7 @@
 """Does what a plan says, level by level, and decides nothing.
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A refusal is no
-such failure: what depends on it is left out, everything else is done, and then all refusals are told together. A pod whose
+such failure: what depends on it is left out, everything else is done, and then all refusals are reported together. A pod whose
 labels or whose deletion is denied keeps its place. On an object that is not there depend its pods and further objects
 (``dependants``), on a pod its replica (``creations``), on a note, a record or a budget nothing.
 Every action may be repeated: names are deterministic, deletions name an incarnation.
@@ -59,12 +59,12 @@ class Executor:
         client: to the API server.
         owner: the resource.
         observed: the snapshot that the plan was made from.
-        created: told of every pod that was created.
-        stored: told of every other object that was, by kind.
-        condemned: told of every pod whose deletion is about to be asked for.
-        spared: told of every pod (by UID) whose deletion has failed, as far as that is known.
-        deleted: told of every deletion that the API server has taken.
-        changed: told of every pod whose labels or images were changed.
+        created: called with every pod that was created.
+        stored: called with the type of every other object that was created, and the object.
+        condemned: called with every pod whose deletion is about to be asked for.
+        spared: called with the UID of every pod whose deletion has failed, as far as that is known.
+        deleted: called with every deletion that the API server has accepted.
+        changed: called with every pod whose labels or images were changed.
         width: requests under way at once.
     """
 
@@ -173,7 +173,7 @@ class Executor:
         await self._unless_denied(f"deletion of {action.name}", self._writer.delete, action)
 
     async def _unless_denied(self, what: str, do: Callable[[T], Awaitable[None]], item: T) -> None:
-        """Do something that keeps nothing else from being done: a refusal is told when all the rest is done."""
+        """Do something that nothing else depends on: a refusal is noted, and reported when the rest is done."""
         try:
             await do(item)
         except Blocked as blocked:
@@ -185,7 +185,7 @@ class Executor:
             self._denials.note(f"{what}: {error.message}")
 
     async def _publish(self, services: Collection[Object]) -> Exception | None:
-        """Put Services that no pod waits for; what went wrong."""
+        """Put Services that no pod waits for; return the error, if any."""
         try:
             await self._each(self._writer.put, services)
         except (KubeError, Blocked, Retryable) as error:
@@ -215,7 +215,7 @@ class Executor:
             raise failures[0]
 
     async def _put_scaler(self, action: PutScaler) -> None:
-        """An autoscaler may have to wait; the pods need not."""
+        """Put a RoleScaler; a denial or a conflict does not keep pods from being created."""
         try:
             await self._scalers.put(action)
         except Blocked as blocked:

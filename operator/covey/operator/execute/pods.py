@@ -1,4 +1,4 @@
-"""Writes pods, one request at a time; who has gone meanwhile is no error, and who is kept from it is noted."""
+"""Writes pods, one request at a time. A pod that has gone meanwhile is no error; a denied write is noted."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PodWriter:
         owner: the resource.
         now: seconds since the epoch.
         denials: where denials are noted.
-        created: told of every pod that was created.
-        condemned: told of every pod whose deletion is about to be asked for.
-        spared: told of every pod (by UID) whose deletion has failed, as far as that is known.
-        deleted: told of every deletion that the API server has taken.
-        changed: told of every pod whose labels or images were changed.
+        created: called with every pod that was created.
+        condemned: called with every pod whose deletion is about to be asked for.
+        spared: called with the UID of every pod whose deletion has failed, as far as that is known.
+        deleted: called with every deletion that the API server has accepted.
+        changed: called with every pod whose labels or images were changed.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class PodWriter:
             self._changed(changed)
 
     async def _find(self, metadata: core.Meta) -> core.Pod | None:
-        """This very pod as it is now; a conflict may mean another incarnation, a busy object, or a version."""
+        """Read this very pod again, None if it has gone: a conflict may mean another incarnation, or a new version."""
         try:
             found = await self._client.get(resources.PODS, metadata.name, self._owner.namespace, type=core.Pod)
         except NotFound:
@@ -162,7 +162,7 @@ class PodWriter:
                 _log.info("images of pod changed", pod=metadata.name, revision=action.revision)
 
     async def ungate(self, action: Ungate) -> None:
-        """Let a pod go."""
+        """Remove a gate of a pod, and add the node selector that confines it."""
         metadata = action.pod.metadata
         gates = [gate.name for gate in action.pod.spec.scheduling_gates or ()]
         at = f"/spec/schedulingGates/{gates.index(action.gate)}"
@@ -186,7 +186,7 @@ class PodWriter:
             self._denials.add("release", metadata, error)
 
     async def _is_held(self, metadata: core.Meta, gate: str) -> bool:
-        """This very pod still has a gate."""
+        """Tell whether this very pod still has a gate."""
         found = await self._find(metadata)
         return found is not None and gate in core.gates(found)
 
@@ -216,7 +216,7 @@ class PodWriter:
             _log.info("pod deleted", pod=metadata.name, why=action.why, **labels)
 
     async def _delete(self, seen: core.Pod) -> bool:
-        """Ask for it; False where it has gone already."""
+        """Ask for the deletion; return False where the pod has gone already."""
         metadata, idle = seen.metadata, may_begin_to_serve(seen)
         now: core.Pod | None = self._relabelled.get(metadata.uid, seen)
         for _ in range(_VERSIONS if idle else 1):
@@ -272,7 +272,10 @@ class PodWriter:
         raise Retryable(1.0, f"no free name for pod {hostname(item.slot)}")
 
     async def _occupant(self, item: CreatePod, name: str) -> str | None:
-        """Who has the name: None when it is the very pod that was to be created, else the UID to go on from."""
+        """Find the pod that has the name: return None if it is the one that was to be created, else its UID.
+
+        That UID is the predecessor from which the next name is made.
+        """
         try:
             found = await self._client.get(resources.PODS, name, self._owner.namespace, type=core.Pod)
         except NotFound:
@@ -287,7 +290,7 @@ class PodWriter:
 
 
 def may_begin_to_serve(pod: core.Pod) -> bool:
-    """It did not serve when it was seen, and nothing keeps it from it: it lives, and is not marked as leaving."""
+    """Tell whether a pod that did not serve when it was seen may begin to: it lives, and is not draining."""
     return not (podstate.is_ready(pod) or podstate.is_dead(pod) or podstate.is_draining(pod))
 
 

@@ -1,4 +1,4 @@
-"""Writes what is no pod: groups, Services and ControllerRevisions. Nothing is adopted that is not ours."""
+"""Writes objects other than pods: groups, Services and ControllerRevisions. Nothing is adopted that is not ours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ObjectWriter:
         client: to the API server.
         owner: the resource.
         observed: the snapshot that the plan was made from.
-        stored: told of every object that was created, by type.
+        stored: called with the type of every object that was created, and the object.
     """
 
     def __init__(self, client: Client, owner: Owner, observed: Observed, stored: Callable[[str, Stored], None]) -> None:
@@ -58,7 +58,7 @@ class ObjectWriter:
         return self._objects[anchor].metadata.uid
 
     async def store(self, body: Object) -> None:
-        """The ControllerRevision in force. One of this name may be there, of a spec that has come back.
+        """Store the ControllerRevision in force. One of this name may be there, of a spec that has come back.
 
         Its data cannot be changed: the API server compares them byte by byte.
         """
@@ -96,7 +96,7 @@ class ObjectWriter:
             await self._replace_record(name, uid, patch)
 
     async def _replace_record(self, name: str, uid: str, patch: Mapping[str, Any]) -> None:
-        """Make a ControllerRevision anew with a patch that it does not take: its data were not written as Go does."""
+        """Recreate a ControllerRevision whose patch is refused: its data were not written as Go writes them."""
         namespace = self._owner.namespace
         found: dict[str, Any] = await self._client.get(CONTROLLER_REVISIONS, name, namespace)
         if found["metadata"]["uid"] != uid:
@@ -180,7 +180,7 @@ class ObjectWriter:
             raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
     async def claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """The object that has a name already. Nothing is adopted: it must be ours, or Covey's for the whole namespace.
+        """Read the object that has a name already. It must be ours, or Covey's for the whole namespace: none is adopted.
 
         Raises:
             Blocked: it is somebody else's.
@@ -219,5 +219,5 @@ class ObjectWriter:
 
 
 def _is_of_data(error: Invalid) -> bool:
-    """The API server takes a patch for a change of ``data`` (``ValidateControllerRevisionUpdate``)."""
+    """Tell whether a patch was refused as a change of ``data`` (``ValidateControllerRevisionUpdate``)."""
     return any(isinstance(each, dict) and each.get("field") == "data" for each in error.details.get("causes") or ())

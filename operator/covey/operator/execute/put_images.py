@@ -12,7 +12,7 @@ from covey.operator.terms.actions import Exchange
 
 
 async def put_images(client: Client, action: Exchange) -> core.Pod | None:
-    """Change images and revision of a pod in one request; what was written, None where nothing had to be.
+    """Change images and revision of a pod in one request; return the pod as written, None where nothing was.
 
     What its containers run now is read first: the watch may be behind the kubelet. So may what it was chosen by: a pod
     that has begun to serve meanwhile is left, since the budget may need it.
@@ -38,7 +38,7 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
 
 
 def _is_settled(stored: exchange.Stored, action: Exchange) -> bool:
-    """Another incarnation, on its way out, or done already."""
+    """Tell whether a pod takes no images: another incarnation, on its way out, or done already."""
     metadata = stored.metadata
     return (
         metadata.uid != action.pod.metadata.uid

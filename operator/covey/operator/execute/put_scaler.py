@@ -20,8 +20,8 @@ class ScalerWriter:
     Args:
         client: to the API server.
         owner: the resource.
-        writer: knows whose an object of a name is.
-        stored: told of every RoleScaler that was created.
+        writer: finds out whose object has a name.
+        stored: called with the type and every RoleScaler that was created.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ _log = get_logger(__name__)
 
 
 class _Answer(core.Read, frozen=True):
-    """What is read of the answer to a write."""
+    """The part of the answer to a write that is read."""
 
     metadata: core.Meta
 
@@ -50,7 +50,7 @@ class StatusWriter:
         return answered if stored.metadata.is_before(answered) else stored.metadata
 
     async def write(self, stored: Inference, status: dict[str, Any]) -> bool:
-        """Make this the status of a resource; False where somebody has changed that meanwhile, or it has gone.
+        """Write the status of a resource; return False where the resource has been changed meanwhile, or has gone.
 
         Raises:
             KubeError: the request failed.
@@ -83,5 +83,5 @@ class StatusWriter:
         return True
 
     def forget(self, uid: str) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._written.pop(uid, None)

@@ -1,1 +1,1 @@
-"""What has failed: counted once, noted on objects, and judged by the restart policy of its role."""
+"""Failures of pods: counted once, noted on objects, and judged by the restart policy of the role."""

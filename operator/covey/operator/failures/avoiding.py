@@ -33,7 +33,7 @@ _FEW: Final = 2
 def avoided_by(
     failures: Sequence[Failure], observed: Observed, levels: Levels, usual: Sequence[str]
 ) -> tuple[Avoided, ...]:
-    """What new pods of a resource keep off.
+    """Nodes and domains that new pods of a resource keep off.
 
     Args:
         failures: all that are known, the oldest first.
@@ -60,7 +60,7 @@ def find_avoided(
     now: float,
     limits: Limits,
 ) -> tuple[Avoided, ...]:
-    """What is avoided now.
+    """Nodes and domains that are avoided now.
 
     Args:
         failures: those of the resource, the oldest first.
@@ -92,7 +92,7 @@ def find_avoided(
 
 
 def nodes_told(observed: Observed) -> frozenset[str]:
-    """The nodes that new pods of a resource were told to keep off, by the annotations of its objects."""
+    """Nodes that new pods of a resource keep off, as the annotations of its objects say."""
     told = (owned.metadata.annotation(ANNOTATION_AVOID) for owned in observed.objects.values())
     found = (each for text in told if text for each in read(text))
     return frozenset(each.node for each in found if each.node and each.until > observed.now)

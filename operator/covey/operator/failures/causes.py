@@ -1,4 +1,4 @@
-"""Why a pod counts as failed: by its phase, by restarts of its containers, or because it does not get Ready.
+"""Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 
 What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts down
 or is lost. Only failures are waited for.
@@ -14,7 +14,7 @@ from covey.operator.snapshot import podstate
 
 
 class Cause(StrEnum):
-    """Why a replica is started again: the label ``reason`` of a metric, and a word in Events."""
+    """Cause of a replica's restart: the label ``reason`` of a metric, and a word in Events."""
 
     #: Its phase is Failed, or Succeeded.
     FAILED = "PodFailed"
@@ -33,14 +33,14 @@ _SHUT_DOWN: Final = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLo
 _REFUSED: Final = frozenset(
     {"UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError", "NodeAffinity", "InvalidNodeInfo"}
 )
-#: ``DisruptionTarget`` of those whom somebody else ends (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
+#: ``DisruptionTarget`` of pods that somebody else ends (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
 _DISRUPTED: Final = frozenset(
     {"PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"}
 )
 
 
 def ended(pod: core.Pod) -> Cause | None:
-    """Why a pod that had its node has ended by itself; None where it has not, or others have ended it."""
+    """Cause for which a pod that had its node has ended by itself; None where it has not, or others have ended it."""
     if podstate.course(pod) is not podstate.Course.ENDED or not pod.spec.node_name:
         return None
     target = core.condition(pod.status.conditions, "DisruptionTarget")

@@ -1,4 +1,4 @@
-"""Which replicas have failed, and what the restart policy of their role makes of it.
+"""Failed replicas, and their fates by the restart policy of their role.
 
 Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``), the
 leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
@@ -45,7 +45,7 @@ _WHOLE: Final = Fate(whole=True)
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """What becomes of each replica; one that is not named has nothing against it."""
+    """Fates of replicas, and the annotations and reports about them; a replica without a fate has not failed."""
 
     fates: Mapping[Replica, Fate] = field(default_factory=dict)
     annotate: tuple[Annotate, ...] = ()
@@ -61,15 +61,15 @@ class Failing:
 
     @property
     def outcome(self) -> Outcome:
-        """What to note, and what to tell."""
+        """Annotations to write, Events and remarks to report."""
         return Outcome(Actions(annotate=self.annotate, notes=self.notes), self.remarks, self.again)
 
     def applied(
         self, replicas: Iterable[ReplicaPlan], inference: DisaggregatedInference, observed: Observed
     ) -> tuple[tuple[ReplicaPlan, ...], Mapping[Slot, float]]:
-        """Plans whose new pods wait for their time and keep off what is avoided.
+        """Return the plans with new pods that wait for their time and keep off avoided nodes.
 
-        And the places where there are to be none until then, with the seconds.
+        And the places where no pod is created until then, with the seconds.
         """
         roles, now = {role.name: role for role in inference.spec.roles}, observed.now
         plans = tuple(replicas)
@@ -163,12 +163,12 @@ class _Judge:
             self._fates[replica] = fate
 
     def recreate_units(self, tree: Tree) -> None:
-        """Once all replicas have been looked at."""
+        """Decide which units are recreated as a whole, once all replicas have been looked at."""
         if self._tally.wholes:
             self._marks += self._units.fates(tree, self._roles, self._fates)
 
     def _is_quiet(self, slots: Sequence[Slot], role: Role, policy: RestartPolicy) -> bool:
-        """Nothing of it has failed or is missing, and nothing is to be noted: most replicas, most of the time."""
+        """Tell whether a replica has no failed or missing pod and nothing to note, as most have, most of the time."""
         pods = self._observed.pods
         alone = [found[0] for slot in slots if len(found := pods.get(slot, ())) == 1]
         if len(alone) < len(slots) or any(map(podstate.is_dead, alone)):
@@ -181,7 +181,7 @@ class _Judge:
         return not (notes and any(map(podstate.is_bound, alone)))
 
     def _undisturbed(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, whole: bool) -> Fate:
-        """The fate of a replica that does not fail now: what was noted of it may have been told to nobody."""
+        """The fate of a replica that does not fail now: an earlier failure may be noted that no pod carries yet."""
         if whole:
             return Fate(whole=True, least=self._tally.pending(places, revision, role, alone=False))
         told = {each.slot: self._tally.pending([each], revision, role, alone=True) for each in places}
@@ -218,7 +218,7 @@ class _Judge:
         *,
         alone: bool,
     ) -> Fate:
-        """What a failure makes of a replica, or of one pod of it (``alone``)."""
+        """Decide the fate of a replica, or of one pod of it (``alone``), after a failure."""
         known, slot = len(self._tally.new), faults[0].slot
         past = self._tally.count(places, revision, role, faults, since, alone=alone)
         most = role.restart.max_restarts if role.restart is not None else None
@@ -245,7 +245,7 @@ class _Judge:
         return replace(before, kept={*before.kept, *(place.slot for place in places)})
 
     def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
-        """What is Ready although its containers have restarted goes no faster than ``Spare`` says."""
+        """Tell whether failed pods may be given up now; those of a replica that still serves only as ``Spare`` allows."""
         ready = all(fault.why is Cause.RESTARTED for fault in faults) and forgiving.serves(places)
         return not ready or self._spare.take(places[0].slot.unit, role)
 
@@ -266,7 +266,7 @@ class _Judge:
         ]
 
     def found(self, levels: Levels | None, also: Sequence[Avoided]) -> Failing:
-        """Everything that comes out of it."""
+        """The result of all judgements."""
         now, new = self._observed.now, tuple(self._tally.new)
         avoided = (*avoiding.avoided_by(self._tally.every, self._observed, levels or {}, STANDARD_LEVELS), *also)
         self._again += [each.until - now for each in avoided]
@@ -283,6 +283,6 @@ class _Judge:
 
 
 def _starts_at(item: CreatePod, roles: Mapping[str, Role]) -> float:
-    """When a new pod may start, in seconds since the epoch."""
+    """Time at which a new pod may start, in seconds since the epoch."""
     role = roles.get(item.slot.role)
     return item.told.past.starts_at(role.backoff) if role is not None else 0.0

@@ -1,4 +1,4 @@
-"""What the pods of one replica say of its failures."""
+"""Failures of one replica, as its pods show them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fault:
 
 
 def ended_last(place: Place) -> Fault | None:
-    """The pod that filled an empty place last has ended by itself."""
+    """The fault of an empty place whose last pod has ended by itself; None otherwise."""
     last = max(place.others, key=age, default=None)
     if place.now is not None or last is None or last.metadata.uid in place.retired:
         return None
@@ -36,7 +36,10 @@ def ended_last(place: Place) -> Fault | None:
 
 
 def started(places: Sequence[Place]) -> float | None:
-    """Since when the replica has been one that was Ready once; its leader knows, dead or alive."""
+    """Time since which the replica counts as having been Ready, in seconds since the epoch; None before that.
+
+    Its leader carries it, dead or alive; 0 where only pods that are Ready show it.
+    """
     leader = places[0]
     pods = [each for each in (leader.now, *leader.others) if each is not None]
     if pods:
@@ -53,7 +56,7 @@ def pods_of(places: Iterable[Place]) -> list[core.Pod]:
 
 
 def failing_since(faults: Iterable[Fault]) -> float | None:
-    """Since when a failure is known that nobody could act upon; None for one that is seen for the first time."""
+    """Time since which a failure is known that was not acted on; None for one that is seen for the first time."""
     marks = (times.seconds(fault.pod.metadata.annotation(ANNOTATION_SINCE)) for fault in faults)
     return min((at for at in marks if at is not None), default=None)
 
@@ -64,10 +67,10 @@ def age(pod: core.Pod) -> tuple[str, str]:
 
 
 def created(pod: core.Pod) -> float:
-    """In seconds since the epoch."""
+    """Creation time of a pod, in seconds since the epoch."""
     return times.seconds(pod.metadata.creation_timestamp) or 0.0
 
 
 def revision_of(pod: core.Pod) -> str:
-    """What it was made from."""
+    """Hash of the revision that a pod was made from."""
     return pod.metadata.label(names.LABEL_REVISION) or ""

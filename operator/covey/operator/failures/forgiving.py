@@ -1,7 +1,7 @@
 """Restarts of containers that are over: the replica was left as it was, and serves again.
 
-A replica whose failures are exhausted is only left: the kubelet starts its containers anew, and it may get Ready. Then
-nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is told as exhausted until it
+A replica whose failures are exhausted is only left: the kubelet starts its containers again, and it may get Ready. Then
+nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted until it
 has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then its restarts
 are noted as no failures, and it counts as Ready since it came back.
 """
@@ -31,12 +31,12 @@ ANNOTATION_LEFT: Final = "covey.dev/left-failed"
 
 
 def serves(places: Sequence[Place]) -> bool:
-    """Every pod of a replica is Ready."""
+    """Tell whether every pod of a replica is Ready."""
     return all(place.now is not None and podstate.is_ready(place.now) for place in places)
 
 
 def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
-    """Containers restarted, the replica was left as it was, and all of it is Ready again."""
+    """Tell whether a replica whose containers restarted was left as it was, and all of it is Ready again."""
     left = all(
         fault.why is Cause.RESTARTED and fault.pod.metadata.annotation(ANNOTATION_LEFT) is not None for fault in faults
     )
@@ -44,14 +44,14 @@ def is_over(places: Sequence[Place], faults: Sequence[Fault]) -> bool:
 
 
 def serves_since(places: Sequence[Place], failed_at: float) -> float:
-    """Since when a replica that had failed is Ready again, in seconds since the epoch: later than it failed."""
+    """Time since which a replica that had failed is Ready again, in seconds since the epoch: later than it failed."""
     ready = [podstate.readiness(place.now) for place in places if place.now is not None]
     said = (times.seconds(each.last_transition_time) for found in ready for each in found if each is not None)
     return max([failed_at + 1, *(at for at in said if at is not None)])
 
 
 def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
-    """Note that the restarts of a replica are no failures, and that it is another one since then."""
+    """Note that the restarts of a replica are no failures, and that it counts as Ready since ``since``."""
     for place in places:
         pod = place.now
         if pod is None:
@@ -67,7 +67,7 @@ def forgive(places: Sequence[Place], since: float) -> Iterator[Annotate]:
 
 
 def mark_left(faults: Sequence[Fault], failed_at: float, *, exhausted: bool) -> Iterator[Annotate]:
-    """Note on failed pods that nobody replaces for now since when they have failed, and that they are left."""
+    """Note on failed pods that are not replaced for now since when they have failed, and whether they are left."""
     for fault in faults:
         marks: dict[str, str | None] = {}
         if fault.pod.metadata.annotation(ANNOTATION_SINCE) is None:
@@ -79,15 +79,15 @@ def mark_left(faults: Sequence[Fault], failed_at: float, *, exhausted: bool) -> 
 
 
 def annotate(pod: core.Pod, annotations: Mapping[str, str | None]) -> Annotate:
-    """Annotations of a pod."""
+    """The action that writes annotations of a pod."""
     return Annotate(PODS.type, pod.metadata.name, pod.metadata.uid, annotations)
 
 
 class Spare:
-    """How many Ready replicas of a role may be given up at once because containers of them have restarted.
+    """Limit on Ready replicas of a role that are given up at once because their containers have restarted.
 
     A dependency that fails for a moment restarts containers of all replicas together. Those that are Ready all the same go
-    one after another: so many of a unit at once as ``maxUnavailable`` says, else down to ``minReplicas``, and one at least.
+    one after another: as many of a unit at once as ``maxUnavailable`` says, else down to ``minReplicas``, and one at least.
 
     Args:
         tree: what is wanted.
@@ -101,7 +101,7 @@ class Spare:
         self._recovering: Counter[tuple[int, str]] | None = None
 
     def take(self, unit: int, role: Role) -> bool:
-        """Whether one more may go."""
+        """Count one more replica that goes, and tell whether it may."""
         key = (unit, role.name)
         if key not in self._left:
             wanted = len(self._tree.layout.units[unit][role.name])

@@ -24,7 +24,7 @@ from covey.operator.snapshot import podstate
 ANNOTATION: Final = "covey.dev/failure-log"
 #: Failures kept of a unit. One takes about 200 bytes; all annotations of an object may have 256 KiB.
 _KEPT: Final = 128
-#: Nodes told of one failure.
+#: Nodes that are kept of one failure.
 _NODES: Final = 8
 
 #: Levels and values of a domain, from broad to narrow or in no order.
@@ -36,7 +36,7 @@ class Failure:
     """A failure of a replica, or of one pod of it.
 
     ``replica`` is role, number and, of a single pod, index, with slashes; ``revision`` what it was made from; ``past``
-    what its successors are told; ``why`` a ``Cause``; ``nodes`` those that its pods failed on, with their domains.
+    what its successors carry; ``why`` a ``Cause``; ``nodes`` those that its pods failed on, with their domains.
     """
 
     unit: int
@@ -54,7 +54,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Failures, the oldest first. ``wholes``: what pods of a unit are told since it was recreated as a whole."""
+    """Failures, the oldest first. ``wholes``: what pods of a unit carry since it was recreated as a whole."""
 
     failures: tuple[Failure, ...] = ()
     wholes: Mapping[int, Past] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Log:
         return next((each for each in reversed(self.failures) if (each.unit, each.replica) == (unit, replica)), None)
 
     def extended(self, more: Iterable[Failure], since: float) -> Log:
-        """With more failures, without those from before a time and those that are too many."""
+        """The log with more failures, without those from before ``since`` and the oldest beyond ``_KEPT``."""
         kept = [*(each for each in self.failures if each.at >= since), *more]
         return replace(self, failures=tuple(kept[-_KEPT:]))
 
@@ -84,7 +84,7 @@ def keepers(tree: Tree) -> dict[int, Identity]:
 
 
 def key_of(slot: Slot, *, alone: bool) -> str:
-    """What a failure of a replica, or of one pod of it, is noted under."""
+    """Key under which a failure of a replica, or of one pod of it (``alone``), is noted."""
     return f"{slot.role}/{slot.replica}/{slot.index}" if alone else f"{slot.role}/{slot.replica}"
 
 

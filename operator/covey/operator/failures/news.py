@@ -1,4 +1,4 @@
-"""What people are told of failures: Events, and conditions while something has to be done."""
+"""Reports of failures: Events, and remarks for conditions while something has to be done."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Exhausted:
     until: float | None = None
 
     def __str__(self) -> str:
-        """What happened."""
+        """The replica, its failures in a row and the limit, as a sentence."""
         return (
             f"replica {self.number} of {self.role} in unit {self.unit} failed {self.failures} times in a row, and "
             f"restart.maxRestarts is {self.most}"
@@ -59,7 +59,7 @@ def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Ite
 
 
 def remark_failures(exhausted: Sequence[Exhausted], avoided: Sequence[Avoided]) -> Iterator[Remark]:
-    """What holds until somebody acts, or time has passed."""
+    """Remarks that hold until somebody acts, or time has passed: exhausted restarts, avoided nodes."""
     if exhausted:
         first = min(exhausted, key=lambda each: each.until is not None)
         more = f" (and {len(exhausted) - 1} more)" if len(exhausted) > 1 else ""

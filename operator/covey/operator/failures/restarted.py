@@ -1,4 +1,4 @@
-"""Whether a container of a pod has restarted on its own account.
+"""Container restarts of a pod that count as failures.
 
 Main containers count. Init containers, and among them sidecars (``restartPolicy: Always``), do not: they are apart from
 the process group of a replica, and what runs beside it may restart as it likes. A template may name further containers
@@ -16,12 +16,12 @@ from covey.api.annotated import read_json
 
 
 def counts(pod: core.Pod) -> dict[str, int]:
-    """How often each main container has restarted, those that never have left out."""
+    """Restarts of each main container, by its name; those that never restarted are left out."""
     return {each.name: each.restart_count for each in pod.status.container_statuses or () if each.restart_count > 0}
 
 
 def restarted(pod: core.Pod) -> bool:
-    """A container that counts has restarted more often than is known to be no failure."""
+    """Tell whether a container that counts has restarted more often than is known to be no failure."""
     found = counts(pod)
     if not found:
         return False

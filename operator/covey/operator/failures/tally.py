@@ -1,4 +1,4 @@
-"""How often replicas have failed in a row, and what is noted of that before anything is given up."""
+"""Failures of replicas in a row: counted, and noted on objects before anything is given up."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Tally:
         self._logs: dict[Identity, Log] = {each: logbook.read(found) for each, found in there.items()}
         #: Failures that are seen for the first time.
         self.new: list[Failure] = []
-        #: What pods of units are told that were recreated as a whole.
+        #: What pods of units carry that were recreated as a whole.
         self.wholes: dict[int, Past] = {unit: past for log in self._logs.values() for unit, past in log.wholes.items()}
 
     @property
@@ -56,14 +56,14 @@ class Tally:
         *,
         alone: bool,
     ) -> Past:
-        """What the successors of failed pods are told; a failure that has not been counted yet is.
+        """Count a failure that was not counted yet; return the past that the successors of the failed pods carry.
 
         Args:
             places: those of the replica, or of the one pod that is replaced ``alone``.
             revision: of the replica.
             role: its role.
             faults: the pods that have failed.
-            since: since when the replica has been one that was Ready once.
+            since: time since which the replica counts as having been Ready; None before that.
             alone: the rest of the replica goes on.
         """
         lead = max((fault.pod for fault in faults), key=lambda pod: (podstate.restarts(pod), age(pod)))
@@ -90,7 +90,7 @@ class Tally:
         return past
 
     def pending(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, alone: bool) -> Past:
-        """What was noted of a failure of these places, and may have been told to nobody."""
+        """The past noted for a failure of these places that no pod may carry yet; ``NO_PAST`` without one."""
         noted = self._last(places[0].slot, revision, alone=alone)
         if noted is None or self._observed.now >= noted.at + memory(role.backoff):
             return NO_PAST
@@ -101,7 +101,7 @@ class Tally:
         return NO_PAST if fresh or told >= noted.past.restarts else noted.past
 
     def written(self, avoided: Sequence[Avoided], roles: Mapping[str, Role]) -> Iterator[Annotate]:
-        """What the objects that keep logs carry from now on."""
+        """Annotations to write on the objects that keep logs."""
         told = written(avoided)
         for identity, owned in self._objects.items():
             if owned.metadata.deletion_timestamp is not None:

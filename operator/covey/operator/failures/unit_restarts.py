@@ -24,7 +24,7 @@ from covey.operator.terms.actions import Annotate
 
 
 class UnitRestarts:
-    """Which units are recreated, and what becomes of their replicas.
+    """Units that are recreated, and the fates of their replicas.
 
     Args:
         tally: the failures of the resource.
@@ -36,7 +36,7 @@ class UnitRestarts:
         self._observed = observed
 
     def fail(self, unit: int, places: Sequence[Place], fate: Fate) -> None:
-        """A replica takes its unit with it."""
+        """Note that a failed replica takes its unit with it."""
         graves = [place.grave for place in places if place.grave is not None]
         told = (*(podstate.past(pod).unit for pod in pods_of(places)), *(each.past.unit for each in graves))
         seen, known = max(told, default=0), self._tally.wholes.get(unit, NO_PAST)

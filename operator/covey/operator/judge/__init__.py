@@ -1,1 +1,1 @@
-"""What is made of a spec: whether it is accepted, with which backend and topology, and what is kept up while it is not."""
+"""Judgement of a spec: whether it is accepted, with which backend and topology, and what is kept up while it is not."""

@@ -1,7 +1,7 @@
 """Levels of a topology that groups were made for, kept while the owner asks for nothing else.
 
 Native groups have the label keys of their levels in fields that the API server lets nobody change. Were the keys read
-anew in each pass, an edit of one ClusterTopology would take down every unit of the cluster.
+again in each pass, an edit of one ClusterTopology would take down every unit of the cluster.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from covey.operator.snapshot.accepted import Accepted, Resolved
 
 
 def is_topology_kept(spec: DisaggregatedInferenceSpec, last: Accepted) -> bool:
-    """Whether the owner asks for the same places as when the groups were made."""
+    """Tell whether the owner asks for the same places as when the groups were made."""
     return _placement(spec) == _placement(last.spec)
 
 
 def describe_change(recorded: Resolved, topology: str | None, levels: Levels | None) -> str:
-    """Say how a topology is another one than recorded; empty where it is the same, or its keys were not recorded."""
+    """Describe how a topology differs from the recorded one; empty where it does not, or no keys were recorded."""
     before = recorded.levels
     if recorded.topology is None or not before or not any(before.values()):
         return ""

@@ -1,4 +1,4 @@
-"""Which backend a resource has, in which dialect: chosen once, recorded, and never another while anything of it is there."""
+"""The backend of a resource, and its dialect: chosen once, recorded, and kept while anything of it is there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covey.operator.terms.problem import Problem
 def resolve_backend(
     spec: DisaggregatedInferenceSpec, recorded: Resolved | None, cluster: Cluster, *, is_there: bool
 ) -> tuple[Backend | None, Problem | None]:
-    """The backend, None where there is none to work with, and what stands in its way.
+    """Return the backend, None where there is none to work with, and the problem that stands in its way.
 
     Args:
         spec: what is wanted.
@@ -59,7 +59,7 @@ def _with_unprobed(cluster: Cluster) -> Cluster:
 def find_refused(
     backend: Backend, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster
 ) -> Problem | None:
-    """What a backend cannot carry of a spec; it may pass where only a probe has no answer."""
+    """Report the parts of a spec that a backend cannot carry; ``retry`` where only a probe has no answer."""
     refused = backend.refusals(spec, levels, cluster)
     if not refused:
         return None

@@ -1,4 +1,4 @@
-"""What CEL cannot see: fields that are not built yet, and levels that the topology does not have."""
+"""Checks of a spec that CEL cannot do: fields that are not built yet, levels that the topology does not have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from covey.placement.cluster import presets
 
 
 def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
-    """What the API server lets pass and cannot be done: fields not honoured yet, roles that wait for each other."""
+    """Report fields that are accepted and not honoured yet, and roles that wait for each other."""
     if found := unsupported(spec):
         return Problem(names.REASON_UNSUPPORTED, "; ".join(found))
     if circle := in_circles(spec):
@@ -28,9 +28,9 @@ def find_unsupported(spec: DisaggregatedInferenceSpec) -> Problem | None:
 def resolve_topology(
     spec: DisaggregatedInferenceSpec, topologies: Sequence[core.ClusterTopology], recorded: str | None = None
 ) -> tuple[str | None, Levels | None, Problem | None]:
-    """The topology in use, its levels with their keys, and what is wrong with the spec's own.
+    """Return the topology in use, its levels with their keys, and the problem with levels that the spec names.
 
-    None for both when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
+    None for the first two when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
     labels of the nodes, and any level that some preset knows is let pass here.
 
     Args:
@@ -67,7 +67,7 @@ def _unknown(spec: DisaggregatedInferenceSpec, known: Sequence[str], where: str)
 
 
 def _inverted(spec: DisaggregatedInferenceSpec, levels: Sequence[str]) -> Problem | None:
-    """A preferred level that is coarser than the required one can never matter."""
+    """Report a preferred level that is coarser than the required one: it can never matter."""
     scopes: list[tuple[str, UnitTopology | RoleTopology]] = [("spec.topology", spec.topology)]
     scopes += [(f"spec.roles[{role.name}].topology", role.topology) for role in spec.roles]
     for path, topology in scopes:

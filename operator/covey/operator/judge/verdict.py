@@ -1,4 +1,4 @@
-"""What is made of a spec: whether it is accepted, and what is kept up while it is not.
+"""Judgement of a spec: whether it is accepted, and which spec is kept up while it is not.
 
 Whatever is wrong with a new spec holds the new spec. What was accepted last is repaired meanwhile: pods are replaced,
 released pods are deleted, units are counted. Nothing here does I/O.
@@ -56,13 +56,13 @@ class Case:
 
     @property
     def is_suspended(self) -> bool:
-        """It says so, however unreadable the rest is."""
+        """Tell whether the stored spec says ``suspend: true``, however unreadable the rest is."""
         return self.stored.spec.get("suspend") is True
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is kept up, and what has to be told of the rest.
+    """The spec that is kept up, and the problem of the newest one.
 
     ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None where
     there is none: then nothing is done.
@@ -82,7 +82,7 @@ class Verdict:
 
     @property
     def is_kept_up(self) -> bool:
-        """There is a spec to work by."""
+        """Tell whether there is a spec to work by."""
         return self.accepted is not None
 
     @property
@@ -124,7 +124,7 @@ def read_case(
 
 
 def judge(case: Case, observed: Observed, bad_template: Problem | None = None) -> Verdict | None:
-    """What to keep up; None when the resource cannot be read and nothing is known of it.
+    """Decide which spec is kept up; None when the resource cannot be read and nothing is known of it.
 
     Args:
         case: the resource.
@@ -157,7 +157,7 @@ def _wanted(inference: DisaggregatedInference | None, observed: Observed) -> Rev
 
 
 def _asked(spec: DisaggregatedInferenceSpec, known: Sequence[Revision]) -> Revision:
-    """What a spec asks for; roles whose images are changed in place keep their addresses."""
+    """The revision that a spec asks for; roles whose images are changed in place keep their addresses."""
     in_place = [role.name for role in spec.roles if role.update and role.update.in_place is InPlace.IF_POSSIBLE]
     return Revision.of(spec).known_as(known, stays=in_place)
 
@@ -193,7 +193,7 @@ def revision_before(wanted: Revision, observed: Observed) -> Revision | None:
 
 
 def _runs(wanted: Revision, observed: Observed) -> bool:
-    """There are pods of every role of it, whatever has become of the record: the API server has taken them."""
+    """Tell whether every role of it has pods, whatever has become of the record: the API server accepted them."""
     told = {
         (pod.metadata.label(names.LABEL_ROLE), pod.metadata.label(names.LABEL_REVISION)) for pod in observed.every_pod()
     }

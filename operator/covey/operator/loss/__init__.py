@@ -1,1 +1,1 @@
-"""What was lost: pods whose node has gone, units below their minimum, and what is given up of them."""
+"""Losses: pods whose node has gone, units below their minimum, and what is given up of them."""

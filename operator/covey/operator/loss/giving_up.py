@@ -1,4 +1,4 @@
-"""What of a unit that lost its minimum is given up, so that it can be placed anew: pure.
+"""Escalation for units that lost their minimum: parts are given up, so that they can be placed again. Pure.
 
 A successor that finds no room in the domain of its unit waits, and what runs is kept. Given up is
 
@@ -44,7 +44,7 @@ REASON_PREEMPTED: Final = "Preempted"
 
 
 class Step(StrEnum):
-    """What is given up of a unit."""
+    """Kinds of escalation: the part of a unit that is given up, and the occasion."""
 
     ROLE = "Role"
     UNIT = "Unit"
@@ -70,10 +70,10 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """What goes, what is announced, and what has been done.
+    """Pods to delete, announced escalations, and the shortages that they answer.
 
-    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were taken down and are queued like new ones: they have never served.
-    ``again``: seconds after which time alone changes something.
+    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were taken
+    down and are queued like new ones: they have never served. ``again``: seconds after which time alone changes something.
     """
 
     delete: tuple[DeletePod, ...] = ()
@@ -87,7 +87,7 @@ class GivenUp:
 
     @property
     def outcome(self) -> Outcome:
-        """What to do and to tell."""
+        """Pods to delete, Events and remarks to report."""
         return Outcome(Actions(delete_pods=self.delete, notes=self.notes), self.remarks, self.again)
 
 
@@ -164,7 +164,7 @@ def find_preempted(observed: Observed) -> dict[int, float]:
 def _preemption(
     shortage: Shortage, known: RecordedUnit, preempted: float | None, observed: Observed
 ) -> Escalation | None:
-    """The unit lost a pod to preemption, and has some left from before: an announcement outlives the pod."""
+    """The escalation of a unit that lost a pod to preemption and has older ones left; it outlives the pod."""
     at = known.at if known.step == Step.PREEMPTION and known.at is not None else preempted
     found = Escalation(Step.PREEMPTION, at) if at is not None else None
     return found if found is not None and any(_pods(shortage, found, observed)) else None
@@ -194,7 +194,7 @@ def _escalation(
 
 
 def _serves(spec: DisaggregatedInferenceSpec, states: States, unit: int) -> bool:
-    """Every role of the gang has a Ready replica: below its minimum as it is, the unit may still answer."""
+    """Tell whether every role of the gang has a Ready replica: below its minimum, the unit may still answer."""
     roles = states.get(unit, {})
     gang = [role.name for role in spec.roles if role.min_replicas]
     return all(any(state.is_ready for state in roles.get(name, {}).values()) for name in gang)
@@ -253,7 +253,7 @@ def _sentence(shortage: Shortage, found: Escalation) -> str:
 
 
 def written(given_up: GivenUp, unit: int) -> dict[str, Any]:
-    """What ``unitStatuses`` remembers of a unit."""
+    """Fields of ``unitStatuses`` that remember the loss of a unit."""
     if unit in given_up.anew:
         return {}
     shortage, found = given_up.shortages.get(unit), given_up.announced.get(unit)

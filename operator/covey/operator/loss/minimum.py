@@ -1,7 +1,7 @@
-"""Units that are below their minimum: what of it is lacking, since when, and what is to come of it.
+"""Units below their minimum: the replicas that they lack, and since when.
 
 A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to start
-first. It is counted anew in every pass and latched nowhere. Since when a unit lacks something is remembered in the status
+first. It is counted again in every pass and latched nowhere. Since when a unit lacks something is remembered in the status
 (``unitStatuses``), which another operator goes on from.
 
 Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has raised
@@ -70,7 +70,7 @@ def find_shortages(
     observed: Observed,
     before: Mapping[str, Any],
 ) -> Minimums:
-    """Count every unit.
+    """Find the units below their minimum.
 
     Args:
         spec: what is kept up.
@@ -113,7 +113,7 @@ def _owed(count: UnitCount, met: Counts, state: UnitState | None) -> Counts:
 
 
 def _allowed(role: RoleState, placed: int) -> int:
-    """How few replicas a rollout or an evacuation may leave, by what their owner says of it."""
+    """Fewest replicas of a role that its owner lets a rollout or an evacuation leave."""
     found = role.wanted
     if role.outdated:
         found -= role.budget.unavailable or 0
@@ -138,6 +138,9 @@ def _in_place(
 
 
 def is_in_place(pod: core.Pod) -> bool:
-    """It has its node for good: what is pinned and may start is bound in seconds, or gives its pin up."""
+    """Tell whether a pod has its node for good: it is bound, or pinned and held by the start gate.
+
+    One that is pinned and may start is bound in seconds, or gives its pin up.
+    """
     held = names.GATE_START in core.gates(pod) and podstate.is_admitted(pod)
     return podstate.is_bound(pod) or held

@@ -2,7 +2,7 @@
 
 A node is lost when somebody says so (the taint ``node.kubernetes.io/out-of-service``) or when it was deleted. One that is
 only not ready or unreachable may come back: there the pods' own ``tolerationSeconds`` count, by which Kubernetes deletes
-them. Whoever is being deleted counts as lost, however long the API server keeps it, so its replica is made anew at once.
+them. A pod that is being deleted counts as lost, however long the API server keeps it: its replica is made again at once.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _is_lost(pod: core.Pod, observed: Observed) -> bool:
 
 
 def _notes(stranded: Iterable[DeletePod]) -> Iterator[Note]:
-    """What to announce: one note for all nodes."""
+    """The Event about lost nodes: one for all of them."""
     nodes = sorted({item.pod.spec.node_name or "" for item in stranded})
     if nodes:
         named = ", ".join(nodes[:5]) + (f" and {len(nodes) - 5} more" if len(nodes) > 5 else "")

@@ -1,4 +1,4 @@
-"""What was lost, and what comes of it: one look at all units."""
+"""Losses of all units, and what is given up for them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def find_loss(
     observed: Observed,
     before: Mapping[str, Any],
 ) -> GivenUp:
-    """Units below their minimum, and what of them is given up.
+    """Find the units below their minimum, and decide what of them is given up.
 
     Args:
         inference: the resource, with the spec that is kept up.
-        backend: whose word says what could be placed elsewhere.
+        backend: says what could be placed elsewhere.
         scale: what is wanted.
         rolling: the units that there shall be, and what a rollout or an evacuation makes of them.
         states: how far each replica has come.
@@ -55,7 +55,7 @@ def find_loss(
 
 
 def _is_refused(report: UnitReport | None, unit: int, observed: Observed) -> bool:
-    """The scheduler finds no room, by what it says of the unit or, where it latches that, of its pods."""
+    """Tell whether the scheduler finds no room, by what it says of the unit or, where it latches that, of its pods."""
     said = report.admitted if report is not None else None
     if said is not None and said.status == "False" and said.reason in names.REFUSALS:
         return True
