@@ -1,1 +1,1 @@
-"""What is, on the API server: watched, kept, and asked for where no watch tells it. All waiting and reading is here."""
+"""The observed state: watched, cached, and asked for where no watch shows it. All waiting and reading is here."""

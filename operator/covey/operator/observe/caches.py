@@ -174,7 +174,7 @@ class Caches:
 
     @property
     def is_synced(self) -> bool:
-        """Everything has been listed once that the cluster serves."""
+        """Tell whether everything has been listed once that the cluster serves."""
         return all(event.is_set() for event in self._known())
 
     @property
@@ -188,17 +188,17 @@ class Caches:
 
     @property
     def cluster(self) -> Cluster:
-        """What the cluster has, as far as this process has been told."""
+        """Kinds and fields that the cluster has, as far as this process knows."""
         found = self.probing.cluster(self.unserved)
         return found if self.domains is None else replace(found, hyper_nodes=self.domains.found)
 
     def is_alive(self) -> bool:
-        """Every watch has been heard of lately."""
+        """Tell whether every watch has been heard of lately."""
         watches: tuple[Exposed, ...] = (*self._reflectors(), *self.room.reflectors, *self.informers)
         return all(each.silence < _SILENCE for each in watches)
 
     def begin_leading(self, now: float) -> None:
-        """This process decides from now on, in seconds since the epoch; another one did so far."""
+        """Note that this process decides from ``now`` on, in seconds since the epoch; another one did so far."""
         self.ledger.forget_graves()
         self.clock.begin(now)
 
@@ -250,14 +250,14 @@ class Caches:
         )
 
     def _read(self, item: ControllerRevision) -> Record | None:
-        """What a ControllerRevision says, read once: its data never change."""
+        """Read a ControllerRevision, once: its data never change."""
         uid = item.metadata.uid
         if uid not in self._records:
             self._records[uid] = read_record(item.data)
         return self._records[uid]
 
     def welcome_object(self, key: Key, kind: str, item: Owned | ControllerRevision | RoleScaler) -> None:
-        """This process has just created something else than a pod: it counts as seen, unless the watch was faster."""
+        """Count an object, no pod, that this process has just created as seen, unless the watch was faster."""
         if isinstance(item, ControllerRevision):
             if not shows(self.revisions, item):
                 self._new_revisions.add(key, item)
@@ -270,15 +270,15 @@ class Caches:
             self._new_objects[kind].add(key, item)
 
     def tell(self, uid: str, status: Mapping[str, Any]) -> None:
-        """This status is about to be written: the watch will show it, and it is no reason to look again."""
+        """Note a status that is about to be written: the watch will show it, and it is no reason to look again."""
         self._statuses[uid] = status
 
     def look_again(self, key: Key, delay: float) -> None:
-        """Time alone will change something about a resource: it has to be looked at so many seconds from now."""
+        """Have a resource looked at in ``delay`` seconds: time alone will change something about it."""
         self._enqueue_after(key, delay)
 
     def forget(self, key: Key) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         known: Iterable[Any] = (self.budgets, self.room, self.quotas, self.ledger, self.clock, *self._every_newborns())
         for each in known:
             each.forget(key)
@@ -306,7 +306,7 @@ class Caches:
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
-        """Set when it is known what there is. A backend's kinds may be missing in a cluster, and those of this release."""
+        """Events that are set once the objects of a kind are known; the kinds of a backend may be missing in a cluster."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)

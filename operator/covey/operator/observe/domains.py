@@ -28,7 +28,7 @@ class Domains:
 
     @property
     def found(self) -> HyperNodes:
-        """What there is, read anew only when it has changed."""
+        """The HyperNodes that there are, read again only when one has changed."""
         if self._found is None:
             self._found = HyperNodes(self.reflector.store.values())
         return self._found

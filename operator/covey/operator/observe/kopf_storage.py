@@ -15,11 +15,11 @@ class NoDiffBase(kopf.DiffBaseStorage):
     """No last-handled configuration."""
 
     def build(self, *, body: kopf.Body, extra_fields: Any = None) -> kopf.BodyEssence:  # noqa: ARG002 - Kopf's signature
-        """Nothing."""
+        """Return an empty essence."""
         return kopf.BodyEssence()
 
     def fetch(self, *, body: kopf.Body) -> kopf.BodyEssence | None:  # noqa: ARG002 - likewise
-        """Nothing."""
+        """Return nothing."""
         return None
 
     def store(self, *, body: kopf.Body, patch: kopf.Patch, essence: kopf.BodyEssence) -> None:
@@ -30,7 +30,7 @@ class NoProgress(kopf.ProgressStorage):
     """No progress of handlers."""
 
     def fetch(self, *, key: Any, body: kopf.Body) -> Any:  # noqa: ARG002 - Kopf's signature
-        """Nothing."""
+        """Return nothing."""
         return None
 
     def store(self, *, key: Any, record: Any, body: kopf.Body, patch: kopf.Patch) -> None:

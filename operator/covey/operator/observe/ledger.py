@@ -1,4 +1,4 @@
-"""What becomes of pods between two words of the watch: those that are not seen yet, and those that are seen no more.
+"""Pods between two events of the watch: those that it does not show yet, and those that it shows no more.
 
 =========  ============================================  ====================================================
 a pod is   since                                         until
@@ -18,8 +18,8 @@ Newborn and shown pods are in the snapshot. A missing pod is a grave that is not
 is. A pod that this process has written to is *changed* until the watch shows it so: the snapshot has it as it was
 written, for what it served with before serves no more.
 
-Beside all that a pod is *retired* from when there was to be none in its place: whoever is retired is not lost when
-he goes. A retired pod that is not on its way out is so no longer when its place is wanted again.
+Apart from that a pod is *retired* from when there was to be none in its place: a retired pod is not lost when
+it goes. A retired pod that is not on its way out is so no longer when its place is wanted again.
 
 Nothing is decided from this memory that a process without it would not decide in the end (``snapshot.places.Grave``).
 """
@@ -44,7 +44,7 @@ class Ledger:
     """The pods of all resources, by the resource's key.
 
     Args:
-        is_shown: the watch has told of this incarnation, and so will tell of its end.
+        is_shown: whether the watch has shown this incarnation, and so will show its end.
         clock: monotonic, seconds.
     """
 
@@ -69,7 +69,7 @@ class Ledger:
         return frozenset(self._condemned.get(key, ()))
 
     def changed(self, key: Key, pod: core.Pod) -> None:
-        """The API server has answered that it has changed this pod so."""
+        """Note a pod that was changed, as the API server has answered."""
         self._changed.setdefault(key, {})[pod.metadata.uid] = pod
 
     def latest(self, key: Key, pod: core.Pod) -> core.Pod:
@@ -79,17 +79,17 @@ class Ledger:
         return written if written is not None and pod.metadata.is_before(written.metadata) else pod
 
     def spare(self, key: Key, uid: str) -> None:
-        """Its deletion has failed."""
+        """Note that the deletion of a pod has failed."""
         self._condemned.get(key, set()).discard(uid)
 
     def created(self, key: Key, pod: core.Pod) -> None:
-        """The API server has answered that it has created this pod."""
+        """Note a pod that was created, as the API server has answered."""
         buried = {grave.uid for grave in self._graves.get(key, {}).values()}
         if not self._is_shown(pod) and pod.metadata.uid not in buried:
             self.newborns.add(key, pod)
 
     def shown(self, key: Key, pod: core.Pod) -> None:
-        """The watch has told of it."""
+        """Note that the watch shows a pod."""
         written = self._changed.get(key, {})
         if pod.metadata.uid in written and not pod.metadata.is_before(written[pod.metadata.uid].metadata):
             del written[pod.metadata.uid]
@@ -98,7 +98,7 @@ class Ledger:
             del graves[slot]
 
     def ended(self, key: Key, pod: core.Pod, *, ours: bool) -> None:
-        """The watch shows it no more.
+        """Note that the watch shows a pod no more.
 
         Args:
             key: of the resource that it was shown for.
@@ -115,18 +115,18 @@ class Ledger:
             self._graves.setdefault(key, {})[slot] = Grave.of(pod, confirmed=confirmed, retired=retired)
 
     def condemn(self, key: Key, pod: core.Pod) -> None:
-        """Its deletion is about to be asked for: when it is no longer shown, it is gone."""
+        """Note that the deletion of a pod is about to be asked for: when it is no longer shown, it is gone."""
         if self._is_shown(pod):
             self._condemned.setdefault(key, set()).add(pod.metadata.uid)
 
     def confirm(self, key: Key, slots: Iterable[Slot]) -> None:
-        """The pods that were last seen in these places are gone."""
+        """Note that the pods that were last seen in these places are gone."""
         graves = self._graves.get(key, {})
         for slot in graves.keys() & set(slots):
             graves[slot] = replace(graves[slot], confirmed=True)
 
     def retire(self, key: Key, observed: Observed, wanted: Iterable[Slot]) -> None:
-        """There shall be no pods but in these places.
+        """Retire all pods but those in the wanted places.
 
         Args:
             key: of the resource.
@@ -145,11 +145,11 @@ class Ledger:
             self._retired[key] = retired
 
     def forget_graves(self) -> None:
-        """Another process has decided so far, and alone knows which of the pods that are gone were lost."""
+        """Forget pods that are gone: another process has decided so far, and alone knows which of them were lost."""
         self._graves.clear()
 
     def forget(self, key: Key) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._graves.pop(key, None)
         self._condemned.pop(key, None)
         self._retired.pop(key, None)

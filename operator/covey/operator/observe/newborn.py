@@ -31,11 +31,11 @@ class Newborns(Generic[T]):
         self._items: dict[Key, dict[str, tuple[float, T]]] = {}
 
     def add(self, key: Key, item: T) -> None:
-        """The API server has answered that it has created this object."""
+        """Note an object that was created, as the API server has answered."""
         self._items.setdefault(key, {})[item.metadata.uid] = (self._clock() + PATIENCE, item)
 
     def shown(self, key: Key, uid: str) -> None:
-        """The watch has told of the object: from now on it alone counts."""
+        """Note that the watch shows an object: from now on the watch alone counts."""
         items = self._items.get(key)
         if items is not None and items.pop(uid, None) is not None and not items:
             del self._items[key]
@@ -53,5 +53,5 @@ class Newborns(Generic[T]):
         return max(min(until for until, _ in items.values()) - self._clock(), 0.0) if items else None
 
     def forget(self, key: Key) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._items.pop(key, None)

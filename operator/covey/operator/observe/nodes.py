@@ -1,6 +1,6 @@
 """The nodes of the cluster, and which of them are to be empty.
 
-All are watched once, for whoever asks. Heartbeats change a node all the time; resources are told only when what matters
+All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what matters
 to their pods there has changed, so that a node that flaps costs one look for each resource on it.
 """
 
@@ -19,7 +19,7 @@ from covey.kube.resources import NODES
 from covey.kube.watch import DELETED, EventType
 from covey.operator.snapshot.notice import AUTOSCALERS, Notice, is_out_of_service, is_to_be_drained, notice_of
 
-#: Candidates that a resource is told of: they stand on its groups.
+#: Candidates that a resource gets to know: they are written on its groups.
 _MANY: Final = 64
 #: Seconds for which it is remembered that a node was deleted: by then Kubernetes has removed its pods.
 _REMEMBERED: Final = 600.0

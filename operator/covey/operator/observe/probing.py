@@ -1,4 +1,4 @@
-"""What the API server keeps of the fields that backends need: asked by dry runs, since a gated field is dropped silently."""
+"""Probes for the fields that backends need: dry runs, since the API server drops a gated field silently."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class Probing:
             self.asked.set()
 
     def cluster(self, unserved: frozenset[Resource]) -> Cluster:
-        """What the cluster has, with what it does not serve."""
+        """Kinds and fields that the cluster has; ``unserved`` are the kinds that it does not serve."""
         return Cluster(unserved, self._kept, self._unprobed, self._enabled)
 
     def stale(self) -> None:
-        """The API server serves something more, or less."""
+        """Have everything asked again: the API server serves a kind more, or one less."""
         self._stale.set()
 
     async def run(self) -> None:
@@ -107,7 +107,7 @@ class Probing:
             self._on_change()
 
     async def _ask(self, probe: Probe) -> bool | str:
-        """Whether the field is kept, or why that is not known."""
+        """Ask whether a field is kept; return the reason where that is not known."""
         body = _in_namespace(probe, self._namespace, self._image)
         try:
             answer: Mapping[str, Any] = await self._client.create(probe.resource, body, dry_run=True)

@@ -1,13 +1,13 @@
 """The ResourceQuotas of namespaces, and the turns in which resources of one namespace create pods.
 
-The API server adds a pod to ``status.used`` before it answers its creation. So whoever lists the quotas when it is his turn,
-and is the only one who creates meanwhile, sees all that was created before: nothing has to be remembered of it. Where a
+The API server adds a pod to ``status.used`` before it answers its creation. So a resource that lists the quotas in its turn,
+and is the only one that creates meanwhile, sees all that was created before: nothing has to be remembered of it. Where a
 namespace has no quota there are no turns.
 
-What *is* remembered: who waits for quota, so that a change of one wakes them, and which pods of minimums that run have found
-none, so that no other resource takes their room. After a restart both are known again once each resource of the namespace
+Two things *are* remembered: resources that wait for quota, so that a change of one wakes them, and pods of minimums that
+run and have found none, so that no other resource takes their room. After a restart both are known again once each resource of the namespace
 has been looked at; before that only running minimums are created there. The same goes for a moment after room has come
-free: whose pod has ended, for which it did, is to be looked at first.
+free: the resource whose pod has ended, and freed it, is to be looked at first.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Quotas:
         self._waiting: dict[str, set[Key]] = {}
         self._first: dict[str, dict[Key, Demand]] = {}
         self._clock = clock
-        #: What was last known to be taken, when some of it was last seen to come free, and since when who is kept waiting.
+        #: Amounts last known to be taken, when some were last seen to come free, and since when a resource waits for that.
         self._used: dict[Key, Mapping[str, Any]] = {}
         self._freed: dict[str, float] = {}
         self._kept: dict[Key, float] = {}
@@ -91,7 +91,7 @@ class Quotas:
 
     @contextlib.asynccontextmanager
     async def turn(self, namespace: str, *, wanted: bool) -> AsyncIterator[tuple[core.ResourceQuota, ...] | None]:
-        """Be the only one who creates pods in a namespace, with its quotas as they are then.
+        """Be the only resource that creates pods in a namespace, with its quotas as they are then.
 
         Args:
             namespace: its name.
@@ -121,7 +121,7 @@ class Quotas:
             self._first.setdefault(key[0], {})[key] = first
 
     def settles(self, namespace: str, keys: Iterable[Key]) -> bool:
-        """Say whether one of these resources has not been looked at yet since this process began to lead.
+        """Tell whether one of these resources has not been looked at yet since this process began to lead.
 
         It may have lost a pod of a minimum that runs, which comes first.
         """
@@ -136,7 +136,7 @@ class Quotas:
         return False
 
     def rests(self, key: Key) -> bool:
-        """Say whether room of the namespace has come free just now, and others may have to have it."""
+        """Tell whether room of the namespace has come free just now, and others may have to have it."""
         now = self._clock()
         free = now - self._freed.get(key[0], -REST) >= REST
         if free or now - self._kept.setdefault(key, now) >= _PATIENCE:

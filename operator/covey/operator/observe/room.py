@@ -2,7 +2,7 @@
 
 Nodes and pods of the whole cluster are watched, but only once a resource has such a backend. What fits is what the planner
 says (``admission``): the unit is expanded as for Covey's own scheduler, levels that the spec requires included. What was
-let go counts as taken until it is bound, so units are let go one after another. Where a level is required, pods are told
+let go counts as taken until it is bound, so units are let go one after another. Where a level is required, pods get
 the domain of their place.
 
 A resource that finds no room is looked at again when room comes free. Of those that ask for the same only the first is, and
@@ -53,18 +53,18 @@ _Place = tuple[Key, int, str]
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """Who found no room in the pass of this number, and what for."""
+    """A resource's wait for room: what it asked for, and the number of the pass that found none."""
 
     ask: Ask
     number: int
 
     def group(self, place: _Place) -> Hashable:
-        """The same for all that ask for the same."""
+        """Key that is equal for all that ask for the same."""
         return place if self.ask.key is None else self.ask.key
 
 
 class ClusterRoom:
-    """The room, and who waits for it.
+    """The free room of the cluster, and the resources that wait for it.
 
     Args:
         client: to the API server, for watches of everything.
@@ -96,7 +96,7 @@ class ClusterRoom:
         self._line: dict[_Place, _Wait] = {}
         self._passes: dict[Key, int] = {}
         self._numbers = count(1)
-        #: Who asked for these has found room: the next that does is to be looked at.
+        #: Keys of questions that have found room: the next resource that asks one of them is to be looked at.
         self._again: set[Hashable] = set()
 
     @property
@@ -106,7 +106,7 @@ class ClusterRoom:
 
     @property
     def is_synced(self) -> bool:
-        """All nodes and pods are known."""
+        """Tell whether all nodes and pods are known."""
         return all(each.synced.is_set() for each in (self.nodes, self.pods))
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class ClusterRoom:
         return None
 
     def forget(self, key: Key) -> None:
-        """The resource is gone, or asks for room no more."""
+        """Forget a resource that is gone, or asks for room no more."""
         self._passes.pop(key, None)
 
     def lacks(
@@ -173,7 +173,7 @@ class ClusterRoom:
         return expand(inference, replicas, topology)
 
     def _ask(self, asked: Asked) -> Mapping[str, str] | str:
-        """The nodes of pods that have none, by UID; or why there are none."""
+        """Plan a place: return nodes for the pods that have none, by UID; or the reason why there are none."""
         lacking = missing(asked.unit, asked.gang)
         if lacking is not None:
             return lacking
@@ -186,7 +186,7 @@ class ClusterRoom:
         return ask_for_minimum(gang, self.stock.inventory)
 
     def _leave(self, place: _Place) -> None:
-        """Room was found: whoever asks for the same may find it too."""
+        """Take a place out of the line, since room was found: others that ask for the same may find it too."""
         left = self._line.pop(place, None)
         if left is not None and left.ask.key is not None:
             self._again.add(left.ask.key)
@@ -260,7 +260,10 @@ class View:
     _confined: dict[Slot, Mapping[str, str]] = field(default_factory=dict)
 
     def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
-        """Why these replicas of one unit do not fit together; None when they do, and they count as taken from now on."""
+        """Return why these replicas of one unit do not fit together; None when they do.
+
+        Their room counts as taken from then on.
+        """
         answer = self.room.lacks(self.key, self.number, inference, replicas)
         if isinstance(answer, str):
             return answer

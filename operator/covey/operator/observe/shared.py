@@ -1,7 +1,7 @@
 """The budget of each namespace: as it is stored, and which resources need it.
 
 A resource says in its pass whether it needs the budget; one that has not said so yet may. Where nobody needs it any more,
-or somebody has changed it, this wakes whoever makes that good: the resources put it, the namespace's own turn deletes it.
+or somebody has changed it, this wakes those that put it right: the resources put it, the namespace's own turn deletes it.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ class NamespaceBudgets:
         return next(iter(self._newborns.of(_key(namespace))), None)
 
     def of(self, namespace: str) -> Mapping[Identity, Owned]:
-        """The same, as a snapshot has it."""
+        """The budget of a namespace, as a snapshot has it; empty without one."""
         found = self.find(namespace)
         return {} if found is None else {SHARED_BUDGET: found}
 
     def welcome(self, item: Owned) -> None:
-        """This process has just created one."""
+        """Note a budget that this process has just created."""
         self._newborns.add(_key(item.metadata.namespace), item)
 
     def note(self, key: Key, *, needed: bool) -> None:
-        """A resource has been looked at."""
+        """Note whether a resource that has been looked at needs the budget."""
         self._needed[key] = needed
         if not needed:
             self._ask(key[0])
 
     def forget(self, key: Key) -> None:
-        """The resource is gone, or going."""
+        """Forget a resource that is gone, or going."""
         self._needed.pop(key, None)
         self._ask(key[0])
 
     def is_needed(self, namespace: str) -> bool:
-        """Whether a resource needs it, or may need it; nobody knows while the API server does not serve the kind."""
+        """Tell whether a resource needs the budget, or may need it, as while the API server does not serve the kind."""
         return not self._inferences.served or any(
             self._needed.get(each.metadata.key, True)
             for each in self._inferences.within(namespace)
@@ -81,8 +81,8 @@ class NamespaceBudgets:
         )
 
     def take(self, on_news: OnEvent[Owned], kind: EventType, item: Owned, before: Owned | None) -> None:
-        """Tell who wants to know of an event of a budget, and who needs it if it is a namespace's."""
-        # Its status is written anew with every pod that gets Ready, and nobody here reads it.
+        """Pass an event of a budget on; if it is a namespace's, look at the resources that need it."""
+        # Its status is written again with every pod that gets Ready, and nobody here reads it.
         if kind != DELETED and before is not None and _is_same(item, before):
             return
         on_news(kind, item, before)
@@ -104,7 +104,7 @@ class NamespaceBudgets:
 
 
 def _is_same(now: Owned, before: Owned) -> bool:
-    """Only the status is another, and what the API server notes beside."""
+    """Tell whether two versions differ only in the status, and in what the API server notes itself."""
     return now.spec == before.spec and all(
         getattr(now.metadata, field) == getattr(before.metadata, field)
         for field in ("uid", "labels", "annotations", "deletion_timestamp", "owner_references")
@@ -112,5 +112,5 @@ def _is_same(now: Owned, before: Owned) -> bool:
 
 
 def _key(namespace: str) -> Key:
-    """Where newborns of no resource are."""
+    """Key of newborns that belong to no resource."""
     return (namespace, "")

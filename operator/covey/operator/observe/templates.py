@@ -5,7 +5,7 @@ answer: unknown fields, wrong types, invalid values, admission policies. It is a
 one that may pass without a change of the template for a while, which doubles. A revision that has been stored was
 accepted, and is not asked about again.
 
-Many resources may have one template. Whoever asks while the same is being asked in his namespace gets the same answer,
+Many resources may have one template. A resource that asks while the same is being asked in its namespace gets the same answer,
 and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
 """
 
@@ -44,7 +44,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What was said of a revision; it holds until so many seconds on the clock, and was asked for so often before."""
+    """The answer about a revision; it holds ``until`` a time of the clock, and was asked for ``attempt`` times before."""
 
     revision: str
     problem: Problem | None
@@ -68,7 +68,7 @@ class TemplateCheck:
         self._answers: dict[tuple[object, ...], tuple[float, asyncio.Task[Problem | None]]] = {}
 
     async def find_problem(self, tree: Tree) -> Problem | None:
-        """What the API server has against the pods of a tree; None when it would take them.
+        """Report what the API server has against the pods of a tree; None when it would take them.
 
         Raises:
             KubeError: when it could not be asked.
@@ -92,11 +92,11 @@ class TemplateCheck:
         return next((_of_role(each.role, said) for each, said in zip(samples, answers, strict=True) if said), None)
 
     def forget(self, uid: str) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._verdicts.pop(uid, None)
 
     async def _answer(self, sample: _Sample) -> Problem | None:
-        """What is said of a content, asked once for all who want to know it now."""
+        """Return the answer about a content, asked once for all that want to know it now."""
         now = self._clock()
         until, asking = self._answers.get(sample.content, (now, None))
         if asking is None or until <= now:
@@ -104,11 +104,11 @@ class TemplateCheck:
             asking = asyncio.create_task(self._ask(sample.body))
             self._answers[sample.content] = (now + _SHARED, asking)
             asking.add_done_callback(partial(self._answered, sample.content))
-        # Whoever gives up waiting does not end it for the others.
+        # A resource that gives up waiting does not end it for the others.
         return await asyncio.shield(asking)
 
     def _answered(self, content: tuple[object, ...], asked: asyncio.Task[Problem | None]) -> None:
-        """Only an acceptance is shared with whoever comes later."""
+        """Forget an answer unless it is an acceptance: only that is shared with resources that come later."""
         accepted = not asked.cancelled() and asked.exception() is None and asked.result() is None
         if not accepted and self._answers.get(content, (0.0, None))[1] is asked:
             del self._answers[content]

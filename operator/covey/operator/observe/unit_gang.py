@@ -44,11 +44,11 @@ class Asked:
 
     @property
     def pods(self) -> tuple[core.Pod, ...]:
-        """All pods that it is about."""
+        """All pods that the question is about."""
         return tuple(pod for each in self.replicas for pod in each.pods)
 
     def confined(self, nodes: Mapping[str, str], labels: Callable[[str], Mapping[str, str]]) -> Confined:
-        """Where a level is required, the labels of each pod's domain, of every level down to that one.
+        """Labels of each pod's domain, of every level down to the required one; empty where none is required.
 
         Pods that may go anywhere have their domain too: they would take the room of those that may not.
 
@@ -90,7 +90,7 @@ def topology_of(
 
 
 def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress], topology: Topology) -> Asked:
-    """Ask for all of these replicas together. Pods that have nodes keep them.
+    """Make the question for all of these replicas together. Pods that have nodes keep them.
 
     Raises:
         UnplannableError: the spec asks for something that the topology or the planner does not have.
@@ -118,7 +118,7 @@ def expand(inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress
 
 
 def _fitted(revision: Revision, replicas: Sequence[ReplicaProgress]) -> Revision:
-    """With the sizes that the replicas have: a change of size may be under way."""
+    """The revision with the sizes that the replicas have: a change of size may be under way."""
     sizes = {each.role: len(each.slots) for each in replicas}
     return replace(revision, roles={n: role.of_size(sizes.get(n, role.size)) for n, role in revision.roles.items()})
 

@@ -67,7 +67,7 @@ class Lookup(Protocol[T_co]):
 
 
 def shows(watched: Lookup[T], item: T) -> bool:
-    """The watch has told of this incarnation."""
+    """Tell whether the watch shows this incarnation."""
     shown = watched.get(item.metadata.key)
     return shown is not None and shown.metadata.uid == item.metadata.uid
 

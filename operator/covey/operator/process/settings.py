@@ -1,4 +1,4 @@
-"""What the operator is told when it starts; the command line fills it in."""
+"""Settings of the operator process; the command line fills them in."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Settings:
 
     @property
     def probes_in(self) -> str:
-        """Where probes are created: a namespace of Covey's own, whose pods policies admit, or one where it has rights."""
+        """Namespace of the probes: one of Covey's own, whose pods policies admit, or one where it has rights."""
         own = self.leader_elect_namespace if self.leader_elect else "default"
         return self.probe_namespace or (self.namespaces[0] if self.namespaces else own)
 
     @property
     def limits(self) -> Limits:
-        """When nodes are avoided."""
+        """Limits from which on nodes are avoided, and for how long."""
         return Limits(self.avoid_node_after, self.avoid_node_seconds)
