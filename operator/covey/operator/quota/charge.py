@@ -46,7 +46,7 @@ class Charge:
 
 
 def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
-    """Compute what a pod is charged when it is created.
+    """Compute the charge of a pod when it is created.
 
     Args:
         pod: as it is sent to the API server.
@@ -118,7 +118,7 @@ def _of_pod(resources: Object, side: str, containers: Amounts) -> Amounts:
 
 
 def _is_best_effort(spec: Object) -> bool:
-    """No container, nor the pod itself, asks for or limits cpu or memory."""
+    """Tell whether no container, nor the pod itself, asks for or limits cpu or memory."""
     every = [each["resources"] for each in (*spec["containers"], *spec["initContainers"])]
     every.append(spec.get("resources") or {})
     return not any(
@@ -131,7 +131,7 @@ def _is_best_effort(spec: Object) -> bool:
 
 
 def _reaches_across(affinity: Object) -> bool:
-    """Its affinity to pods, or against them, names other namespaces, or how to find them."""
+    """Tell whether the affinity to pods, or against them, names other namespaces, or how to find them."""
     for kind in ("podAffinity", "podAntiAffinity"):
         found = affinity.get(kind) or {}
         terms = list(found.get("requiredDuringSchedulingIgnoredDuringExecution") or ())

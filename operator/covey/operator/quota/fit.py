@@ -66,7 +66,7 @@ def find_fitting(
     observed: Observed,
     arriving: int | None = None,
 ) -> Fitting:
-    """Say which pods fit.
+    """Find the pods that fit.
 
     Args:
         create: the pods, in the order in which they are to be created.
@@ -118,7 +118,7 @@ def _batches(create: Iterable[CreatePod]) -> Iterator[_Batch]:
 
 
 def _give_back(missed: Iterable[tuple[_Batch, object]], observed: Observed) -> Actions:
-    """Pods of minimums that do not fit: they would only keep others from starting."""
+    """Delete pods of minimums that do not fit: they would only keep others from starting."""
     units = {batch.items[0].slot.unit for batch, _ in missed if batch.precedence is Precedence.MINIMUM}
     found = [pod for slot, pod in observed.current.items() if slot.unit in units]
     let_go = {pod.metadata.label(names.LABEL_UNIT) for pod in found if podstate.is_admitted(pod)}
@@ -136,7 +136,7 @@ def _remark(missed: Sequence[tuple[_Batch, tuple[Shortage, ...]]]) -> Remark:
 
 
 def _problem(missed: Iterable[tuple[_Batch, tuple[Shortage, ...]]]) -> Problem | None:
-    """A unit is below its minimum for want of quota."""
+    """Report a unit that is below its minimum for want of quota."""
     for batch, short in missed:
         if batch.precedence in _OF_MINIMUM:
             message = f"{_what(batch)}: {_list_shortages(short)}; raise the quota, or ask for less"
@@ -163,7 +163,7 @@ def _list_shortages(short: Sequence[Shortage]) -> str:
 
 
 def charging(factory: PodFactory, ranges: Sequence[core.LimitRange]) -> Callable[[CreatePod], Charge]:
-    """Make what computes the charge of a pod, once for those of one role, revision and template."""
+    """Make a function for the charge of a pod, computed once for those of one role, revision and template."""
     found: dict[tuple[str, str, bool], Charge] = {}
 
     def charge(item: CreatePod) -> Charge:

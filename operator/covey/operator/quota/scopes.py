@@ -12,7 +12,7 @@ from covey.operator.quota.charge import Charge
 
 
 def counts(quota: core.ResourceQuota, pod: Charge) -> bool:
-    """Say whether a quota counts a pod."""
+    """Tell whether a quota counts a pod."""
     return all(_matches(requirement, pod) for requirement in _requirements(quota))
 
 
@@ -24,7 +24,7 @@ def _requirements(quota: core.ResourceQuota) -> Iterator[core.ScopeRequirement]:
 
 
 def _matches(requirement: core.ScopeRequirement, pod: Charge) -> bool:
-    """A scope that is unknown here is of something else than pods, and matches none."""
+    """Tell whether a scope matches a pod; one that is unknown here is not about pods, and matches none."""
     match requirement.scope_name:
         case "Terminating":
             return pod.terminating
@@ -43,7 +43,7 @@ def _matches(requirement: core.ScopeRequirement, pod: Charge) -> bool:
 
 
 def _selects(requirement: core.ScopeRequirement, name: str) -> bool:
-    """As a label selector does of a label that is there only where the pod has a class."""
+    """Match a priority class as a label selector matches a label, absent where the pod has no class."""
     match requirement.operator:
         case "In":
             return bool(name) and name in (requirement.values or ())

@@ -1,4 +1,4 @@
-"""What becomes of one replica after failures of its pods."""
+"""The fate of one replica after failures of its pods."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from covey.compile.past import NO_PAST, Past
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What the restart policy says of a replica.
+    """Decisions of the restart policy about a replica.
 
     ``whole``: a pod that is lost takes the others with it. ``broken``: it is given up now, whatever its pods say.
     ``failed``: UIDs of live pods that have failed. ``kept``: places where nothing is replaced for now. ``pasts``: what the
-    successors of failed pods are told; ``least`` what any new pod of it is told at least.
+    successors of failed pods carry; ``least`` what any new pod of it carries at least.
     """
 
     whole: bool = False

@@ -1,9 +1,9 @@
-"""What room becomes free when a replica, or a unit, goes: whole domains are worth more than places here and there.
+"""The room that a replica, or a unit, frees when it goes: whole domains are worth more than single places.
 
 Where a pod lies is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other schedulers
-say nothing, and then nothing is said here. Whoever leaves fewest pods of the resource behind in his
-domains goes first, the finest level counting most: he who is alone in a domain frees it. Of several such domains that of
-the highest number is emptied first, so that those who go together come from the same one.
+say nothing, and then nothing is said here. The one that leaves fewest pods of the resource behind in its
+domains goes first, the finest level counting most: one that is alone in a domain frees it. Of several such domains that of
+the highest number is emptied first, so that those that go together come from the same one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covey.operator.snapshot import podstate
 
 #: Pods by domain, for each level from broad to narrow. A domain is the path of label values that leads to it.
 Footprint = tuple[Counter[tuple[str, ...]], ...]
-#: Compared as a whole; who has less goes first.
+#: Compared as a whole; the one with less goes first.
 Kept = tuple[float, ...]
 #: The highest number in each domain, by level.
 Tops = list[dict[tuple[str, ...], int]]
@@ -32,11 +32,11 @@ class Rooms:
         self._everybody = _footprint((pod for _, pod in self._live), self._levels)
 
     def of_replicas(self, unit: int, role: str) -> dict[int, Kept]:
-        """What the room of each replica of a role is worth where it is."""
+        """Worth of the room of each replica of a role; the one with less goes first."""
         return self._compared((slot.replica, pod) for slot, pod in self._live if (slot.unit, slot.role) == (unit, role))
 
     def of_units(self) -> dict[int, Kept]:
-        """What the room of each unit is worth where it is."""
+        """Worth of the room of each unit; the one with less goes first."""
         return self._compared((slot.unit, pod) for slot, pod in self._live)
 
     def _compared(self, numbered: Iterable[tuple[int, core.Pod]]) -> dict[int, Kept]:
@@ -62,7 +62,7 @@ def _levels(pods: Iterable[core.Pod]) -> tuple[str, ...]:
 
 
 def _footprint(pods: Iterable[core.Pod], levels: Sequence[str]) -> Footprint:
-    """How many pods lie in each domain."""
+    """Count the pods in each domain."""
     found: Footprint = tuple(Counter() for _ in levels)
     for pod in pods:
         path: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What people are told of replicas that come, go and are replaced: one note for many, so that Events are not used up."""
+"""Events about replicas that come, go and are replaced: one for many, so that Events are not used up."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def removed(deletions: Sequence[DeletePod], reason: str, *, but: int | None = No
     Args:
         deletions: their pods.
         reason: of the Event.
-        but: a unit that is told of otherwise.
+        but: a unit that is reported otherwise.
     """
     labels = (names.LABEL_UNIT, names.LABEL_ROLE, names.LABEL_REPLICA)
     replicas = {tuple(item.pod.metadata.label(each) or "?" for each in labels) for item in deletions}

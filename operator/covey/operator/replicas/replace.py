@@ -29,7 +29,7 @@ Pods = Sequence[core.Pod]
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlan:
-    """What to do for one replica. ``recreated`` says that it was given up as a whole."""
+    """Actions for one replica. ``recreated`` says that it was given up as a whole."""
 
     relabel: tuple[Relabel, ...] = ()
     delete: tuple[DeletePod, ...] = ()
@@ -50,7 +50,7 @@ class ReplicaPlanner:
         self._observed = observed
 
     def plan(self, slots: Sequence[Slot], revision: RoleRevision, fate: Fate) -> ReplicaPlan:
-        """What to do for the pods of one replica.
+        """Plan the pods of one replica.
 
         Args:
             slots: its places.
@@ -78,7 +78,7 @@ class ReplicaPlanner:
         )
 
     def _is_settled(self, slot: Slot, revision: RoleRevision) -> bool:
-        """Filled, and nothing is left of former pods."""
+        """Tell whether a place is filled, and nothing is left of former pods."""
         now = self._observed.current.get(slot)
         return now is not None and len(self._observed.pods[slot]) == 1 and not _is_outdated(now, revision)
 
@@ -98,7 +98,7 @@ class ReplicaPlanner:
 def plan_replicas(
     inference: str, tree: Tree, observed: Observed, fates: Mapping[tuple[int, str, int], Fate]
 ) -> Iterator[ReplicaPlan]:
-    """What to do for every replica that there shall be.
+    """Plan every replica that there shall be.
 
     Args:
         inference: the name of the resource.
@@ -113,7 +113,7 @@ def plan_replicas(
 
 
 def is_broken(inference: str, places: Sequence[Place]) -> bool:
-    """A pod of a replica that had been bound is lost.
+    """Tell whether a pod of a replica is lost that had been bound.
 
     A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when all its
     pods are there.
@@ -123,7 +123,7 @@ def is_broken(inference: str, places: Sequence[Place]) -> bool:
 
 
 def _is_outdated(pod: core.Pod, revision: RoleRevision) -> bool:
-    """It still waits, and is of another revision than its replica: nothing is lost by replacing it."""
+    """Tell whether a pod still waits, and is of another revision than its replica: nothing is lost by replacing it."""
     return not podstate.is_admitted(pod) and pod.metadata.label(names.LABEL_REVISION) != revision.hash
 
 
@@ -138,7 +138,7 @@ def _why_replaced(place: Place, revision: RoleRevision, fate: Fate, *, broken: b
 
 
 def _unaddressed(pods: Iterator[core.Pod]) -> Iterator[Relabel]:
-    """Pods that must not be found under their address any more.
+    """Take the address from pods that must not be found under it any more.
 
     One that was never bound has no address to be found under, and goes at once; one that does not go is marked.
     """

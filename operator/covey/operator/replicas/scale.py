@@ -1,4 +1,4 @@
-"""How far replicas have come, and which units stay when there are too many.
+"""Progress of replicas, and the choice of units that stay when there are too many.
 
 Victims are chosen in this order, units like replicas (by their minimum, and the sum over their pods):
 
@@ -25,7 +25,7 @@ from covey.operator.replicas.freed import Rooms
 from covey.operator.snapshot import podstate
 from covey.operator.snapshot.observed import Observed, number
 
-#: What is lost with a replica or a unit; who has less goes first.
+#: What is lost with a replica or a unit; the one with less goes first.
 Standing = tuple[float, ...]
 #: Of pods that there should be, those that are Ready, bound, admitted.
 _NO_SHARES: Standing = (0.0, 0.0, 0.0)
@@ -36,7 +36,7 @@ _INT32: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """How far one replica has come: pods that are live, admitted, bound and ready, of as many as its revision has.
+    """Progress of one replica: its pods that are live, admitted, bound and ready, of as many as its revision has.
 
     ``cost`` is the sum of what people say its pods cost to delete.
     """
@@ -55,32 +55,32 @@ class ReplicaState:
 
     @property
     def is_ready(self) -> bool:
-        """All its pods are Ready."""
+        """Tell whether all its pods are Ready."""
         return self.ready >= self.size
 
     @property
     def is_bound(self) -> bool:
-        """All its pods have nodes."""
+        """Tell whether all its pods have nodes."""
         return self.bound >= self.size
 
     @property
     def is_admitted(self) -> bool:
-        """All its pods have been let go."""
+        """Tell whether all its pods are admitted."""
         return self.admitted >= self.size
 
     @property
     def progress(self) -> Standing:
-        """How far the whole of it has come."""
+        """Progress of the whole replica: admitted, bound, Ready, and the share of its pods that live."""
         return (self.is_admitted, self.is_bound, self.is_ready, self.live / self.size)
 
     @property
     def shares(self) -> Standing:
-        """How far parts of it have come."""
+        """Shares of its pods that are Ready, bound, admitted."""
         return (self.ready / self.size, self.bound / self.size, self.admitted / self.size)
 
     @property
     def standing(self) -> Standing:
-        """What is lost with it."""
+        """Worth of what is lost with the replica; the one with less goes first."""
         return (*self.progress, self.cost, *self.shares)
 
 
@@ -89,12 +89,12 @@ def count_unit(
     states: Mapping[str, Mapping[int, ReplicaState]],
     is_counted: Callable[[ReplicaState], bool],
 ) -> UnitCount:
-    """The replicas of a unit that are so far, beside its minimum.
+    """Count the replicas of a unit that have come as far as is asked, next to its minimum.
 
     Args:
         roles: what the unit shall have.
         states: how far its replicas have come.
-        is_counted: how far they have to be.
+        is_counted: whether a replica has come as far.
     """
     counts = {name: sum(map(is_counted, states.get(name, {}).values())) for name in roles}
     return UnitCount.of(counts, roles)
@@ -109,11 +109,11 @@ Running = Mapping[tuple[int, str, int], RoleRevision]
 
 
 def running_revisions(observed: Observed, in_force: Revision) -> Running:
-    """What each replica is made from, as the labels of its pods say.
+    """The revision that each replica is made from, as the labels of its pods say.
 
     Pods that have, or are to get, a node are asked before those that wait, and the dead and the lost last: a replica
     that was lost is made again as it was. A hash that no stored revision explains keeps the replica at the size that it
-    has; what is made anew in it is of the revision in force, of which alone the content is known.
+    has; new pods of it are of the revision in force, of which alone the content is known.
     """
     known, sizes = known_revisions(observed), dict[tuple[int, str, int], int]()
     told: dict[tuple[int, str, int], tuple[int, set[str]]] = {}
@@ -143,7 +143,7 @@ _ADMITTED = 0
 
 
 def _labels(observed: Observed) -> Iterator[tuple[Slot, int, str]]:
-    """What pods say of the revision of their replica, and how much it counts: the least rank counts."""
+    """Places, ranks and revision labels of all pods and graves: of a replica, the labels of the least rank count."""
     for slot, incarnations in observed.pods.items():
         pod = observed.current.get(slot)
         if pod is not None:
@@ -202,7 +202,7 @@ def replica_states(observed: Observed, in_force: Revision, running: Running) -> 
 
 
 def _cost(pod: core.Pod) -> int:
-    """What it costs to delete a pod; 0 where nothing is said that Kubernetes would take (``int32``)."""
+    """Deletion cost of a pod; 0 where no value is given that Kubernetes would take (``int32``)."""
     stated = pod.metadata.annotation(_COST)
     if stated is None or not stated.removeprefix("-").isdecimal():
         return 0
@@ -211,7 +211,7 @@ def _cost(pod: core.Pod) -> int:
 
 
 def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int, ...]:
-    """The units that there shall be, given those that there are."""
+    """Choose the units that there shall be, given those that there are."""
     groups = {number(owned.metadata, names.LABEL_UNIT) for owned in observed.objects.values()} - {None}
     existing = {unit for unit in {*states, *groups} if unit is not None}
     rooms = Rooms(observed.current.items()).of_units() if len(existing) > scale.units else {}

@@ -1,4 +1,4 @@
-"""Whether the revision in force has been brought in, and serves: then it is worth going back to."""
+"""Completion of the revision in force: it has been rolled out and serves, and is then worth going back to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covey.operator.rolling.layout import Rolling
 
 
 def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: States, scale: Scale) -> bool:
-    """Every replica is of the revision in force, and every unit serves with it: its minimum, and one of each role.
+    """Tell whether all replicas are of the revision in force, and every unit has its minimum and one of each role Ready.
 
     Args:
         in_force: the revision.

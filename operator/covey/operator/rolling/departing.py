@@ -1,4 +1,4 @@
-"""Whether something is on its way out, so that the clock of a rollout stands still: what comes next may wait for its room."""
+"""Pods on their way out: meanwhile the clock of a rollout stands still, since successors may wait for their room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SLACK: Final = 60.0
 
 
 def is_anything_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) -> bool:
-    """A pod drains, or terminates because there is to be none in its place, and is within its time.
+    """Tell whether a pod drains, or terminates because there is to be none in its place, and is within its time.
 
     Failed pods that are replaced do not count: a revision that crashes again and again would have no deadline.
     """
@@ -24,7 +24,7 @@ def is_anything_leaving(spec: DisaggregatedInferenceSpec, observed: Observed) ->
 
 
 def _ends(pod: core.Pod, seconds: float, observed: Observed) -> float | None:
-    """When a pod that is on its way out should be gone; None for any other."""
+    """Time at which a pod that is on its way out should be gone; None for any other."""
     since, deleted = podstate.draining_since(pod), pod.metadata.deletion_timestamp
     if deleted is not None:
         # That is when its grace period ends.

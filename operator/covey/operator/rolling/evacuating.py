@@ -1,4 +1,4 @@
-"""What there is to tell of replicas that leave their nodes: that they do, or why they cannot.
+"""Reports of replicas that leave their nodes: that they do, or why they cannot.
 
 ``rollout`` moves them: a successor first, within the role's ``maxSurge`` and ``maxUnavailable``.
 """
@@ -86,7 +86,7 @@ def _count_leaving(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], 
 
 
 def _changes(rolling: Rolling, unit: int, name: str) -> bool:
-    """Replicas of a role come or go now."""
+    """Tell whether replicas of a role come or go now."""
     state, step = rolling.steps[unit]
     return step.roles[name].keys() != state.roles[name].alive.keys()
 
@@ -100,21 +100,21 @@ def _moved(move: Move, other: UnitState) -> str:
 
 
 def _is_stuck(unit: UnitState, name: str) -> bool:
-    """Nothing that is under way will make it move: its successors have no room, or none may be made."""
+    """Tell whether nothing that is under way will make a role move: successors have no room, or may not be made."""
     if _lacks_room(unit, name):
         return True
     return all(each.stage is Stage.SERVING for each in unit.staying(name).values()) and not _goes(unit.roles[name])
 
 
 def _waits(role: RoleState) -> bool:
-    """One goes without a successor when its node has been cordoned for long enough."""
+    """Tell whether one goes without a successor once its node has been cordoned for long enough."""
     if role.budget.unavailable is not None or not any(each.patient for each in role.leaving.values()):
         return False
     return role.yields or serving(role.alive) > role.minimum
 
 
 def _lacks_room(unit: UnitState, name: str) -> bool:
-    """Successors of this role wait; of another role's room nothing follows."""
+    """Tell whether successors of this role wait for room; of another role's room nothing follows."""
     return unit.starved and any(each.stage is Stage.WAITING for each in unit.staying(name).values())
 
 

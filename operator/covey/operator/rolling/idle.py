@@ -1,4 +1,4 @@
-"""Replicas on nodes that are to be empty and that serve nobody: whoever drains the node may take their pods.
+"""Replicas on nodes that are to be empty and that serve nobody: a drain of the node may take their pods.
 
 The budget of the namespace counts the pods with ``covey.dev/gang: "true"``, and the eviction API takes none of those while they
 run, whether they are Ready or not. ``unhealthyPodEvictionPolicy: AlwaysAllow`` would give up a gang that loads its model,
@@ -70,7 +70,7 @@ def find_idle(spec: DisaggregatedInferenceSpec, leaving: Leaving, states: States
 
 
 def _is_given_up(pod: core.Pod) -> bool:
-    """The kubelet hardly starts it any more, or it has been found to serve nobody before."""
+    """Tell whether the kubelet hardly starts a pod any more, or the pod was found to serve nobody before."""
     if pod.metadata.label(names.LABEL_GANG) == disruption.IDLE[names.LABEL_GANG]:
         return True
     waiting = (each.state.waiting for each in pod.status.container_statuses or () if each.state is not None)

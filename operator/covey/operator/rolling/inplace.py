@@ -37,7 +37,7 @@ class Turning:
 
     @classmethod
     def of(cls, observed: Observed, in_force: Revision) -> Turning:
-        """By the revisions that are stored, and the one that is brought in."""
+        """Judge by the revisions that are stored, and the one that is rolled out."""
         wanted = {(name, role.hash): role for name, role in in_force.roles.items()}
         return cls({**known_revisions(observed), **wanted})
 
@@ -59,11 +59,11 @@ class Turning:
         return images_of(revision, slot.index) if images_of(former, slot.index).items() <= found.items() else None
 
     def can_turn(self, pods: Mapping[Slot, core.Pod], size: int, revision: RoleRevision) -> bool:
-        """A replica is whole, and all its pods can become ones of another revision."""
+        """Tell whether a replica is whole, and all its pods can become ones of another revision."""
         return len(pods) == size and all(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
     def is_torn(self, pods: Mapping[Slot, core.Pod], revision: RoleRevision) -> bool:
-        """Some pods of a replica are yet to become ones of its revision."""
+        """Tell whether some pods of a replica are yet to become ones of its revision."""
         return any(self.images(slot, pod, revision) is not None for slot, pod in pods.items())
 
 
@@ -73,7 +73,7 @@ def find_exchanges(layout: Layout, observed: Observed, in_force: Revision, going
     Args:
         layout: the revision of each replica.
         observed: the snapshot.
-        in_force: the revision that is brought in.
+        in_force: the revision that is rolled out.
         going: UIDs of pods that are to be deleted.
     """
     exchanges = tuple(_exchanges(layout, observed, in_force, going))

@@ -28,7 +28,7 @@ _DEADLINE: Final = 1800.0
 
 @dataclass(frozen=True, slots=True)
 class Rolling:
-    """What there shall be, and the rollout that it is a step of, if there is one."""
+    """The layout that there shall be, and the rollout that it is a step of, if there is one."""
 
     layout: Layout
     progress: Progress | None = None
@@ -53,7 +53,7 @@ class Rolling:
 
 
 def settings_of(spec: DisaggregatedInferenceSpec) -> Settings:
-    """What a spec says of its rollouts."""
+    """The settings of a spec for its rollouts."""
     rollout = spec.rollout
     deadline = rollout.progress_deadline_seconds if rollout else None
     return Settings(bool(rollout and rollout.paused), deadline or _DEADLINE)
@@ -71,19 +71,19 @@ def roll(
     leaving: Leaving | None = None,
     remade: int | None = None,
 ) -> Rolling:
-    """The units and replicas that there shall be.
+    """Decide the units and replicas that there shall be.
 
     Args:
         spec: what is kept up.
-        in_force: the revision that is brought in.
+        in_force: the revision that is rolled out.
         observed: the snapshot.
         states: how far each replica has come.
         running: of which revision each replica is.
-        lacking: tells for a layout what found no room in it.
+        lacking: tells for a layout which replicas found no room in it.
         before: the status so far; nothing is remembered without it.
         totals: replicas over all units, by role, where it is not the spec that says how many.
         leaving: the replicas that have to leave their nodes.
-        remade: a unit that serves, and is to be made anew.
+        remade: a unit that serves, and is to be recreated.
     """
     scale, settings, now = Scale.of(spec, totals), settings_of(spec), observed.now
     if not scale.units:
@@ -135,7 +135,7 @@ def _as_they_are(state: UnitState) -> Unit:
 def _given_up(
     seen: Seen, unit: int, state: UnitState, lacking: Refused | None, deadline: float
 ) -> Callable[[str, int], bool]:
-    """A question about a replica of a unit (role, number): it has been refused for a while, or has stalled where it is."""
+    """Make a function that tells whether a replica (role, number) was refused for a while, or has stalled."""
     lacks = cache(lambda: lacking(Layout({unit: _as_they_are(state)})) if lacking is not None else None)
 
     def is_given_up(role: str, number: int) -> bool:
@@ -149,7 +149,7 @@ def _given_up(
 
 
 def _starved(unit: int, state: UnitState, lacks: Callable[[Place], bool]) -> UnitState:
-    """The unit with the word that it has no room for a surge, where that is known."""
+    """The unit, marked as starved where it is known to have no room for a surge."""
     waiting = [
         (unit, name, n)
         for name in state.roles

@@ -1,4 +1,4 @@
-"""Which replicas have to leave their nodes (``snapshot.notice`` says which nodes are to be empty)."""
+"""Replicas that have to leave their nodes (``snapshot.notice`` says which nodes are to be empty)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is remembered of a rollout: it stands in ``status.rollout`` and nowhere else."""
+"""The memory of a rollout: it stands in ``status.rollout`` and nowhere else."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from covey.rollout.told import Gate, Hold, Progress
 
 
 def read_progress(before: Mapping[str, Any]) -> Progress | None:
-    """What a status remembers of a rollout; None when it says nothing that can be understood."""
+    """Read the progress of a rollout from a status; None when it says nothing that can be understood."""
     told = before.get("rollout")
     if not isinstance(told, Mapping):
         return None
@@ -31,7 +31,7 @@ def _read_hold(told: object) -> Hold | None:
 
 
 def written(progress: Progress, former: str) -> dict[str, Any]:
-    """``status.rollout``; ``former`` is the revision that is left."""
+    """The value of ``status.rollout``; ``former`` is the revision that is left."""
     told: dict[str, Any] = {
         "fromRevision": former,
         "toRevision": progress.target,

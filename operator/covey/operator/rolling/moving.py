@@ -1,10 +1,10 @@
 """A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
 
-So is one that serves and whose groups cannot be changed in place (``remake``). Another unit is built elsewhere beside it,
+So is one that serves and whose groups cannot be changed in place (``remake``). Another unit is built elsewhere next to it,
 and takes its place when it serves as much: of each role as many replicas as the first one has Ready, less those that
 ``maxUnavailable`` lets be missing, or its minimum where the rest of it finds no room for a while. One at a time: for so
 long the resource takes the room of one unit more. Everything follows from what is observed: when the node may be used
-again, or room is found beside what runs, the other unit is surplus and goes.
+again, or room is found next to what runs, the other unit is surplus and goes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Move:
     is_remake: bool = False
 
     def counted(self, scale: Scale) -> Scale:
-        """The numbers with those of the other unit, which are the same."""
+        """The scale with the replicas of the other unit, which are as many."""
         if not scale.shares:
             return scale
         shares = {**scale.shares, self.to: scale.unit(self.unit)}
@@ -59,7 +59,7 @@ def find_move(
         units: those that were chosen, as they are.
         observed: the snapshot.
         states: how far each replica has come.
-        remade: a unit that is to be made anew.
+        remade: a unit that is to be recreated.
     """
     stuck = (number for number, state in sorted(units.items()) if _is_stuck(state))
     unit = next(stuck, None) if _is_confined(spec) else None
@@ -73,7 +73,7 @@ def find_move(
 
 
 def takes_over(old: UnitState, new: UnitState, is_given_up: Callable[[str, int], bool]) -> bool:
-    """Tell that a unit serves as much as the one whose place it takes, or has as much as it will get.
+    """Tell whether a unit serves as much as the one whose place it takes, or has as much as it will get.
 
     Args:
         old: the unit that is to go.
@@ -92,12 +92,12 @@ def _carries(old: RoleState, new: RoleState, is_given_up: Callable[[int], bool])
 
 
 def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
-    """What runs says where a successor has to lie."""
+    """Tell whether the place of what runs decides where a successor has to lie."""
     return spec.topology.required is not None or any(rule.mode is Mode.REQUIRED for rule in spec.proximity)
 
 
 def _is_stuck(unit: UnitState) -> bool:
-    """At the minimum, without room for a successor. What waits for a rollout is moved by that."""
+    """Tell whether a unit is at its minimum, without room for a successor. One that waits for a rollout moves by that."""
     if not unit.starved or _is_rolled(unit):
         return False
     return any(map(_is_held, unit.roles.values()))

@@ -31,7 +31,7 @@ def with_pairs(
     Args:
         tree: what is wanted.
         spec: what is kept up.
-        in_force: the revision that is brought in.
+        in_force: the revision that is rolled out.
         observed: the snapshot.
         states: how far each replica has come.
     """

@@ -26,7 +26,10 @@ def _without_nodes(observed: Observed) -> frozenset[Place]:
 
 
 def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
-    """What quotas, and the statuses of groups, or of pods, say of replicas; where they say nothing, nothing is known."""
+    """Make a function that tells which replicas are refused, by quotas and the statuses of groups or of pods.
+
+    Where those say nothing of a replica, it does not count as refused.
+    """
 
     def asked(layout: Layout) -> Callable[[Place], bool]:
         pods, without = compiled(layout).pods, _without_nodes(observed) | observed.unfit.keys()
@@ -36,7 +39,7 @@ def refused(compiled: Callable[[Layout], Tree], observed: Observed) -> Refused:
 
 
 def _is_refused(owned: Owned | None) -> bool:
-    """The scheduler has looked at a group as it is wanted now, and not all of it has nodes."""
+    """Tell whether the scheduler has looked at a group as it is wanted now, and not all of it has nodes."""
     if owned is None:
         return False
     admitted = core.condition(owned.status.conditions, names.ADMITTED)

@@ -1,10 +1,10 @@
-"""What the API server would not change is made anew.
+"""Objects that the API server would not change, and that are therefore deleted and created again.
 
 An object that all units share is deleted, and created again in the next pass. A group goes with its whole unit, pods
-first: they cannot be told of another group. One unit after another, in this order:
+first: they cannot be moved to another group. One unit after another, in this order:
 
 1. A unit of which nothing serves is taken down, and comes again.
-2. One that serves stays until another one that was built beside it serves (``moving``), which needs room for one
+2. One that serves stays until another one that was built next to it serves (``moving``), which needs room for one
    unit more. It begins when the others have their minimum bound.
 3. Where its owner confirms it for this very spec, it is taken down first, when the others have their minimum bound.
 """
@@ -32,10 +32,10 @@ _Fixed = Mapping[Identity, Owned]
 
 @dataclass(frozen=True, slots=True)
 class Remake:
-    """What has to be made anew.
+    """Units and objects that have to be recreated.
 
     ``unit`` is taken down now; ``beside`` serves, and another one is to take its place. ``units`` are all that have to be
-    made anew. ``fixed`` must not be applied meanwhile.
+    recreated. ``fixed`` must not be applied meanwhile.
     """
 
     unit: int | None = None
@@ -50,13 +50,13 @@ class Remake:
         return replace(layout, units=units)
 
     def with_move(self, backend: Backend, deviations: Iterable[Iterable[Deviation]], move: Move | None) -> Remake:
-        """The same where another unit is built beside: what is left of a former one of its number goes first."""
+        """The same where another unit is built next to one: what is left of a former one of its number goes first."""
         found = _find_fixed(backend, deviations)
         left = move is not None and move.to in _units_of(found)
         return replace(self, unit=move.to if move is not None and left else None, fixed=frozenset(found))
 
     def outcome(self, move: Move | None, *, begins: bool) -> Outcome:
-        """What to do, and what there is to tell of units that wait.
+        """Objects to delete, Events, and remarks about units that wait.
 
         Args:
             move: the unit that is built beside another.
@@ -71,7 +71,7 @@ class Remake:
             yield Note("UnitRemade", message, "Remake", warning=True)
 
     def _shared_notes(self) -> Iterator[Note]:
-        """What to announce where no unit goes with them."""
+        """Events about shared objects where no unit goes with them."""
         for each in self.objects if len(self.objects) == len(self.fixed) else ():
             kind = each.type.partition(".")[0]
             message = f"{kind} {each.name} is made anew: it cannot be changed in place"
@@ -84,7 +84,7 @@ class Remake:
             yield Remark(names.REMAKE_PENDING, names.REASON_GROUPS_FIXED, message)
 
     def _course(self, move: Move | None) -> str:
-        """What is done about it now."""
+        """The step that is taken now, in words."""
         if self.beside is None and self.unit is not None:
             return f"unit {self.unit} is made anew now"
         if self.beside is None:
@@ -107,10 +107,10 @@ def find_remake(
     *,
     confirmed: bool = False,
 ) -> Remake:
-    """What cannot be changed in place.
+    """Find units and objects that cannot be changed in place.
 
     Args:
-        backend: who knows what cannot.
+        backend: knows which cannot.
         layout: the units that there shall be.
         deviations: objects that are not as they are wanted, level by level.
         scale: how many replicas are the minimum.
@@ -155,10 +155,10 @@ def _units_of(found: _Fixed) -> tuple[int, ...]:
 
 
 def _serves(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    """Something of a unit would be lost: its minimum, or a replica that is Ready."""
+    """Tell whether something of a unit would be lost: its minimum, or a replica that is Ready."""
     return _runs(scale, roles) or any(each.is_ready for replicas in roles.values() for each in replicas.values())
 
 
 def _runs(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    """The minimum of a unit is bound."""
+    """Tell whether the minimum of a unit is bound."""
     return count_unit(scale.roles, roles, attrgetter("is_bound")).has_minimum

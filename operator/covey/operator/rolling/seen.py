@@ -119,7 +119,7 @@ class Seen:
         return UnitState(roles, stays, _blocked(roles), ranks=self._ages)
 
     def is_overdue(self, unit: int, state: UnitState) -> bool:
-        """Successors of replicas that leave have waited for room long enough."""
+        """Tell whether successors of replicas that leave have waited for room long enough."""
         waiting = [
             self._age((unit, name, number))
             for name, role in state.roles.items()
@@ -130,24 +130,24 @@ class Seen:
         return bool(waiting) and self._is_over(PATIENCE - max(waiting))
 
     def is_kept_waiting(self, place: Place) -> bool:
-        """A replica without nodes has been there for long enough to be found some."""
+        """Tell whether a replica without nodes has been there for long enough to be found some."""
         return self._is_over(PATIENCE - self._age(place))
 
     def has_stalled(self, place: Place, seconds: float) -> bool:
-        """A replica has not got any further for so long."""
+        """Tell whether a replica has not got any further for ``seconds``."""
         unit, role, replica = place
         found = self._pods.get(unit, {}).get(role, {}).get(replica, [])
         since = podstate.stands_since((pod for pod, _ in found if pod is not None), self.observed.now)
         return self._is_over(since + seconds - self.observed.now)
 
     def _is_over(self, left: float) -> bool:
-        """No time is left; else it is looked at again when it is over."""
+        """Tell whether no time is left; else have it looked at again when the time is over."""
         if left > 0:
             self.due = left if self.due is None else min(self.due, left)
         return left <= 0
 
     def _age(self, place: Place) -> float:
-        """For how long a replica has been there, by its oldest pod."""
+        """Age of a replica in seconds, by its oldest pod."""
         unit, role, replica = place
         made = (
             times.seconds(pod.metadata.creation_timestamp)
