@@ -1,1 +1,1 @@
-"""Other numbers of replicas: who asks for them, who stands for a unit, and how replicas go without dropping requests."""
+"""Changes of replica numbers: autoscalers that ask for them, the pod that stands for a unit, graceful removal."""

@@ -8,8 +8,9 @@ deleted    whole, when every pod of it says that nothing is under way (``covey.d
            ``drainSeconds`` of its role have passed since the mark, or when it does not run
 =========  =============================================================================================================
 
-Only what goes because there is to be less of it, or another one in its place, is treated so. A failure waits for nobody.
-Roles of one unit go in the order of the spec: prefill hands its requests on to decode, which stays until it has.
+Only what goes because there is to be less of it, or another one in its place, is treated so. A failure waits for
+nobody. Roles of one unit go in the order of the spec: prefill hands its requests on to decode, which stays until it
+has.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _Items = Sequence[DeletePod]
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What to do with one replica; ``again``: seconds after which it goes in any case."""
+    """Actions for one replica that is to go; ``again``: seconds after which it goes in any case."""
 
     mark: tuple[Drain, ...] = ()
     delete: tuple[DeletePod, ...] = ()
@@ -41,7 +42,7 @@ class _Answer:
 
 
 def drain(spec: DisaggregatedInferenceSpec, surplus: Sequence[DeletePod], observed: Observed) -> Outcome:
-    """Who of those that are to go is marked, and who is deleted.
+    """Mark pods that are to go, or delete them.
 
     Args:
         spec: what is kept up.
@@ -106,7 +107,7 @@ def _serving(observed: Observed, mark: Iterable[Drain]) -> Iterator[Serve]:
 
 
 def _ask(items: _Items, seconds: float, now: float) -> _Answer:
-    """What to do with one replica."""
+    """Decide about one replica that is to go."""
     if not seconds or not _runs(items) or all(map(_is_idle, items)):
         return _Answer(delete=tuple(items))
     since = [found for item in items if (found := podstate.draining_since(item.pod)) is not None]
@@ -134,7 +135,7 @@ def _is_held(pod: core.Pod) -> bool:
 
 
 def _is_idle(item: DeletePod) -> bool:
-    """It says so, and has heard that it gets nothing more."""
+    """Tell whether a pod says that nothing is under way, after it was marked to get no more requests."""
     return podstate.is_draining(item.pod) and item.pod.metadata.annotation(names.ANNOTATION_IN_FLIGHT) == "0"
 
 

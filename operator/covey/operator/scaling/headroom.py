@@ -1,9 +1,9 @@
 """Head-room on request: the question goes from the resource to the scheduler process, the answer into the status.
 
-Whoever wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``; with a number in
-``covey.dev/headroom-seconds`` it is asked anew each time so many seconds have passed, by the clock alone. It is carried to
-the root of the first unit, where the scheduler process answers (``scheduler.headroom``), and what it answers is copied.
-The status says which text it answers, so a question is carried until it is answered, and once.
+Anybody who wants to know writes a text that was not there before into the annotation ``covey.dev/headroom``; with a
+number in ``covey.dev/headroom-seconds`` it is asked again each time that many seconds have passed, by the clock alone.
+It is carried to the root of the first unit, where the scheduler process answers (``scheduler.headroom``), and what it
+answers is copied. The status says which text it answers, so a question is carried until it is answered, and once.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _ROW: Final = "maxFeasible"
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What is to be told of head-room, and the question to be carried.
+    """Head-room as it is reported, and the question to be carried.
 
-    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it is
-    asked again.
+    ``told`` is ``status.headroom``, ``most`` the ``maxFeasible`` of each role that has one. ``again``: seconds until it
+    is asked again.
     """
 
     told: Mapping[str, Any] = field(default_factory=dict)
@@ -56,7 +56,7 @@ def find_headroom(
     observed: Observed,
     before: Mapping[str, Any],
 ) -> Headroom:
-    """What is known of head-room, and what has to be asked.
+    """Find what is known of head-room, and what has to be asked.
 
     Args:
         inference: the resource, with the spec that is kept up.
@@ -104,7 +104,7 @@ def _found(
 
 
 def _question(annotations: Mapping[str, str], now: float) -> tuple[str, float | None]:
-    """What is asked now, and seconds until it is something else by the clock."""
+    """The question that is asked now, and seconds until the clock makes it another one."""
     asked = annotations.get(names.ANNOTATION_HEADROOM, "")[:_LONGEST]
     text = annotations.get(names.ANNOTATION_HEADROOM_SECONDS, "")
     if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or not int(text):

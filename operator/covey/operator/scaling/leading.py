@@ -1,10 +1,10 @@
 """One pod of each unit stands for it: an autoscaler multiplies by the number of pods that its selector finds.
 
-It is the leader of the lowest replica of the first role of the gang. Another one keeps the label as long as it lives and
-the lowest is not Ready, so that what is measured is a pod that serves. It is born with the label where the unit has no
-other; otherwise the label is taken from one pod in one pass and given to the next in a later one. A pod is seen as it was
-written: no unit has it twice at any moment, unless the answer to a creation was lost or the watch of pods is later than a
-creation is remembered (``observe.newborn``).
+It is the leader of the lowest replica of the first role of the gang. Another one keeps the label as long as it lives
+and the lowest is not Ready, so that what is measured is a pod that serves. It is born with the label where the unit has
+no other; otherwise the label is taken from one pod in one pass and given to the next in a later one. A pod is seen as
+it was written: no unit has it twice at any moment, unless the answer to a creation was lost or the watch of pods is
+later than a creation is remembered (``observe.newborn``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _chosen(
 
 
 def _carriers(observed: Observed) -> dict[int | None, tuple[core.Pod, ...]]:
-    """Pods that have the label, but for those that are going, whom no autoscaler counts."""
+    """Pods that have the label, but for those that are going, which no autoscaler counts."""
     found: dict[int | None, tuple[core.Pod, ...]] = {}
     placed = ((slot.unit, pod) for slot, pods in observed.pods.items() for pod in pods)
     for unit, pod in (*placed, *((None, pod) for pod in observed.strays)):

@@ -48,14 +48,14 @@ class Scaled:
 
     @property
     def reason(self) -> str:
-        """The same in one word."""
+        """Reason of the condition: whether ``total`` is what is asked for, more or fewer."""
         if not self.why:
             return REASON_WITHIN
         return REASON_TOO_FEW if self.total > self.asked else REASON_TOO_MANY
 
     @property
     def message(self) -> str:
-        """The same in a sentence."""
+        """Message of the condition."""
         if not self.why:
             return "the role has as many replicas as are asked for"
         return f"{self.why}: it has {self.total} meanwhile"
@@ -84,7 +84,7 @@ class Scalers:
 def find_scalers(
     spec: DisaggregatedInferenceSpec, inference: str, observed: Observed, states: States, before: Mapping[str, Any]
 ) -> Scalers:
-    """What RoleScalers ask for, and what it comes to.
+    """Find what RoleScalers ask for, and the replicas that roles get.
 
     Args:
         spec: what is kept up.
@@ -131,7 +131,7 @@ def _rows(before: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _bounded(role: Role, units: int, asked: int, room: int) -> Scaled:
-    """What is asked for, within bounds; ``room`` is how many pods more than the least there may be."""
+    """Bound the replicas that are asked for; ``room`` is how many pods more than the least there may be."""
     floor, least, scaling = role.min_replicas * units, _least(role, units), role.scaling
     if asked < least:
         why = f"minReplicas of the role times {units} units" if least == floor else "scaling.min of the role"
@@ -151,7 +151,7 @@ def _replicas(count: int) -> str:
 
 
 def put_scalers(owner: Owner, scalers: Scalers, observed: Observed) -> Outcome:
-    """What has to be written of RoleScalers, and those that have no use any more.
+    """Write RoleScalers, and delete those that have no use any more.
 
     Args:
         owner: the resource.

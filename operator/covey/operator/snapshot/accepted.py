@@ -14,7 +14,7 @@ The content is read again with this release's models and compared as read. What 
 (after a downgrade) is left out; when that leaves no spec the record cannot be read. Neither can a record of a later
 format, or one that asks for pods that the CRD lets nobody ask for: the API server asks nobody about what a
 ControllerRevision contains, and the operator makes pods from it. Rules about anything else may be younger than the
-record. Whoever reads on must then go by the pods themselves.
+record. Decisions must then go by the pods themselves.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ Content = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What a spec was resolved to. ``topology`` is None where the scheduler process detects one, and so are its levels."""
+    """Choices that a spec was resolved to: backend, scheduler, topology.
+
+    ``topology`` is None where the scheduler process detects one, and so are its levels.
+    """
 
     backend: Backend
     scheduler_name: str
@@ -57,7 +60,7 @@ class Resolved:
     dialect: str = ""
 
     def is_same(self, other: Resolved) -> bool:
-        """They say the same, as far as both know: a record of a former release has no keys."""
+        """Tell whether both say the same, as far as both know: a record of a former release has no keys."""
         known = all(each.levels and any(each.levels.values()) for each in (self, other))
         if known or self.levels is None or other.levels is None:
             return self == other
@@ -81,7 +84,7 @@ class Accepted:
         return self.spec.model_copy(update={**resolved, "topology": topology})
 
     def is_same(self, other: Accepted) -> bool:
-        """They say the same to this release."""
+        """Tell whether both say the same to this release."""
         return (
             self.spec == other.spec
             and self.resolved.is_same(other.resolved)
@@ -114,14 +117,14 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a ControllerRevision says; one of format 1 knows no accepted spec."""
+    """The content of a ControllerRevision; one of format 1 has no accepted spec."""
 
     revision: Revision
     accepted: Accepted | None = None
 
 
 def read_record(data: Mapping[str, Any]) -> Record | None:
-    """What the data of a ControllerRevision say; None when this release cannot read them."""
+    """Read the data of a ControllerRevision; None when this release cannot read them."""
     try:
         if "format" not in data:
             return Record(_read_first(data))
@@ -170,7 +173,7 @@ def _refuse(broken: Iterable[Broken]) -> None:
 
 
 def read_leniently(content: Content) -> DisaggregatedInferenceSpec:
-    """A spec without the values that this release does not know.
+    """Read a spec without the values that this release does not know.
 
     Raises:
         ValidationError: something that cannot be done without is wrong.

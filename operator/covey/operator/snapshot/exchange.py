@@ -1,12 +1,12 @@
 """Pods whose images are being exchanged: what is written on them, and how it is seen that the kubelet has done it.
 
-The image that a kubelet reports need not be spelled as in the spec, and a pod stays Ready for a moment after the change.
-So what each container ran before is written down with the change: it runs the new image when it has another image ID, and,
-where kubelets say by which generation of the spec they go (Kubernetes 1.34), by a later one. A restart alone proves nothing:
-the container may have crashed before the kubelet heard of the change.
+The image that a kubelet reports need not be spelled as in the spec, and a pod stays Ready for a moment after the
+change. So what each container ran before is written down with the change: it runs the new image when it has another
+image ID, and, where kubelets say by which generation of the spec they go (Kubernetes 1.34), by a later one. A restart
+alone proves nothing: the container may have crashed before the kubelet heard of the change.
 
-Whoever is Ready a minute after the change is taken to have heard of it, whatever the statuses say: the same image may have
-two names, and not every kubelet tells image IDs.
+A pod that is Ready a minute after the change is taken to have heard of it, whatever the statuses say: the same image
+may have two names, and not every kubelet tells image IDs.
 
 The annotation stays until the whole replica serves again: the *exchange* of a pod is open as long as it is there.
 """
@@ -28,10 +28,10 @@ PATIENCE: Final = 60.0
 
 
 class Former(msgspec.Struct, rename="camel", frozen=True):
-    """What a container ran before its image was changed, in a pod of which generation.
+    """A container before its image was changed: the image that it ran, and the generation of its pod.
 
-    ``restarts`` is negative where whatever the kubelet says will do: of a container of which it had said nothing yet, and
-    of one that is given back the image that it runs.
+    ``restarts`` is negative where anything that the kubelet says will do: of a container of which it had said nothing
+    yet, and of one that is given back the image that it runs.
     """
 
     image_id: str = msgspec.field(name="imageID", default="")
@@ -51,12 +51,12 @@ class Stored(core.Read, frozen=True):
 
 
 def is_open(pod: core.Pod) -> bool:
-    """Images of it were changed, and its replica has not been seen to serve with them."""
+    """Tell whether images of a pod were changed, and its replica has not been seen to serve with them."""
     return pod.metadata.annotation(names.ANNOTATION_IN_PLACE) is not None
 
 
 def is_restarted(pod: core.Pod) -> bool:
-    """All containers whose images were changed run the new ones; also where no image was."""
+    """Tell whether all containers whose images were changed run the new ones; also where no image was."""
     if not is_open(pod):
         return True
     told = (pod.metadata.generation, pod.status)
@@ -79,7 +79,7 @@ def _runs_anew(name: str, former: Former, generation: int, status: core.PodStatu
 
 
 def _former(metadata: core.Meta) -> dict[str, Former]:
-    """What is written of each container; nothing where somebody has written what cannot be read."""
+    """Read what is written of each container; nothing where somebody has written what cannot be read."""
     try:
         return msgspec.json.decode(metadata.annotation(names.ANNOTATION_IN_PLACE) or "{}", type=dict[str, Former])
     except (msgspec.DecodeError, RecursionError):
@@ -121,7 +121,7 @@ def operations(
 
 
 def _before(stored: Stored, container: core.Container, former: Former | None, image: str) -> Former:
-    """What to write down of a container that is given an image, ``former`` being what is written already."""
+    """The record of a container that is given an image; ``former`` is the one that is written already."""
     found = next((each for each in stored.status.container_statuses or () if each.name == container.name), None)
     generation = stored.metadata.generation
     if found is None:

@@ -1,4 +1,4 @@
-"""What a node says of its end: whether it is to be empty, and for whom.
+"""Notices of nodes: whether a node is to be empty, and which pods have to leave it.
 
 =============================================  ==========================================================================
 a node has                                     its replicas leave
@@ -48,10 +48,10 @@ _OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Why a node is to be empty.
+    """Reasons for which a node is to be empty.
 
     ``certain`` says why everybody has to leave it, empty where it does not; ``taints`` are those that a pod may
-    tolerate. ``candidate`` is the key of an autoscaler's soft taint. With ``waits`` nobody who serves goes without a
+    tolerate. ``candidate`` is the key of an autoscaler's soft taint. With ``waits`` no pod that serves goes without a
     successor for a while. Both are so since ``since`` (seconds since the epoch; None where the node does not say so).
     """
 
@@ -62,11 +62,11 @@ class Notice:
     waits: bool = False
 
     def drives(self, pod: core.Pod) -> str:
-        """Why this pod has to leave the node at once; empty where it does not."""
+        """Reason for which this pod has to leave the node at once; empty where it does not."""
         return self.certain or next((_named(each) for each in self.taints if _is_driven(pod, each)), "")
 
     def waits_with(self, pod: core.Pod) -> bool:
-        """True for a pod that is to go without a successor only after a while."""
+        """Tell whether a pod is to go without a successor only after a while."""
         return self.waits and not any(_is_driven(pod, each) for each in self.taints)
 
 
@@ -102,17 +102,17 @@ def notice_of(
 
 
 def is_to_be_drained(node: core.Node) -> bool:
-    """Somebody has asked for it to be empty as soon as may be, which counts where it is cordoned."""
+    """Tell whether somebody has asked for the node to be empty at once, which counts where it is cordoned."""
     return node.metadata.annotation(names.ANNOTATION_DRAIN) is not None
 
 
 def is_out_of_service(node: core.Node) -> bool:
-    """Somebody has said that the node is off for good."""
+    """Tell whether somebody has said that the node is off for good."""
     return any(taint.key == _OUT_OF_SERVICE for taint in node.spec.taints or ())
 
 
 def _is_driven(pod: core.Pod, taint: core.Taint) -> bool:
-    """It makes this pod leave: none of its tolerations is for it, or all that are end."""
+    """Tell whether a taint makes this pod leave: NoExecute that it tolerates for a time, another not tolerated."""
     found = [each for each in pod.spec.tolerations or () if tolerates(each, taint)]
     if taint.effect == "NoExecute":
         return bool(found) and all(each.toleration_seconds is not None for each in found)
@@ -124,7 +124,7 @@ def _named(taint: core.Taint) -> str:
 
 
 def _since(taint: core.Taint | None) -> float | None:
-    """When a taint was added: cluster-autoscaler writes it into the value, others into ``timeAdded``."""
+    """Time at which a taint was added: cluster-autoscaler writes it into the value, others into ``timeAdded``."""
     if taint is None:
         return None
     return float(taint.value) if taint.value.isdecimal() else times.seconds(taint.time_added)

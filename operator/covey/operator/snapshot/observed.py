@@ -1,4 +1,4 @@
-"""What is: one resource's own objects, as the caches have them, sorted by the place they fill.
+"""The observed state: one resource's own objects, as the caches have them, sorted by the place they fill.
 
 Objects are found by label and taken for ours by the UID of their controlling owner; what a former resource of the
 same name left behind is not seen.
@@ -34,7 +34,8 @@ SHARED_BUDGET: Final = (POD_DISRUPTION_BUDGETS.type, disruption.NAME)
 class StoredRevision:
     """A ControllerRevision. ``record`` is None when this release cannot read it.
 
-    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready with it.
+    ``failed``: its rollout was given up for the revision before it. ``completed``: every unit had its minimum Ready
+    with it.
     """
 
     name: str
@@ -61,7 +62,7 @@ class Observed:
     #: UIDs of pods that go because there was to be none in their place.
     retired: frozenset[str] = frozenset()
     #: UIDs of pods whose deletion this process has asked for. In ``pods`` and ``strays`` they are on their way out, even
-    #: where the watch does not show it yet: whoever looks at a snapshot gives one answer to what becomes of a pod.
+    #: where the watch does not show it yet: all that look at a snapshot give one answer to what becomes of a pod.
     condemned: frozenset[str] = frozenset()
     #: When it was taken, in seconds since the epoch: the only clock that a plan has.
     now: float = 0.0
@@ -163,20 +164,20 @@ class Observed:
 
 
 def is_ours(metadata: core.Meta, owner: Owner) -> bool:
-    """The controlling owner is this very resource."""
+    """Tell whether the controlling owner is this very resource."""
     controller = metadata.controller
     return controller is not None and controller.uid == owner.uid
 
 
 def is_former(metadata: core.Meta, owner: Owner) -> bool:
-    """The controlling owner is a resource of the same name that was there before."""
+    """Tell whether the controlling owner is a resource of the same name that was there before."""
     controller = metadata.controller
     named = controller is not None and (controller.kind, controller.name) == ("DisaggregatedInference", owner.name)
     return named and not is_ours(metadata, owner)
 
 
 def is_shared(kind: str, metadata: core.Meta) -> bool:
-    """It is what Covey makes for all resources of a namespace together, and nobody owns it."""
+    """Tell whether Covey makes this object for all resources of a namespace together, and nobody owns it."""
     told = metadata.label(names.LABEL_MANAGED_BY) == names.MANAGED_BY and metadata.controller is None
     return told and (kind, metadata.name) == SHARED_BUDGET
 

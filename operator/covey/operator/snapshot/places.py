@@ -1,4 +1,4 @@
-"""The place of a pod: who fills it now, who did before, and who was buried last."""
+"""The place of a pod: the one that fills it now, those that did before, and the one that was buried last."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Grave:
 
     @classmethod
     def of(cls, pod: core.Pod, *, confirmed: bool = True, retired: bool = False) -> Grave:
-        """What to remember of a pod."""
+        """Take from a pod what is remembered of it."""
         metadata = pod.metadata
         bound, restarts, labels = podstate.is_bound(pod), podstate.restarts(pod), metadata.labels or {}
         past, started, node = podstate.past(pod), podstate.started(pod), pod.spec.node_name or ""
@@ -77,7 +77,7 @@ class Place:
     retired: Collection[str] = ()
 
     def lost_bound(self, inference: str) -> bool:
-        """Nobody fills it, and the pod that did last was bound."""
+        """Tell whether nobody fills the place, and the pod that did last was bound and is not retired."""
         if self.now is not None:
             return False
         last = self.last(inference)
@@ -85,7 +85,7 @@ class Place:
 
     @property
     def is_blank(self) -> bool:
-        """No trace of a pod."""
+        """Tell whether there is no trace of a pod."""
         return self.now is None and not self.others and self.grave is None
 
     def last(self, inference: str) -> Grave | None:

@@ -1,4 +1,4 @@
-"""How far a pod has come, from the only fields that tell the truth: the gate, the node, the phase, the deletion.
+"""The state of a pod, from the only fields that tell the truth: the gate, the node, the phase, the deletion.
 
 The condition ``PodScheduled`` does not: it says ``SchedulingGated`` while a bind is held.
 """
@@ -16,7 +16,7 @@ from covey.operator.snapshot import exchange
 
 
 class Course(Enum):
-    """What becomes of a pod."""
+    """The course of a pod: it stays, drains, goes, or has ended."""
 
     #: Nobody has said otherwise.
     STAYS = auto()
@@ -29,7 +29,7 @@ class Course(Enum):
 
 
 def course(pod: core.Pod) -> Course:
-    """What becomes of a pod of a snapshot: the one answer, whoever asks."""
+    """The course of a pod of a snapshot: the one answer for all that ask."""
     if is_going(pod):
         return Course.GOES
     if core.is_terminal(pod):
@@ -38,27 +38,27 @@ def course(pod: core.Pod) -> Course:
 
 
 def is_going(pod: core.Pod) -> bool:
-    """Its deletion was asked for; it need not be asked for again."""
+    """Tell whether the deletion of a pod was asked for; it need not be asked for again."""
     return pod.metadata.deletion_timestamp is not None
 
 
 def is_dead(pod: core.Pod) -> bool:
-    """It has ended, or is about to: its place needs a successor."""
+    """Tell whether a pod has ended, or is about to: its place needs a successor."""
     return is_going(pod) or core.is_terminal(pod)
 
 
 def is_bound(pod: core.Pod) -> bool:
-    """It has a node. A pod that is dead may still be bound."""
+    """Tell whether a pod has a node. One that is dead may still be bound."""
     return bool(pod.spec.node_name)
 
 
 def is_let_go(pod: core.Pod) -> bool:
-    """No gate of Covey's holds it."""
+    """Tell whether the gang gate does not hold a pod: it has none, or the pod is bound."""
     return is_bound(pod) or names.GATE_GANG not in core.gates(pod)
 
 
 def is_admitted(pod: core.Pod) -> bool:
-    """The scheduler has given it a node, bound or not.
+    """Tell whether the scheduler has given a pod a node, bound or not.
 
     Covey's scheduler says so by lifting the gate of its pods. Any other only binds.
     """
@@ -66,26 +66,26 @@ def is_admitted(pod: core.Pod) -> bool:
 
 
 def is_released(pod: core.Pod) -> bool:
-    """Its pin must be undone, which only deletion can do."""
+    """Tell whether the pin of a pod must be undone, which only deletion can do."""
     return not is_bound(pod) and pod.metadata.annotation(names.ANNOTATION_RELEASE) is not None
 
 
 def domains(pod: core.Pod) -> dict[str, str]:
-    """Level and domain for each domain that a pod's node lies in, as the pin says; pods of former releases by labels."""
+    """Levels and domains that a pod's node lies in, as the pin says; for pods of former releases as labels say."""
     prefix = names.TOPOLOGY_PREFIX
     said = {**(pod.metadata.labels or {}), **(pod.metadata.annotations or {})}
     return {key.removeprefix(prefix): value for key, value in said.items() if key.startswith(prefix)}
 
 
 def is_ready(pod: core.Pod) -> bool:
-    """It serves, with the images that it was given last."""
+    """Tell whether a pod serves, with the images that it was given last."""
     return says_ready(pod) and exchange.is_restarted(pod)
 
 
 def says_ready(pod: core.Pod) -> bool:
-    """Its conditions say that it serves.
+    """Tell whether the conditions of a pod say that it serves.
 
-    What somebody else says by a readiness gate the kubelet takes over a moment later only.
+    The gates are read, too: the kubelet takes them over into the condition Ready a moment later only.
     """
     if course(pod) is not Course.STAYS:
         return False
@@ -103,7 +103,7 @@ def readiness(pod: core.Pod) -> tuple[core.Condition | None, ...]:
 
 
 def stands_since(pods: Iterable[core.Pod], now: float) -> float:
-    """When those of them that are not Ready got any further last, as far as that is known; now where all are Ready."""
+    """Time at which those that are not Ready got any further last, as far as known; ``now`` where all are Ready."""
     told = (_times(pod) for pod in pods if not is_ready(pod))
     return max(chain.from_iterable(told), default=now)
 
@@ -118,30 +118,30 @@ def _times(pod: core.Pod) -> Iterator[float]:
 
 
 def runs(pod: core.Pod) -> bool:
-    """Its containers are Ready, whatever its readiness gates say."""
+    """Tell whether the containers of a pod are Ready, whatever its readiness gates say."""
     found = core.condition(pod.status.conditions, "ContainersReady") or core.condition(pod.status.conditions, "Ready")
     return found is not None and found.status == "True" and not is_dead(pod)
 
 
 def is_draining(pod: core.Pod) -> bool:
-    """It is marked: its replica is to go, and never comes back."""
+    """Tell whether a pod is marked: its replica is to go, and never comes back."""
     return pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE) is not None
 
 
 def draining_since(pod: core.Pod) -> float | None:
-    """When it was marked, in seconds since the epoch; at the beginning of time where that cannot be read."""
+    """Time at which a pod was marked, in seconds since the epoch: 0 where unreadable, None where it is not marked."""
     return (
         (times.seconds(pod.metadata.annotation(names.ANNOTATION_DRAINING_SINCE)) or 0.0) if is_draining(pod) else None
     )
 
 
 def is_gated_by_us(pod: core.Pod) -> bool:
-    """Whether it gets Ready is said by Covey, too."""
+    """Tell whether a pod has Covey's own readiness gate, so that Covey, too, decides when it is Ready."""
     return any(gate.condition_type == names.GATE_SERVING for gate in pod.spec.readiness_gates or ())
 
 
 def unschedulable(pod: core.Pod) -> str | None:
-    """Why its scheduler, which has looked at it, finds no node for it. None where it has not said so."""
+    """Reason for which its scheduler, which has looked at a pod, finds no node; None where it has not said so."""
     said = core.condition(pod.status.conditions, "PodScheduled")
     if is_bound(pod) or core.gates(pod) or said is None or (said.status, said.reason) != ("False", "Unschedulable"):
         return None
@@ -149,25 +149,25 @@ def unschedulable(pod: core.Pod) -> str | None:
 
 
 def is_addressed(pod: core.Pod) -> bool:
-    """Its headless Service publishes it."""
+    """Tell whether the headless Service of a pod publishes it."""
     return pod.metadata.label(names.LABEL_ADDRESS) is not None
 
 
 def is_published(pod: core.Pod) -> bool:
-    """Some Service publishes it: its headless one, or one that takes requests."""
+    """Tell whether some Service publishes a pod: its headless one, or one that takes requests."""
     return is_addressed(pod) or pod.metadata.label(names.LABEL_ENDPOINT) is not None
 
 
 def restarts(pod: core.Pod) -> int:
-    """How often its replica had been recreated when it was made."""
+    """Times that the replica of a pod had been recreated when the pod was made."""
     return past(pod).restarts
 
 
 def started(pod: core.Pod) -> float | None:
-    """When its replica was first Ready, in seconds since the epoch; only leaders know."""
+    """Time at which the replica of a pod was first Ready, in seconds since the epoch; only leaders carry it."""
     return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
 
 
 def past(pod: core.Pod) -> Past:
-    """What it knows of those before it."""
+    """Restarts and failures of those before a pod, as it carries them."""
     return Past.read(pod.metadata.annotations)

@@ -1,4 +1,4 @@
-"""What a stored status says of units: of this release, of another one, or of somebody who has written into it.
+"""Units in a stored status: of this release, of another one, or of somebody who has written into it.
 
 An entry that cannot be understood says nothing. It must never end a pass, which would not put it right either.
 """
@@ -23,10 +23,10 @@ _SERVES: Final = frozenset({Phase.PARTIAL, Phase.READY})
 
 @dataclass(frozen=True, slots=True)
 class RecordedUnit:
-    """How far a unit had come; ``phase`` is None where it is none that this release knows.
+    """Progress of a unit, as recorded; ``phase`` is None where it is none that this release knows.
 
-    ``below_since``: since when it was below its minimum, seconds since the epoch. ``step`` and ``at``: what was announced
-    to be given up of it, and when. ``met``: by role, the minimum that was met last.
+    ``below_since``: since when it was below its minimum, seconds since the epoch. ``step`` and ``at``: what was
+    announced to be given up of it, and when. ``met``: by role, the minimum that was met last.
     """
 
     phase: Phase | None
@@ -38,7 +38,7 @@ class RecordedUnit:
 
     @property
     def is_available(self) -> bool:
-        """Its minimum was Ready."""
+        """Tell whether its minimum was Ready."""
         return self.phase in _SERVES
 
 
@@ -74,7 +74,7 @@ def _time(value: object) -> float | None:
 
 
 def leaves_out(status: Mapping[str, Any]) -> bool:
-    """There were more units than the status lists."""
+    """Tell whether there were more units than the status lists."""
     units, listed = status.get("units"), status.get("unitStatuses")
     return isinstance(units, int) and isinstance(listed, list) and units > len(listed)
 
@@ -91,7 +91,7 @@ def find_served(units: Iterable[int], status: Mapping[str, Any]) -> frozenset[in
 
 
 def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two statuses say different things, whatever defaults are written out."""
+    """Tell whether two statuses say different things, whatever defaults are written out."""
     if one == other:
         return False
     try:
@@ -102,7 +102,7 @@ def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _normal(status: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults written out; lists that are maps to the API server in one order."""
+    """A status with defaults written out, and lists that are maps to the API server in one order."""
     stored = DisaggregatedInferenceStatus.model_validate(status).as_object()
     for name, key in (("conditions", "type"), ("roles", "name"), ("unitStatuses", "unit")):
         stored[name] = sorted(stored.get(name, ()), key=itemgetter(key))

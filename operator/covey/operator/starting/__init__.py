@@ -1,1 +1,1 @@
-"""Who may start: pods that the operator lets go itself, and the order between roles."""
+"""The start of pods: those that the operator lets go itself, and the order between roles."""

@@ -1,7 +1,8 @@
-"""The order in which pods start: who is held by the start gate, for whom, and whose turn it is.
+"""The order in which pods start: those that the start gate holds, what they wait for, and whose turn it is.
 
-A gang is placed as a whole, so whoever waits here has its node already and can miss nothing but time. What a pod waits
-for is judged in its own unit, by what is now: a successor of a pod that had started starts at once where the others run.
+A gang is placed as a whole, so a pod that waits here has its node already and can miss nothing but time. What a pod
+waits for is judged in its own unit, by what is now: a successor of a pod that had started starts at once where the
+others run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NOTHING: Final[Mapping[str, Mapping[int, ReplicaState]]] = {}
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """Pods whose turn it is, and by unit who else waits for whom."""
+    """Pods whose turn it is, and by unit what the others wait for."""
 
     ungate: tuple[Ungate, ...] = ()
     waits: Mapping[int, str] | None = None
@@ -36,16 +37,16 @@ class Starting:
 
     @property
     def outcome(self) -> Outcome:
-        """What to do."""
+        """Gates to lift."""
         return Outcome(Actions(ungate=self.ungate), again=self.again)
 
     def of(self, unit: int) -> str:
-        """Who waits for whom in a unit, as ``decode waits for prefill to be Ready``; empty when nobody does."""
+        """Reasons to wait in a unit, as ``decode waits for prefill to be Ready``; empty when no pod waits."""
         return (self.waits or {}).get(unit, "")
 
     @property
     def everybody(self) -> str:
-        """Who waits for whom in the units where anybody does, each sentence once; empty when nobody does."""
+        """Reasons to wait in all units, each once; empty when no pod waits."""
         return "; ".join(dict.fromkeys((self.waits or {}).values()))
 
 
@@ -77,7 +78,7 @@ def find_starting(spec: DisaggregatedInferenceSpec, states: States, observed: Ob
 
 
 def starts_at(pod: core.Pod, role: Role | None) -> float:
-    """When a pod may start after failures of its replica, in seconds since the epoch."""
+    """Time at which a pod may start after failures of its replica, in seconds since the epoch."""
     return podstate.past(pod).starts_at(role.backoff) if role is not None else 0.0
 
 
@@ -102,7 +103,7 @@ def _causes(
 
 
 def _holds(dependency: Dependency, scale: Scale, unit: Mapping[str, Mapping[int, ReplicaState]]) -> bool:
-    """The minimum of the other role has come so far; a role that is not wanted at all keeps nobody."""
+    """Tell whether the minimum of the other role has come as far; a role that is not wanted at all holds none back."""
     role = {name: count for name, count in scale.roles.items() if name == dependency.role}
     scheduled = dependency.condition is DependencyCondition.SCHEDULED
     return count_unit(role, unit, attrgetter("is_bound" if scheduled else "is_ready")).has_minimum

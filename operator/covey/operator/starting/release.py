@@ -1,6 +1,6 @@
 """Pods that the operator itself lets go, where the backend's scheduler does not.
 
-Which ones is the backend's decision; it is told how far every replica has come, and which are the minimum: bound ones
+The backend decides which ones; it is given how far every replica has come, and which are the minimum: bound ones
 first, then those that were let go, then those of lower number.
 """
 
@@ -21,14 +21,14 @@ from covey.operator.terms.outcome import Outcome
 
 
 def progress_of(inference: DisaggregatedInference, layout: Layout, states: States, observed: Observed) -> Progress:
-    """How far all replicas have come."""
+    """Progress of all replicas, for the backend to decide."""
     scale = Scale.of(inference.spec)
     units = {unit: tuple(_progress(unit, scale, layout, states.get(unit, {}), observed)) for unit in layout.units}
     return Progress(inference, units, observed.objects, observed.room, observed.now)
 
 
 def find_released(release: Release, observed: Observed) -> Outcome:
-    """What a backend's decision comes to."""
+    """Carry out a backend's decision: lift gates, and delete pods that must not be there yet."""
     actions = Actions(ungate=tuple(_let_go(release, observed)), delete_pods=tuple(_taken_back(release, observed)))
     return Outcome(actions, again=release.again)
 

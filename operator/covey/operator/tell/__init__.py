@@ -1,1 +1,1 @@
-"""What people are told: the status and its conditions, Events that follow from it, gauges and times of lives."""
+"""Reports: the status and its conditions, Events that follow from it, gauges and times of lives."""

@@ -1,8 +1,8 @@
 """The conditions of a resource, each from the facts, none from another.
 
-``Admitted`` tells what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
-``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and ``Stalled``
-say it of the whole (``covey.operator.tell.whole``).
+``Admitted`` shows what the scheduler process decided on the roots; ``Scheduled`` and ``Available`` count pods.
+``Progressing`` says whether anything is still on its way, and if not, whether that is as wanted. ``Ready`` and
+``Stalled`` say it of the whole (``covey.operator.tell.whole``).
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ REASON_REVISION_UNKNOWN = "RevisionUnknown"
 class Situation:
     """All that conditions are computed from.
 
-    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or before;
-    ``lives`` says that there are pods that nobody has deleted.
+    ``failure`` is what the plan was stopped by; ``served`` has the numbers of the units that have served, now or
+    before; ``lives`` says that there are pods that nobody has deleted.
     """
 
     verdict: Verdict
@@ -54,7 +54,7 @@ class Situation:
 
     @property
     def problem(self) -> Problem | None:
-        """What stands in the way of the units; not what only a newer spec has against it."""
+        """The problem that stands in the way of the units; not one that only a newer spec has."""
         return self.failure or (None if self.verdict.is_kept_up else self.verdict.problem)
 
     @property
@@ -154,7 +154,7 @@ def _admitted(situation: Situation) -> Finding:
 
 
 def _all_admitted(units: Sequence[Unit]) -> Finding:
-    """What a backend has to say of how it did that stands beside it."""
+    """``Admitted`` when all units are, with the backend's own reason and message where it has some."""
     if not units:
         return "True", names.REASON_ADMITTED, "no units are wanted"
     what = "the unit is admitted" if len(units) == 1 else f"all {len(units)} units are admitted"
@@ -217,7 +217,7 @@ def _progressing(situation: Situation) -> Finding:
 
 
 def _partitioned(plan: Plan) -> str:
-    """What a partition holds back; empty where none does."""
+    """Describe what a partition holds back; empty where none does."""
     rolling = plan.rolling
     if rolling is None or rolling.progress is None or not rolling.progress.done:
         return ""
@@ -225,7 +225,7 @@ def _partitioned(plan: Plan) -> str:
 
 
 def _of_unit(situation: Situation, unit: Unit) -> str:
-    """What there is to say about a unit; which one, where there are several."""
+    """The message of a unit, with its number where there are several."""
     return f"unit {unit.number}: {unit.message}" if len(situation.units) > 1 else unit.message
 
 
@@ -239,7 +239,7 @@ def _held_back(situation: Situation, problem: Problem) -> str:
 
 
 def _rolling(situation: Situation) -> Finding | None:
-    """What there is to say of a rollout that is on its way, or that was given up."""
+    """Report a rollout that is on its way, or that was given up; None where neither holds."""
     rolling, verdict = situation.plan.rolling, situation.verdict
     progress = rolling.progress if rolling is not None else None
     hold = progress.hold if progress is not None else None

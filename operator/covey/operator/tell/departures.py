@@ -1,7 +1,7 @@
-"""What is counted of pods that the operator takes away: replicas that leave their nodes, units that are given up.
+"""Counts of pods that the operator takes away: replicas that leave their nodes, units that are given up.
 
 A pod goes once: counted is what this process has asked for and the API server has taken, of pods that were not on their
-way out already. So whoever repeats a pass, and a restarted operator, counts nothing again.
+way out already. So neither a repeated pass nor a restarted operator counts anything again.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Departures:
         self._steps = {unit: found.step for unit, found in plan.loss.announced.items()}
 
     def deleted(self, item: DeletePod) -> None:
-        """The API server has taken a deletion."""
+        """Count a deletion that the API server has accepted."""
         slot, metadata = slot_of(item.pod.spec.hostname), item.pod.metadata
         if slot is None or metadata.deletion_timestamp is not None:
             return

@@ -1,8 +1,8 @@
 """Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
 
 They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and a dozen beside them. Beyond the limit those in trouble have theirs first, and namespaces take turns,
-so that no namespace hides what alerts on another's would show; the rest is counted.
+series for each role and a dozen beside them. Beyond the limit those in trouble have theirs first, and namespaces take
+turns, so that no namespace hides what alerts on another's would show; the rest is counted.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _TRUTH: Final = {"True": 1.0, "False": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One resource: a tuple in the order of ``WORKLOAD_ROLES`` for each role, one in that of ``WORKLOAD_UNITS``, its conditions.
+    """One resource: a tuple like ``WORKLOAD_ROLES`` for each role, one like ``WORKLOAD_UNITS``, its conditions.
 
-    ``reason`` is why it is not Ready; empty where it is. ``gate`` is what its rollout waits for; None without a rollout,
-    empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
+    ``reason`` is why it is not Ready; empty where it is. ``gate`` is the one that its rollout waits at; None without a
+    rollout, empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
     """
 
     roles: Mapping[str, Sequence[float | None]]
@@ -46,10 +46,10 @@ class _Row:
 
 
 class WorkloadGauges(Collector):
-    """What a scrape shows of each resource.
+    """Gauges that a scrape shows of each resource.
 
     Args:
-        limit: of how many resources.
+        limit: resources that are shown, at most.
     """
 
     def __init__(self, limit: int) -> None:
@@ -62,7 +62,7 @@ class WorkloadGauges(Collector):
     def put(
         self, key: Key, status: Mapping[str, Any], units: Sequence[Unit], wanted: int, avoided: Collection[str] = ()
     ) -> None:
-        """A resource has this status.
+        """Take the status of a resource.
 
         Args:
             key: its namespace and name.
@@ -86,7 +86,7 @@ class WorkloadGauges(Collector):
         self._count(row, 1)
 
     def drop(self, key: Key) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._count(self._rows.pop(key, None), -1)
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
@@ -130,7 +130,7 @@ def _by_rank(rows: Sequence[tuple[Key, _Row]]) -> list[tuple[Key, _Row]]:
 
 
 def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
-    """Why a resource is not Ready; a word that is not Covey's is none of the label's values."""
+    """Reason for which a resource is not Ready, empty where it is; ``Other`` for a word that is not Covey's."""
     ready = next((each for each in conditions if each["type"] == names.READY), None)
     if ready is None or ready["status"] == "True":
         return ""
@@ -138,7 +138,7 @@ def _reason(conditions: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _gate(status: Mapping[str, Any]) -> str | None:
-    """What the rollout on its way waits for."""
+    """Gate that the rollout on its way waits at; empty where it does not wait, None without a rollout."""
     rollout = status.get("rollout")
     if not rollout:
         return None

@@ -1,4 +1,4 @@
-"""bound → ready and created → ready of every gang, as histograms: each observed once, whoever leads. And losses.
+"""bound → ready and created → ready of every gang, as histograms: each observed once, by any process. And losses.
 
 A gang (one unit: one root group) is ready when its minimum has been Ready for the first time; that a container restarts
 or a replica is replaced later is a loss (``covey_gang_degradations_total``) and no new life.
@@ -28,7 +28,7 @@ from covey.operator.tell.units import Unit
 
 @dataclass(slots=True)
 class _Life:
-    """What is known of a root group: whether its minimum has been Ready, and whether it is."""
+    """The state of a root group: whether its minimum has been Ready, and whether it is."""
 
     served: bool = False
     available: bool = False
@@ -55,7 +55,7 @@ class Lives:
         units: Iterable[Unit],
         before: Mapping[str, Any],
     ) -> None:
-        """The status of a resource has been written: observe what is new in it.
+        """Observe what is new in the status of a resource that has been written.
 
         Args:
             owner: UID of the resource.
@@ -87,7 +87,7 @@ class Lives:
         self._lives[owner] = lives
 
     def forget(self, owner: str) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._lives.pop(owner, None)
 
     def _observe(self, inference: DisaggregatedInference, observed: Observed, unit: Unit, created: str) -> None:
@@ -101,7 +101,7 @@ class Lives:
 
 
 def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
-    """What a status that another process has written tells of a unit."""
+    """Read the state of a unit from a status that another process has written."""
     found = recorded_units(status).get(unit)
     if found is None:
         return _Life(served=leaves_out(status))
@@ -109,7 +109,7 @@ def _recorded(unit: int, status: Mapping[str, Any]) -> _Life:
 
 
 def _minimum(inference: DisaggregatedInference, observed: Observed, unit: Unit, condition: str) -> float | None:
-    """When a condition of the unit's pods had become True in the minimum of every role."""
+    """Time at which a condition of the unit's pods had become True in the minimum of every role."""
     pods: dict[str, dict[int, list[core.Pod]]] = {role.name: {} for role in inference.spec.roles}
     for slot, pod in observed.in_unit(unit.number).items():
         if slot.role in pods:

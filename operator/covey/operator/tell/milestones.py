@@ -1,8 +1,8 @@
-"""What is counted of rollouts and evacuations: once for each change between two statuses, when the later one is written.
+"""Counts of rollouts and evacuations: one for each change between two statuses, when the later one is written.
 
-The status is the record. What it said before was counted by whoever wrote it, so a restarted operator counts nothing
-again, and what happened while none ran is counted by the next one. Within one process the status that was written last
-counts, for the watch may still show the one before that.
+The status is the record. What it said before was counted by the process that wrote it, so a restarted operator counts
+nothing again, and what happened while none ran is counted by the next one. Within one process the status that was
+written last counts, for the watch may still show the one before that.
 
 =============================  ===================================================================================
 a rollout (``status.rollout``)
@@ -36,14 +36,14 @@ _EVACUATES: Final = (names.EVACUATING, names.EVACUATION_BLOCKED)
 
 
 class Start(StrEnum):
-    """Why a rollout has begun."""
+    """Cause for which a rollout has begun."""
 
     SPEC = "Spec"
     STEP_BACK = "StepBack"
 
 
 class Result(StrEnum):
-    """How a rollout has ended."""
+    """Result with which a rollout has ended."""
 
     COMPLETED = "Completed"
     UNREADY = "Unready"
@@ -59,7 +59,7 @@ class Milestones:
         self._written: dict[str, Mapping[str, Any]] = {}
 
     def written(self, owner: str, verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-        """The status of a resource has been written: count what is new in it.
+        """Count what is new in the status of a resource that has been written.
 
         Args:
             owner: UID of the resource.
@@ -72,12 +72,12 @@ class Milestones:
         self._written[owner] = after
 
     def forget(self, owner: str) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._written.pop(owner, None)
 
 
 def find_milestones(verdict: Verdict, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Milestone]:
-    """What has happened between two statuses.
+    """Find the milestones between two statuses.
 
     Args:
         verdict: what is kept up of the resource.

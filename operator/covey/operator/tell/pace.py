@@ -1,4 +1,4 @@
-"""When a status is written: what lasts at once, what passes by itself only when it does not.
+"""The pace of status writes: at once for a state that lasts, later for one that may pass by itself.
 
 A status write costs the API server more than to create a pod. A resource that is created, admitted and bound within a
 second should cost it one, not one for each step; and a thousand pods that become Ready one after the other, one a
@@ -27,14 +27,17 @@ COUNTS: Final = 1.0
 
 
 def is_passing(units: Sequence[Unit], problem: Problem | None, served: Container[int] = ()) -> bool:
-    """Some units are on their way, and nothing speaks against any: not looked at yet, or about to be bound, or to serve.
+    """Tell whether units are on their way, and nothing speaks against any of them: the status may soon be another.
 
-    Engines that load for minutes have it written that they are bound; one that is Ready at once needs one write for both.
+    They have not been looked at yet, or are about to be bound, or to serve.
+
+    Engines that load for minutes have it written that they are bound; one that is Ready at once needs one write for
+    both.
 
     Args:
         units: how far each has come.
         problem: what stands in the way.
-        served: numbers of units that have served. One that is on its way again was lost, and that is told at once.
+        served: numbers of units that have served. One that is on its way again was lost, and that is reported at once.
     """
     if problem is not None:
         return False
@@ -47,7 +50,7 @@ def _goes_on(unit: Unit) -> bool:
 
 
 def is_news(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """A condition has another status or reason, or is about another generation."""
+    """Tell whether a condition has another status or reason, or is about another generation."""
     return _gist(before) != _gist(after)
 
 
@@ -57,7 +60,7 @@ def _gist(status: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 class Pace:
-    """Knows since when resources are on their way and when their status was written last, by UID.
+    """Keeps since when resources are on their way and when their status was written last, by UID.
 
     Args:
         clock: monotonic, seconds.
@@ -80,15 +83,15 @@ class Pace:
         return 0.0 if news else max(rest, 0.0)
 
     def written(self, uid: str) -> None:
-        """The status has been written: it says what is, and nothing comes back to say so."""
+        """Note that the status has been written: it is up to date, and the watch does not report that here."""
         self._written[uid] = self._clock()
         self.settled(uid)
 
     def settled(self, uid: str) -> None:
-        """The stored status says what is."""
+        """Note that the stored status is up to date."""
         self._passing.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """The resource is gone."""
+        """Forget a resource that is gone."""
         self._passing.pop(uid, None)
         self._written.pop(uid, None)

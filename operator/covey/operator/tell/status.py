@@ -1,4 +1,4 @@
-"""The status of a resource, computed whole from what is; nobody else writes it."""
+"""The status of a resource, computed whole from the observed state; nobody else writes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def compute(
     *,
     failure: Problem | None = None,
 ) -> Status:
-    """The whole status.
+    """Compute the whole status.
 
     Args:
         verdict: what is kept up of the resource.
@@ -147,7 +147,7 @@ def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str
 
 
 def _lives(observed: Observed) -> bool:
-    """There are pods that nobody has deleted."""
+    """Tell whether there are pods that nobody has deleted."""
     return any(not podstate.is_going(pod) for pod in observed.every_pod())
 
 
@@ -156,7 +156,7 @@ def _replica(slot: Slot) -> tuple[int, str, int]:
 
 
 def _listed(units: Sequence[Unit], served: Collection[int], plan: Plan) -> list[Status]:
-    """The worst first, those of one phase by number: the list may have to leave some out."""
+    """List units, the worst first, those of one phase by number: the list may have to leave some out."""
     worst = sorted(units, key=lambda unit: (_ORDER[unit.phase], unit.number))[:_LISTED]
     return [
         {"unit": unit.number, "phase": unit.phase.value, "reason": unit.reason, "message": unit.message}

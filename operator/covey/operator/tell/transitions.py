@@ -12,12 +12,12 @@ from covey.operator.terms.actions import Note
 
 #: Reasons that are on the way to something better, not worth a warning.
 _EXPECTED = frozenset({names.REASON_WAITING, names.REASON_SUSPENDED})
-#: Each of them means that those before it were reached; of several at once only the last is told.
+#: Each of them means that those before it were reached; of several at once only the last is reported.
 _STAGES = (names.ADMITTED, names.SCHEDULED, names.AVAILABLE)
 
 
 def find_transitions(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Note]:
-    """What has become different between two statuses."""
+    """Events about what differs between two statuses."""
     old, new = _conditions(before), _conditions(after)
     changed = {kind for kind, condition in new.items() if _word(old.get(kind)) != _word(condition)}
     reached = [kind for kind in _STAGES if kind in changed and new[kind]["status"] == "True"]
@@ -33,7 +33,7 @@ def _word(condition: Mapping[str, Any] | None) -> tuple[str, str] | None:
 
 
 def _says(condition: Mapping[str, Any] | None, note: Note) -> bool:
-    """The condition tells the same, so its own note does."""
+    """Tell whether a condition says the same as a note: then its own note is enough."""
     return condition is not None and (condition["reason"], condition["message"]) == (note.reason, note.message)
 
 

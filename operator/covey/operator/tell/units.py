@@ -1,4 +1,4 @@
-"""What there is to say about each unit: how far it has come, and why it is not further."""
+"""Reports of units: how far each has come, and why it is not further."""
 
 from __future__ import annotations
 
@@ -44,29 +44,29 @@ class Unit:
 
     @property
     def is_admitted(self) -> bool:
-        """Its minimum has its nodes."""
+        """Tell whether its minimum has its nodes."""
         return self.phase is not Phase.PENDING
 
     @property
     def is_scheduled(self) -> bool:
-        """Its minimum is bound."""
+        """Tell whether its minimum is bound."""
         return self.phase not in {Phase.PENDING, Phase.ADMITTED}
 
     @property
     def is_available(self) -> bool:
-        """Its minimum is Ready."""
+        """Tell whether its minimum is Ready."""
         return self.phase in {Phase.PARTIAL, Phase.READY}
 
 
 def describe_units(
     inference: DisaggregatedInference, backend: Backend | None, observed: Observed, plan: Plan
 ) -> Iterator[Unit]:
-    """Every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
+    """Describe every unit that there shall be, in order; ``backend`` is None where this release has none for it."""
     scale = plan.layout.scale or Scale.of(inference.spec)
     arriving = plan.rolling.arriving if plan.rolling is not None else None
     for number in (each for each in plan.layout.units if each != arriving):
         report = backend.read_back(inference.metadata.name, number, observed.of_unit(number)) if backend else None
-        # Whom the operator keeps, the scheduler has not been asked about.
+        # The scheduler has not been asked about a unit that the operator keeps.
         kept = plan.release.waits.get(number)
         admitted = kept or (report.admitted if report else None)
         silence = backend.silence if backend else ""

@@ -1,12 +1,12 @@
 """``Ready`` and ``Stalled``: what the other conditions come to, in the two words by which kstatus judges any object.
 
 kstatus (``pkg/kstatus`` of cli-utils, with which Flux and ``helm --wait`` look) reads of a custom resource: another
-``status.observedGeneration`` than the object's, InProgress; ``Stalled`` True, Failed; ``Ready`` True, Current; ``Ready``
-False or Unknown, InProgress; none of them, Current. So ``Ready`` is always there, ``Stalled`` only while it is True, and
-``Reconciling`` never: it would say once more what ``Ready`` False says.
+``status.observedGeneration`` than the object's, InProgress; ``Stalled`` True, Failed; ``Ready`` True, Current;
+``Ready`` False or Unknown, InProgress; none of them, Current. So ``Ready`` is always there, ``Stalled`` only while it
+is True, and ``Reconciling`` never: it would say once more what ``Ready`` False says.
 
-Flux gives up at once on what has Failed. So that is only what nothing but a person can mend; whatever Covey tries again or
-waits for, room above all, is InProgress. ``covey.api.reasons`` knows which reason is of which sort.
+Flux gives up at once on what has Failed. So that is only what nothing but a person can mend; whatever Covey tries again
+or waits for, room above all, is InProgress. ``covey.api.reasons`` knows which reason is of which sort.
 """
 
 from __future__ import annotations
