@@ -1,14 +1,14 @@
 """The PodDisruptionBudget of a namespace: the eviction API takes no pod of a gang by itself.
 
-A budget counts pods and a gang counts replicas, so no number over pods says the right thing: replicas are moved whole by
-the operator, and the drain of a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption
+A budget counts pods and a gang counts replicas, so no number over pods says the right thing: replicas are moved whole
+by the operator, and the drain of a node waits until they are. ``maxUnavailable: 0`` would not say that: the disruption
 controller takes the number of pods that there should be from the owner's scale subresource, which counts units, and so
 allows every pod beyond that to go (``getExpectedScale`` of ``k8s.io/kubernetes/pkg/controller/disruption``). A whole
 number in ``minAvailable`` is compared with the healthy pods alone.
 
-One budget serves all resources of a namespace, since the disruption controller matches every event of every pod with every
-budget of its namespace. It selects a label that pods of roles with ``minReplicas`` > 0 have. It belongs to no resource:
-the first one that needs it makes it, and it goes after the last.
+One budget serves all resources of a namespace, since the disruption controller matches every event of every pod with
+every budget of its namespace. It selects a label that pods of roles with ``minReplicas`` > 0 have. It belongs to no
+resource: the first one that needs it makes it, and it goes after the last.
 
 Former releases made a budget for each resource. It stays as long as a live pod of the gang lacks the label, and leaves
 alone the pods that have it: the eviction API takes no pod that two budgets select, whatever they say.

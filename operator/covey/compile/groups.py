@@ -62,7 +62,7 @@ class GroupCompiler:
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
-        """Tie a pod to its PodGroup by a label; a gate keeps it until it has a node, a limit marks it at the barrier."""
+        """Tie a pod to its PodGroup by a label; add a gate until it has a node, and a limit that the barrier knows it by."""
         _, group = self.anchor(slot, revision)
         gates = [{"name": names.GATE_GANG}]
         return Membership(

@@ -63,8 +63,8 @@ class UnitCount:
 class Scale:
     """Units and replicas that are wanted: the one place where a spec's numbers are read.
 
-    ``roles`` has what the spec says of each unit. ``totals`` has the replicas of roles that somebody else sets, over all
-    units; ``shares`` what that makes of each unit.
+    ``roles`` has what the spec says of each unit. ``totals`` has the replicas of roles that somebody else sets, over
+    all units; ``shares`` what that makes of each unit.
     """
 
     units: int
@@ -123,8 +123,8 @@ def shares(total: int, units: int, minimum: int) -> list[int]:
 class Layout:
     """The units of a resource, ascending, each with its replicas by role.
 
-    ``together``: labels of replicas (unit, role, number) that are placed all or none. ``scale``: how many there are meant
-    to be, where that is not what the spec says of each unit.
+    ``together``: labels of replicas (unit, role, number) that are placed all or none. ``scale``: how many there are
+    meant to be, where that is not what the spec says of each unit.
     """
 
     units: Mapping[int, Unit]

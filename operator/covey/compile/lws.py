@@ -1,7 +1,7 @@
 """Labels of LeaderWorkerSet's (``api/leaderworkerset/v1``, ``leaderworkerset_types.go``), for selectors that name them.
 
-A role is what LeaderWorkerSet has as one object, a replica what it has as a group. A resource of one role stands for the
-object of its own name. Replicas of several units may have the same index; their group keys differ.
+A role is what LeaderWorkerSet has as one object, a replica what it has as a group. A resource of one role stands for
+the object of its own name. Replicas of several units may have the same index; their group keys differ.
 
 LeaderWorkerSet's pod webhook takes every pod with the label ``name`` for one of its own, and denies it without an
 annotation that only LeaderWorkerSet itself should set. With that annotation it would put the address of a pod that does

@@ -27,8 +27,8 @@ _DIGITS: Final = 9
 class Past:
     """``restarts`` of its replica in all, ``failures`` in a row with the time of the last, ``unit`` restarts.
 
-    What others did to a replica (a deletion, an eviction, a node that was lost) is a restart and no failure. Times are in
-    seconds since the epoch.
+    What others did to a replica (a deletion, an eviction, a node that was lost) is a restart and no failure. Times are
+    in seconds since the epoch.
     """
 
     restarts: int = 0

@@ -26,8 +26,8 @@ from covey.compile.starting import is_held
 class Told:
     """Contents of one incarnation of a pod that others of its place do not have.
 
-    ``past``: restarts and failures of those before it. ``waits``: it is born with the start gate, whatever its role says.
-    ``marks``: annotations. ``labels``: labels. ``shunned``: nodes that it would rather not go to.
+    ``past``: restarts and failures of those before it. ``waits``: it is born with the start gate, whatever its role
+    says. ``marks``: annotations. ``labels``: labels. ``shunned``: nodes that it would rather not go to.
     """
 
     past: Past = NO_PAST

@@ -26,9 +26,9 @@ class RoleRevision:
     """The rolled fields of one role, by API name, defaults written out.
 
     ``hash`` is the value of the pods' label ``covey.dev/revision``, ``rolled`` has the role's own fields, ``shared``
-    those that all roles of a resource have. ``gathered`` says that the pods have their addresses by the one headless Service
-    of the resource, not by one of their role's; it is no content of the revision: pods keep the addresses that they were
-    made with, and those of former releases were not gathered.
+    those that all roles of a resource have. ``gathered`` says that the pods have their addresses by the one headless
+    Service of the resource, not by one of their role's; it is no content of the revision: pods keep the addresses that
+    they were made with, and those of former releases were not gathered.
     """
 
     hash: str
@@ -99,7 +99,7 @@ class Revision:
         """The same content under the hashes that pods carry.
 
         Args:
-            earlier: revisions as stored, the newest first; the first one that has a role's content gives the role its hash.
+            earlier: stored revisions, the newest first; the first one that has a role's content gives the role its hash.
             stays: roles whose pods may become ones of this revision, and keep the addresses of those before them.
         """
         given = tuple(earlier)

@@ -1,9 +1,9 @@
 """When things happen: the life cycle of a DisaggregatedInference.
 
 One reconcile (``reconcile``) reads from top to bottom: ``observe`` takes a snapshot, ``judge`` says what of the spec is
-kept up, ``plan`` (pure) what has to be done, ``execute`` does it and decides nothing, ``tell`` says what there is to say.
-It is level-triggered: an event only says which resource to look at. Nothing that matters is remembered in memory, so a
-process killed at any instant is continued by the next.
+kept up, ``plan`` (pure) what has to be done, ``execute`` does it and decides nothing, ``tell`` says what there is to
+say. It is level-triggered: an event only says which resource to look at. Nothing that matters is remembered in memory,
+so a process killed at any instant is continued by the next.
 
 =========================================================  =============================================================
 ``process``                                                the process around it: flags, lease, kopf

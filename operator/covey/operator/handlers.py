@@ -9,9 +9,9 @@ cleanup    the watches have ended: the log says so, and ``process.kopf_runner`` 
 probe      none: ``/healthz`` and ``/readyz`` of the process (``process.main``) say when a watch is deaf
 =========  =============================================================================================================
 
-From the queue on it is one pass over one resource: ``reconcile``. Kopf runs in every replica and keeps the stores full; the
-replica that holds the lease works the queue. Handlers decide nothing from an event: passes are level-triggered and look at
-the store, so that an event that comes twice, late or not at all changes nothing in the end.
+From the queue on it is one pass over one resource: ``reconcile``. Kopf runs in every replica and keeps the stores full;
+the replica that holds the lease works the queue. Handlers decide nothing from an event: passes are level-triggered and
+look at the store, so that an event that comes twice, late or not at all changes nothing in the end.
 
 Kopf watches these three kinds and nothing else does. What Covey makes of them, and what the cluster is, is watched by
 reflectors (``kube.reflector``): thousands of pods, of which a projection is kept and no handler is wanted (decision 8).

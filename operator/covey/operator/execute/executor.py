@@ -1,10 +1,10 @@
 """Does what a plan says, level by level, and decides nothing.
 
 Many requests are under way at once; the first failure lets those finish, begins no more, and is raised. A refusal is no
-such failure: what depends on it is left out, everything else is done, and then all refusals are reported together. A pod whose
-labels or whose deletion is denied keeps its place. On an object that is not there depend its pods and further objects
-(``dependants``), on a pod its replica (``creations``), on a note, a record or a budget nothing.
-Every action may be repeated: names are deterministic, deletions name an incarnation.
+such failure: what depends on it is left out, everything else is done, and then all refusals are reported together. A
+pod whose labels or whose deletion is denied keeps its place. On an object that is not there depend its pods and further
+objects (``dependants``), on a pod its replica (``creations``), on a note, a record or a budget nothing. Every action
+may be repeated: names are deterministic, deletions name an incarnation.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ class ObjectWriter:
             raise Retryable(_BEHIND, f"{BY_TYPE[kind].kind} {name} has gone") from None
 
     async def claim(self, kind: str, name: str, projection: type[S]) -> S:
-        """Read the object that has a name already. It must be ours, or Covey's for the whole namespace: none is adopted.
+        """Read the object that has a name already. None is adopted: it is ours, or Covey's for the whole namespace.
 
         Raises:
             Blocked: it is somebody else's.

@@ -1,7 +1,7 @@
 """Causes of failures: the phase of a pod, restarts of its containers, or that it does not get Ready.
 
-What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts down
-or is lost. Only failures are waited for.
+What others do to a pod is no failure of it: a deletion, a preemption, an eviction through the API, a node that shuts
+down or is lost. Only failures are waited for.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHUT_DOWN: Final = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLo
 _REFUSED: Final = frozenset(
     {"UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError", "NodeAffinity", "InvalidNodeInfo"}
 )
-#: ``DisruptionTarget`` of pods that somebody else ends (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
+#: ``DisruptionTarget`` of pods that others end (``k8s.io/api/core/v1``); ``TerminationByKubelet`` is not among them.
 _DISRUPTED: Final = frozenset(
     {"PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "DeletionByPodGC"}
 )

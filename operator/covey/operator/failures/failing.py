@@ -1,7 +1,7 @@
 """Failed replicas, and their fates by the restart policy of their role.
 
-Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``), the
-leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
+Everything follows from the objects: a pod carries how often its replica has failed in a row and when last (``Past``),
+the leader of a replica when that was first Ready, a unit's first object the latest failures (``logbook``). A failure is
 noted there before anything is given up for it, so that it is counted once, wherever the operator is killed. It is known
 again by the restarts that its pods have seen: successors have seen one more.
 """
@@ -245,7 +245,7 @@ class _Judge:
         return replace(before, kept={*before.kept, *(place.slot for place in places)})
 
     def _may_go(self, places: Sequence[Place], role: Role, faults: Sequence[Fault]) -> bool:
-        """Tell whether failed pods may be given up now; those of a replica that still serves only as ``Spare`` allows."""
+        """Tell whether failed pods may be given up now; of a replica that still serves only as ``Spare`` allows."""
         ready = all(fault.why is Cause.RESTARTED for fault in faults) and forgiving.serves(places)
         return not ready or self._spare.take(places[0].slot.unit, role)
 

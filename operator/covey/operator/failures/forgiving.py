@@ -1,9 +1,9 @@
 """Restarts of containers that are over: the replica was left as it was, and serves again.
 
 A replica whose failures are exhausted is only left: the kubelet starts its containers again, and it may get Ready. Then
-nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted until it
-has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then its restarts
-are noted as no failures, and it counts as Ready since it came back.
+nothing of it is given up for that failure any more, whatever becomes of ``maxRestarts``. It is reported as exhausted
+until it has been Ready for as long as failures are remembered, or until ``maxRestarts`` allows what has happened. Then
+its restarts are noted as no failures, and it counts as Ready since it came back.
 """
 
 from __future__ import annotations
@@ -86,8 +86,9 @@ def annotate(pod: core.Pod, annotations: Mapping[str, str | None]) -> Annotate:
 class Spare:
     """Limit on Ready replicas of a role that are given up at once because their containers have restarted.
 
-    A dependency that fails for a moment restarts containers of all replicas together. Those that are Ready all the same go
-    one after another: as many of a unit at once as ``maxUnavailable`` says, else down to ``minReplicas``, and one at least.
+    A dependency that fails for a moment restarts containers of all replicas together. Those that are Ready all the same
+    go one after another: as many of a unit at once as ``maxUnavailable`` says, else down to ``minReplicas``, and one at
+    least.
 
     Args:
         tree: what is wanted.

@@ -1,8 +1,8 @@
 """The failures of a unit's replicas, noted on one of its objects before anything is given up for them.
 
-An operator that is killed after it has deleted all pods of a replica, and before it has made any new one, finds here what
-it was about to tell them. And the nodes on which a resource has failed before are found here. Only the latest are kept:
-pods themselves carry how often their replica has failed.
+An operator that is killed after it has deleted all pods of a replica, and before it has made any new one, finds here
+what it was about to tell them. And the nodes on which a resource has failed before are found here. Only the latest are
+kept: pods themselves carry how often their replica has failed.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def resolve_topology(
 ) -> tuple[str | None, Levels | None, Problem | None]:
     """Return the topology in use, its levels with their keys, and the problem with levels that the spec names.
 
-    None for the first two when there is no ClusterTopology to choose: the scheduler process then detects a preset from the
-    labels of the nodes, and any level that some preset knows is let pass here.
+    None for the first two when there is no ClusterTopology to choose: the scheduler process then detects a preset from
+    the labels of the nodes, and any level that some preset knows is let pass here.
 
     Args:
         spec: what is wanted.

@@ -64,11 +64,11 @@ class Case:
 class Verdict:
     """The spec that is kept up, and the problem of the newest one.
 
-    ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None where
-    there is none: then nothing is done.
-    ``wanted`` is what the newest readable spec asks for, and ``failed`` that its rolled fields were given up.
-    ``problem`` is the new spec's. ``unproven``: the API server has not been asked about the templates yet.
-    ``kept_levels`` says how the topology that the groups were made for differs from today's; empty where it does not.
+    ``inference`` has the spec that is kept up, by ``backend``, None where there is no such one. ``accepted`` is None
+    where there is none: then nothing is done. ``wanted`` is what the newest readable spec asks for, and ``failed`` that
+    its rolled fields were given up. ``problem`` is the new spec's. ``unproven``: the API server has not been asked
+    about the templates yet. ``kept_levels`` says how the topology that the groups were made for differs from today's;
+    empty where it does not.
     """
 
     inference: DisaggregatedInference

@@ -9,8 +9,8 @@ A successor that finds no room in the domain of its unit waits, and what runs is
 * the unit, whatever serves, where ``spec.gang.terminationDelaySeconds`` says so.
 
 Nothing goes that has not been announced: what goes, and when, stands in the status (``unitStatuses``) a pass before at
-the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some from
-before its loss: so one that was taken down is not taken down again.
+the latest, and an operator that finds it there goes on from it. Only pods go, and only of a unit that still has some
+from before its loss: so one that was taken down is not taken down again.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ class Escalation:
 class GivenUp:
     """Pods to delete, announced escalations, and the shortages that they answer.
 
-    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were taken
-    down and are queued like new ones: they have never served. ``again``: seconds after which time alone changes something.
+    ``shortages``, ``announced`` and ``met`` (the minimums that were met last) are by unit. ``anew``: units that were
+    taken down and are queued like new ones: they have never served. ``again``: seconds after which time alone changes
+    something.
     """
 
     delete: tuple[DeletePod, ...] = ()

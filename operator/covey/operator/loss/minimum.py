@@ -1,11 +1,11 @@
 """Units below their minimum: the replicas that they lack, and since when.
 
-A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to start
-first. It is counted again in every pass and latched nowhere. Since when a unit lacks something is remembered in the status
-(``unitStatuses``), which another operator goes on from.
+A replica stands for the minimum as long as all its pods have their places: bound, or pinned and held for others to
+start first. It is counted again in every pass and latched nowhere. Since when a unit lacks something is remembered in
+the status (``unitStatuses``), which another operator goes on from.
 
-Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has raised
-since, or that a rollout or an evacuation goes below because it was told so, is no loss.
+Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has
+raised since, or that a rollout or an evacuation goes below because it was told so, is no loss.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ Counts = Mapping[str, int]
 class Shortage:
     """A unit below its minimum.
 
-    ``count``: replicas that have their places. ``since``: seconds since the epoch. ``lost``: the minimum that it had met
-    last is not met any more.
+    ``count``: replicas that have their places. ``since``: seconds since the epoch. ``lost``: the minimum that it had
+    met last is not met any more.
     """
 
     unit: int

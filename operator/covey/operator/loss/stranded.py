@@ -1,8 +1,9 @@
 """Pods on nodes that will not come back: they are deleted at once, for nobody there will ever end them.
 
-A node is lost when somebody says so (the taint ``node.kubernetes.io/out-of-service``) or when it was deleted. One that is
-only not ready or unreachable may come back: there the pods' own ``tolerationSeconds`` count, by which Kubernetes deletes
-them. A pod that is being deleted counts as lost, however long the API server keeps it: its replica is made again at once.
+A node is lost when somebody says so (the taint ``node.kubernetes.io/out-of-service``) or when it was deleted. One that
+is only not ready or unreachable may come back: there the pods' own ``tolerationSeconds`` count, by which Kubernetes
+deletes them. A pod that is being deleted counts as lost, however long the API server keeps it: its replica is made
+again at once.
 """
 
 from __future__ import annotations

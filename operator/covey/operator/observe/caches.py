@@ -1,8 +1,8 @@
 """Live copies of everything that a reconcile reads, and which resource an event concerns.
 
-What people write (DisaggregatedInferences, RoleScalers, ClusterTopologies) comes from Kopf's handlers, by informers; what
-Covey makes, and what the cluster is, from reflectors. Every object carries the name of its resource in a label, so an event finds its key at once, and one index finds all
-objects of a key.
+What people write (DisaggregatedInferences, RoleScalers, ClusterTopologies) comes from Kopf's handlers, by informers;
+what Covey makes, and what the cluster is, from reflectors. Every object carries the name of its resource in a label, so
+an event finds its key at once, and one index finds all objects of a key.
 """
 
 from __future__ import annotations
@@ -306,7 +306,7 @@ class Caches:
         return found if self.domains is None else [*found, self.domains.reflector]
 
     def _known(self) -> list[asyncio.Event]:
-        """Events that are set once the objects of a kind are known; the kinds of a backend may be missing in a cluster."""
+        """Events that are set once the objects of a kind are known. A cluster need not have the kinds of a backend."""
         groups: set[Reflector[Any]] = {each for kind in self._kinds for each in self.objects[kind.type].reflectors}
         if self.domains is not None:
             groups.add(self.domains.reflector)

@@ -1,4 +1,4 @@
-"""Volcano's HyperNodes, watched only where the backend Volcano is enabled: resources ask by levels, Volcano by tiers."""
+"""Volcano's HyperNodes, watched only where the backend Volcano is enabled: resources name levels, Volcano tiers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The nodes of the cluster, and which of them are to be empty.
 
-All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what matters
-to their pods there has changed, so that a node that flaps costs one look for each resource on it.
+All are watched once, for all that ask. Heartbeats change a node all the time; resources are looked at only when what
+matters to their pods there has changed, so that a node that flaps costs one look for each resource on it.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The ResourceQuotas of namespaces, and the turns in which resources of one namespace create pods.
 
-The API server adds a pod to ``status.used`` before it answers its creation. So a resource that lists the quotas in its turn,
-and is the only one that creates meanwhile, sees all that was created before: nothing has to be remembered of it. Where a
-namespace has no quota there are no turns.
+The API server adds a pod to ``status.used`` before it answers its creation. So a resource that lists the quotas in its
+turn, and is the only one that creates meanwhile, sees all that was created before: nothing has to be remembered of it.
+Where a namespace has no quota there are no turns.
 
-Two things *are* remembered: resources that wait for quota, so that a change of one wakes them, and pods of minimums that
-run and have found none, so that no other resource takes their room. After a restart both are known again once each resource of the namespace
-has been looked at; before that only running minimums are created there. The same goes for a moment after room has come
-free: the resource whose pod has ended, and freed it, is to be looked at first.
+Two things *are* remembered: resources that wait for quota, so that a change of one wakes them, and pods of minimums
+that run and have found none, so that no other resource takes their room. After a restart both are known again once each
+resource of the namespace has been looked at; before that only running minimums are created there. The same goes for a
+moment after room has come free: the resource whose pod has ended, and freed it, is to be looked at first.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Quotas:
         self._waiting: dict[str, set[Key]] = {}
         self._first: dict[str, dict[Key, Demand]] = {}
         self._clock = clock
-        #: Amounts last known to be taken, when some were last seen to come free, and since when a resource waits for that.
+        #: Amounts last known to be taken, when some last came free, and since when a resource is kept waiting for that.
         self._used: dict[Key, Mapping[str, Any]] = {}
         self._freed: dict[str, float] = {}
         self._kept: dict[Key, float] = {}

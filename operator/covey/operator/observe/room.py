@@ -1,13 +1,13 @@
 """The free room of the cluster, for backends whose scheduler knows no hierarchy: their gangs are let go by it.
 
-Nodes and pods of the whole cluster are watched, but only once a resource has such a backend. What fits is what the planner
-says (``admission``): the unit is expanded as for Covey's own scheduler, levels that the spec requires included. What was
-let go counts as taken until it is bound, so units are let go one after another. Where a level is required, pods get
-the domain of their place.
+Nodes and pods of the whole cluster are watched, but only once a resource has such a backend. What fits is what the
+planner says (``admission``): the unit is expanded as for Covey's own scheduler, levels that the spec requires included.
+What was let go counts as taken until it is bound, so units are let go one after another. Where a level is required,
+pods get the domain of their place.
 
-A resource that finds no room is looked at again when room comes free. Of those that ask for the same only the first is, and
-the next one when that went: a node that is freed does not wake a thousand. What a freed node cannot help is not woken at
-all (``admission.asks``).
+A resource that finds no room is looked at again when room comes free. Of those that ask for the same only the first is,
+and the next one when that went: a node that is freed does not wake a thousand. What a freed node cannot help is not
+woken at all (``admission.asks``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The budget of each namespace: as it is stored, and which resources need it.
 
-A resource says in its pass whether it needs the budget; one that has not said so yet may. Where nobody needs it any more,
-or somebody has changed it, this wakes those that put it right: the resources put it, the namespace's own turn deletes it.
+A resource says in its pass whether it needs the budget; one that has not said so yet may. Where nobody needs it any
+more, or somebody has changed it, this wakes those that put it right: the resources put it, the namespace's own turn
+deletes it.
 """
 
 from __future__ import annotations

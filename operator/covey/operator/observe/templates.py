@@ -1,12 +1,12 @@
 """Asks the API server what it thinks of the pods, before anything is created.
 
 The CRD stores templates unread. A strict dry run of a leader and a worker of each role gives the API server's own
-answer: unknown fields, wrong types, invalid values, admission policies. It is asked once for a revision; a refusal is remembered,
-one that may pass without a change of the template for a while, which doubles. A revision that has been stored was
-accepted, and is not asked about again.
+answer: unknown fields, wrong types, invalid values, admission policies. It is asked once for a revision; a refusal is
+remembered, one that may pass without a change of the template for a while, which doubles. A revision that has been
+stored was accepted, and is not asked about again.
 
-Many resources may have one template. A resource that asks while the same is being asked in its namespace gets the same answer,
-and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
+Many resources may have one template. A resource that asks while the same is being asked in its namespace gets the same
+answer, and an acceptance holds for a minute for all of them. Should it be wrong for one, creating its pods says so.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class _Sample:
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """The answer about a revision; it holds ``until`` a time of the clock, and was asked for ``attempt`` times before."""
+    """The answer about a revision; it holds ``until`` a time of the clock. ``attempt`` counts earlier questions."""
 
     revision: str
     problem: Problem | None

@@ -1,7 +1,8 @@
 """Kopf within the operator's process: it runs as long as the process does, whatever it stumbles over.
 
-Kopf's own ``kopf.operator()`` ends all tasks of the event loop with itself, reconciles under way included, and takes the
-signals of the process. Its parts do not: ``spawn_tasks`` starts it, and to end it is to cancel what that has started.
+Kopf's own ``kopf.operator()`` ends all tasks of the event loop with itself, reconciles under way included, and takes
+the signals of the process. Its parts do not: ``spawn_tasks`` starts it, and to end it is to cancel what that has
+started.
 """
 
 from __future__ import annotations

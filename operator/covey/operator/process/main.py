@@ -220,7 +220,8 @@ def _client(connection: Connection, connections: int) -> Client:
 def settle_memory() -> None:
     """Keep the garbage collector from walking what the first lists brought, and from walking at every 700th object.
 
-    A pass over a large resource makes a hundred thousand objects that nobody keeps: a third of its time was spent in walks.
+    A pass over a large resource makes a hundred thousand objects that nobody keeps: a third of its time was spent in
+    walks.
     """
     gc.collect()
     gc.freeze()

@@ -2,8 +2,8 @@
 
 A pod that is gated is charged like any other, from its creation on. Its requests and limits are the larger of what runs
 together (containers and sidecars) and of the init containers one after another, each beside the sidecars started before
-it; resources of the pod itself stand above that, and overhead is added. What admission would still change is known as far
-as it comes from defaults of the API (a limit is a request) and of LimitRanges.
+it; resources of the pod itself stand above that, and overhead is added. What admission would still change is known as
+far as it comes from defaults of the API (a limit is a request) and of LimitRanges.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pods that fit the ResourceQuotas of their namespace: the whole minimum of a unit or nothing of it.
 
-Quotas charge pods from their creation on, gated ones as well: two gangs that are created side by side may take a quota by
-halves, and neither ever starts. So pods are counted before the first of them is created.
+Quotas charge pods from their creation on, gated ones as well: two gangs that are created side by side may take a quota
+by halves, and neither ever starts. So pods are counted before the first of them is created.
 
 ======================================  ===============================================================================
 pods of                                 fit

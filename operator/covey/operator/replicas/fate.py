@@ -14,8 +14,8 @@ class Fate:
     """Decisions of the restart policy about a replica.
 
     ``whole``: a pod that is lost takes the others with it. ``broken``: it is given up now, whatever its pods say.
-    ``failed``: UIDs of live pods that have failed. ``kept``: places where nothing is replaced for now. ``pasts``: what the
-    successors of failed pods carry; ``least`` what any new pod of it carries at least.
+    ``failed``: UIDs of live pods that have failed. ``kept``: places where nothing is replaced for now. ``pasts``: what
+    the successors of failed pods carry; ``least`` what any new pod of it carries at least.
     """
 
     whole: bool = False

@@ -1,9 +1,9 @@
 """The room that a replica, or a unit, frees when it goes: whole domains are worth more than single places.
 
-Where a pod lies is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other schedulers
-say nothing, and then nothing is said here. The one that leaves fewest pods of the resource behind in its
-domains goes first, the finest level counting most: one that is alone in a domain frees it. Of several such domains that of
-the highest number is emptied first, so that those that go together come from the same one.
+Where a pod lies is what Covey's scheduler has written on it with the pin (``podstate.domains``); pods of other
+schedulers say nothing, and then nothing is said here. The one that leaves fewest pods of the resource behind in its
+domains goes first, the finest level counting most: one that is alone in a domain frees it. Of several such domains that
+of the highest number is emptied first, so that those that go together come from the same one.
 """
 
 from __future__ import annotations

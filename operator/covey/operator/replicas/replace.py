@@ -115,8 +115,8 @@ def plan_replicas(
 def is_broken(inference: str, places: Sequence[Place]) -> bool:
     """Tell whether a pod of a replica is lost that had been bound.
 
-    A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when all its
-    pods are there.
+    A place without a trace counts, too, where another pod of the replica is bound: a replica is only let go when all
+    its pods are there.
     """
     bound = any(place.now is not None and podstate.is_bound(place.now) for place in places)
     return any(place.lost_bound(inference) or (place.is_blank and bound) for place in places)

@@ -7,7 +7,8 @@ Victims are chosen in this order, units like replicas (by their minimum, and the
 6. the smallest share of pods that are Ready, bound, admitted,
 7. those whose going frees most room (``freed``), 8. the highest number.
 
-Growth fills free numbers, lowest first. Which replicas a unit has, and of which revision, is said by ``rolling.layout``.
+Growth fills free numbers, lowest first. Which replicas a unit has, and of which revision, is said by
+``rolling.layout``.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from covey.operator.rolling.layout import Rolling
 
 
 def is_complete(in_force: Revision, rolling: Rolling, running: Running, states: States, scale: Scale) -> bool:
-    """Tell whether all replicas are of the revision in force, and every unit has its minimum and one of each role Ready.
+    """Tell whether all replicas are of the revision in force, and every unit serves: its minimum, and one of each role.
 
     Args:
         in_force: the revision.

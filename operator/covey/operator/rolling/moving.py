@@ -1,10 +1,10 @@
 """A unit that is moved as a whole: where it is confined to, nothing else fits, and a node there is to be empty.
 
-So is one that serves and whose groups cannot be changed in place (``remake``). Another unit is built elsewhere next to it,
-and takes its place when it serves as much: of each role as many replicas as the first one has Ready, less those that
-``maxUnavailable`` lets be missing, or its minimum where the rest of it finds no room for a while. One at a time: for so
-long the resource takes the room of one unit more. Everything follows from what is observed: when the node may be used
-again, or room is found next to what runs, the other unit is surplus and goes.
+So is one that serves and whose groups cannot be changed in place (``remake``). Another unit is built elsewhere next to
+it, and takes its place when it serves as much: of each role as many replicas as the first one has Ready, less those
+that ``maxUnavailable`` lets be missing, or its minimum where the rest of it finds no room for a while. One at a time:
+for so long the resource takes the room of one unit more. Everything follows from what is observed: when the node may be
+used again, or room is found next to what runs, the other unit is surplus and goes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _is_confined(spec: DisaggregatedInferenceSpec) -> bool:
 
 
 def _is_stuck(unit: UnitState) -> bool:
-    """Tell whether a unit is at its minimum, without room for a successor. One that waits for a rollout moves by that."""
+    """Tell whether a unit is at its minimum, without room for a successor. A unit that is rolled moves by that."""
     if not unit.starved or _is_rolled(unit):
         return False
     return any(map(_is_held, unit.roles.values()))

@@ -34,8 +34,8 @@ _Fixed = Mapping[Identity, Owned]
 class Remake:
     """Units and objects that have to be recreated.
 
-    ``unit`` is taken down now; ``beside`` serves, and another one is to take its place. ``units`` are all that have to be
-    recreated. ``fixed`` must not be applied meanwhile.
+    ``unit`` is taken down now; ``beside`` serves, and another one is to take its place. ``units`` are all that have to
+    be recreated. ``fixed`` must not be applied meanwhile.
     """
 
     unit: int | None = None

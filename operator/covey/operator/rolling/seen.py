@@ -225,7 +225,10 @@ class Seen:
 
 
 def _blocked(roles: Mapping[str, RoleState]) -> str:
-    """Single pods and replicas of several hang under groups of different kinds, of which a role has one."""
+    """Report roles whose size changes between 1 and more; empty without any.
+
+    Single pods and replicas of several hang under groups of different kinds, of which a role has one.
+    """
     crossing = [
         name
         for name, state in roles.items()
@@ -240,6 +243,6 @@ def _blocked(roles: Mapping[str, RoleState]) -> str:
 
 
 def _changed(pod: core.Pod) -> float:
-    """When a pod's readiness changed last; at the beginning of time for one that says nothing of it."""
+    """Time at which a pod's readiness changed last, in seconds since the epoch; 0 where it says nothing of it."""
     told = (times.seconds(each.last_transition_time) for each in podstate.readiness(pod) if each is not None)
     return max((each for each in told if each is not None), default=0.0)

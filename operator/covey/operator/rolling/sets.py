@@ -1,8 +1,9 @@
 """Marks of a rollout's first set on pods that still wait, although nobody asks for the set any more.
 
-The first replicas of a revision carry a mark and how many they are, and the scheduler process places none of them before
-that many carry it. Once one has its nodes, the others are ordinary replicas. If the one is lost then, its successor has no
-mark, and whoever waits would wait for it for ever. Groups lose the mark when they are applied; their pods here.
+The first replicas of a revision carry a mark and how many they are, and the scheduler process places none of them
+before that many carry it. Once one has its nodes, the others are ordinary replicas. If the one is lost then, its
+successor has no mark, and those that wait would wait for it for ever. Groups lose the mark when they are applied; their
+pods here.
 """
 
 from __future__ import annotations

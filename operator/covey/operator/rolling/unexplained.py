@@ -24,7 +24,7 @@ def find_unexplained(observed: Observed, in_force: Revision) -> dict[str, dict[s
 
 
 def describe_unexplained(found: dict[str, dict[str, int]]) -> str:
-    """What there is to say of them; empty where there are none."""
+    """Describe replicas of unexplained revisions; empty where there are none."""
     told = [
         f"{count} of {role} ({revision or 'without a revision'})"
         for role, revisions in found.items()

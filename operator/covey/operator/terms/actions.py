@@ -1,4 +1,4 @@
-"""What a plan consists of: values that say what to do, and to which incarnation of what."""
+"""Actions of a plan: values that say what to do, and to which incarnation of an object."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class PutScaler:
-    """Create a RoleScaler where ``stored`` is None, else change of it what ``patch`` says; write ``status`` if not empty."""
+    """Create a RoleScaler where ``stored`` is None, else change it by ``patch``; write ``status`` if not empty."""
 
     name: str
     body: Object
@@ -153,8 +153,8 @@ class Actions:
     """All that has to be done, in the order of the fields.
 
     Within one field, and within one level of ``apply``, order does not matter; every field and every level is finished
-    before the next begins, and of ``create`` every precedence. What gives something up comes first: an object that cannot be applied must not keep a
-    resource from being suspended or made smaller.
+    before the next begins, and of ``create`` every precedence. What gives something up comes first: an object that
+    cannot be applied must not keep a resource from being suspended or made smaller.
     """
 
     annotate: tuple[Annotate, ...] = ()
@@ -179,6 +179,6 @@ class Actions:
     notes: tuple[Note, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether there is anything to do, but for what changes nothing that runs: ``annotate`` and ``protect``."""
+        """Tell whether there is anything to do besides ``annotate`` and ``protect``, which change nothing that runs."""
         fields = (self.mark, self.store, self.relabel, self.delete_pods, self.delete_objects, self.create, self.ungate)
         return any((*fields, self.scalers, self.drain, self.serve, self.publish, self.exchange)) or any(self.apply)

@@ -1,4 +1,4 @@
-"""When a node is avoided, and for how long: flags of the operator."""
+"""Limits from which on nodes are avoided, and for how long: flags of the operator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """After so many failures of a resource a node is avoided for ``seconds``; never where ``after`` is 0."""
+    """Avoid a node for ``seconds`` after ``after`` failures of a resource there; never where ``after`` is 0."""
 
     after: int = 3
     seconds: float = 600.0

@@ -66,7 +66,7 @@ class Inference(core.Read, frozen=True):
 class InferenceText(core.Read, frozen=True):
     """A DisaggregatedInference as the cache keeps it: its spec and status are JSON text, decoded pass by pass.
 
-    A spec of 1.4 MB takes 30 MiB once it is decoded, and whoever may create one may create twenty.
+    A spec of 1.4 MB takes 30 MiB once it is decoded, and anybody who may create one may create twenty.
     """
 
     metadata: core.Meta
@@ -74,7 +74,7 @@ class InferenceText(core.Read, frozen=True):
     status: str = ""
 
     def read(self) -> Inference:
-        """Decode it; what cannot be decoded is told by ``unreadable``."""
+        """Decode it; ``unreadable`` says why the spec cannot be decoded."""
         spec, problem = _decode(self.spec) if len(self.spec) <= MAX_SPEC else ({}, _TOO_LARGE.format(len(self.spec)))
         status, _ = _decode(self.status)
         return Inference(self.metadata, spec, status, unreadable=problem and f"spec: {problem}")
@@ -89,7 +89,7 @@ class RoleScaler(core.Read, frozen=True):
 
     @property
     def replicas(self) -> int:
-        """What is asked for, over all units."""
+        """Replicas that are asked for, over all units."""
         return int(self.spec.get("replicas", 0))
 
 
@@ -126,7 +126,7 @@ def _read(shallow: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def _decode(text: str) -> tuple[dict[str, Any], str]:
-    """A JSON object, and why there is none."""
+    """Decode a JSON object; the text says why there is none."""
     try:
         return (msgspec.json.decode(text, type=dict[str, Any]) if text else {}), ""
     except msgspec.MsgspecError as error:

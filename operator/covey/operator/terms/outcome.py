@@ -1,4 +1,4 @@
-"""What one look at a resource comes to. Every feature answers so, and a plan is the sum of the answers."""
+"""The outcome of one look at a resource. Every feature gives one, and a plan is their sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.operator.terms.remark import Remark
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What to do, what to tell beside Events, and the seconds after which time alone changes something."""
+    """Actions, remarks to report, and the seconds after which time alone changes something."""
 
     actions: Actions = field(default_factory=Actions)
     remarks: tuple[Remark, ...] = ()
@@ -21,10 +21,10 @@ class Outcome:
 
 
 def summed(outcomes: Iterable[Outcome]) -> Outcome:
-    """All of them together.
+    """Sum up outcomes.
 
-    Of remarks of one type the first is told, so the order counts. A pod is deleted once, for the first reason, and none
-    that is deleted is let go.
+    Of remarks of one type the first is reported, so the order counts. A pod is deleted once, for the first reason, and
+    none that is deleted is let go.
     """
     found = (Outcome(), *outcomes)
     actions = Actions(**{each.name: _joined([getattr(part.actions, each.name) for part in found]) for each in _FIELDS})
@@ -42,7 +42,7 @@ def summed(outcomes: Iterable[Outcome]) -> Outcome:
 
 
 def soonest(times: Iterable[float | None]) -> float | None:
-    """The least of those that there are."""
+    """The least of the times that are not None; None without any."""
     return min((each for each in times if each is not None), default=None)
 
 
@@ -50,7 +50,7 @@ _FIELDS = fields(Actions)
 
 
 def _joined(values: list[Any]) -> Any:
-    """Several of one kind are put one after the other; of what there is but one of, whoever has it."""
+    """Join the values of one field: tuples one after the other, otherwise the first that is not None."""
     if isinstance(values[0], tuple):
         return tuple(chain.from_iterable(values))
     return next((each for each in values if each is not None), None)

@@ -1,4 +1,4 @@
-"""How far a unit has come, in one word."""
+"""The phase of a unit: its progress, in one word."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """How far a unit has come, the worst first."""
+    """Progress of a unit, the worst first."""
 
     PENDING = "Pending"
     ADMITTED = "Admitted"

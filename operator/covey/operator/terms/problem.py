@@ -1,4 +1,4 @@
-"""What keeps a resource from going on, in the words that its condition shows."""
+"""Problems that keep a resource from going on, in the words that its condition shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Problem:
 
     @property
     def may_pass(self) -> bool:
-        """Nobody has to do anything: a policy or a quota may change, what a template needs may come.
+        """Tell whether it may pass without a person: a policy or a quota may change, what a template needs may come.
 
         What has a name that Covey needs, and levels that do not exist, are looked at again as well, but only because a
         person may have acted.
@@ -61,18 +61,18 @@ def sum_up(problems: Sequence[Problem]) -> Problem | None:
 
 
 def is_of_quota(problem: Problem | None) -> bool:
-    """A ResourceQuota is in the way."""
+    """Tell whether a ResourceQuota is in the way."""
     return problem is not None and problem.reason == names.REASON_QUOTA_EXCEEDED
 
 
 def retry_delay(attempt: int) -> float:
-    """Seconds to wait after so many attempts before this one."""
+    """Seconds to wait before the next attempt, after ``attempt`` attempts before this one."""
     # Beyond 2**64 no float is needed: the bound was reached long before.
     return min(_FIRST_RETRY * 2.0 ** min(attempt, 64), _LAST_RETRY)
 
 
 def of_pod_refusal(error: ApiError) -> Problem | None:
-    """What the API server's refusal of a pod means; None when it says nothing about the pod.
+    """The problem that the API server's refusal of a pod means; None when it says nothing about the pod.
 
     A webhook that cannot take part in a dry run says nothing. Quota, a missing PriorityClass or ServiceAccount and
     admission policies may change without the resource: they are tried again. A policy's refusal has the code that its
@@ -92,7 +92,7 @@ def of_pod_refusal(error: ApiError) -> Problem | None:
 
 
 def is_denial(error: ApiError) -> bool:
-    """The API server, or a webhook that it asks, does not want this write; others may go through.
+    """Tell whether the API server, or a webhook that it asks, denies this write; others may go through.
 
     Not so a lost race, a server that is busy or going down, and credentials that are no good: those end the pass.
     """

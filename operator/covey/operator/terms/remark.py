@@ -1,4 +1,4 @@
-"""What a plan has to tell of a resource beside how far it has come."""
+"""Remarks of a plan on a resource, in addition to how far it has come."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class Remark:
     """Something that holds now, and what a person can do about it.
 
-    ``type`` is the condition that is True while it holds; of several of one type the first is told. ``Degraded`` is a
-    type like any other. ``message`` is a sentence, ``reason`` one word for programs.
+    ``type`` is the condition that is True while it holds; of several of one type the first is reported. ``Degraded`` is
+    a type like any other. ``message`` is a sentence, ``reason`` one word for programs.
     """
 
     type: str

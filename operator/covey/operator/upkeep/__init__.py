@@ -1,1 +1,1 @@
-"""Objects beside pods, kept as they should be: applied when they drifted, remade, marked, removed."""
+"""Objects other than pods, kept as they should be: applied when they drifted, remade, marked, removed."""

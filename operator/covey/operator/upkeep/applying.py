@@ -44,10 +44,10 @@ def find_objects(
     deviations: Iterable[tuple[Deviation, ...]],
     fixed: Collection[Identity],
 ) -> Outcome:
-    """Objects that are missing or were edited are applied; those without a use are deleted.
+    """Apply objects that are missing or were edited; delete those without a use.
 
     Args:
-        backend: who knows which groups are in use.
+        backend: knows which groups are in use.
         tree: what is wanted.
         observed: the snapshot.
         deviations: of each level of the tree.
@@ -63,7 +63,7 @@ def find_objects(
 
 
 def _applied(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) -> tuple[Object, ...]:
-    """Those that can be applied now: what is being deleted is made anew when it is gone."""
+    """Objects that can be applied now: one that is being deleted is created again when it is gone."""
     return tuple(
         each.wanted
         for each in deviations
@@ -73,7 +73,7 @@ def _applied(deviations: Iterable[Deviation], fixed: Collection[Identity] = ()) 
 
 
 def _with_fixed_fields(backend: Backend, bodies: Iterable[Object]) -> Iterator[Object]:
-    """Objects with a note of what Covey wrote that nobody may change. Its lack is no drift: what is there stays as it is."""
+    """Add a note of the fields that Covey wrote and nobody may change. A stored object without it has not drifted."""
     kinds = {kind.type for kind in backend.kinds()}
     for body in bodies:
         written = backend.fixed_fields(body) if type_of(body) in kinds else ""

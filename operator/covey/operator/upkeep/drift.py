@@ -1,6 +1,6 @@
-"""Whether an object still is as it was applied.
+"""Drift of objects: differences from what was applied.
 
-Server-side apply answers that by applying again; comparing first saves a request for every object in every pass.
+Server-side apply finds them by applying again; comparing first saves a request for every object in every pass.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def stamped(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def has_drifted(wanted: Mapping[str, Any], found: Owned) -> bool:
-    """A field of ours was changed by somebody, or what we want has changed since it was applied.
+    """Tell whether a field of ours was changed by somebody, or what we want has changed since it was applied.
 
     Args:
         wanted: the object as ``stamped`` gives it.

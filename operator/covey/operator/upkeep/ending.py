@@ -1,8 +1,8 @@
-"""Groups that are being deleted, by whoever it was.
+"""Groups that are being deleted, by anybody.
 
-Such a group is neither applied nor taken for there. Where the API server keeps it as long as pods are of it, they decide:
-pods with nodes go on, and others may join them; pods without any go, so that it can be made anew. Until then no pod of it
-is created.
+Such a group is neither applied nor taken for there. Where the API server keeps it as long as pods are of it, they
+decide: pods with nodes go on, and others may join them; pods without any go, so that it can be made again. Until then
+no pod of it is created.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ending:
 
 
 def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Ending:
-    """What has to give way to groups that are being deleted.
+    """Find places that wait for groups that are being deleted, and pods that have to give way to them.
 
     Args:
         tree: what is wanted.
@@ -59,7 +59,7 @@ def find_ending(tree: Tree, observed: Observed, going: Collection[str]) -> Endin
 
 
 def _is_kept(slots: Collection[Slot], observed: Observed, going: Collection[str]) -> bool:
-    """A pod of it has a node, and stays."""
+    """Tell whether a pod of a group has a node, and stays."""
     for slot in slots:
         pod = observed.current.get(slot)
         if pod is not None and podstate.is_bound(pod) and pod.metadata.uid not in going:

@@ -1,4 +1,4 @@
-"""Labels that a pod which stays should have, and has not: somebody has edited it, or something else is asked for now."""
+"""Labels that a pod which stays should have, and has not: it was edited, or something else is asked for now."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LWS: Final = frozenset(names.LWS_LABELS)
 
 
 def find_relabelled(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
-    """What to change on the pods that stay.
+    """Labels to change on the pods that stay.
 
     Args:
         tree: what is wanted.

@@ -1,4 +1,4 @@
-"""Which budget selects which pod: that of the namespace, or the one that a former release made for the resource.
+"""The budget that selects each pod: that of the namespace, or the one that a former release made for the resource.
 
 Never both, at any moment, so the steps stand on what is stored and not on what was asked for:
 
