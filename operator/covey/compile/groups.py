@@ -62,7 +62,7 @@ class GroupCompiler:
         )
 
     def membership(self, slot: Slot, revision: RoleRevision) -> Membership:
-        """Tie a pod to its PodGroup by a label; add a gate until it has a node, and a limit that the barrier knows it by."""
+        """Tie a pod to its PodGroup by a label; its gate waits for a node, its limit marks it for the barrier."""
         _, group = self.anchor(slot, revision)
         gates = [{"name": names.GATE_GANG}]
         return Membership(

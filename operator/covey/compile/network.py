@@ -62,7 +62,7 @@ class Network:
         return f"{self._named(role, 'svc')}.{self._owner.namespace}"
 
     def services(self, layout: Layout) -> Iterator[Service]:
-        """Those that pods have their addresses by."""
+        """The headless Services, by which pods have their addresses."""
         replicas = tuple(layout.replicas())
         by_role = {role for _, role, _, each in replicas if not (each.has_own_subdomain or each.gathered)}
         if any(revision.gathered for *_, revision in replicas):
@@ -77,7 +77,7 @@ class Network:
                 yield self._headless(roles[role_name], self._named(unit, role_name, number), place)
 
     def published(self) -> Iterator[Service]:
-        """Those with a cluster IP."""
+        """The Services with a cluster IP."""
         for role in self._spec.roles:
             if role.network and role.network.service:
                 yield self._service(role, self._named(role.name, "svc"), {}, _serving(role), type="ClusterIP")
@@ -129,7 +129,7 @@ class Network:
 
 
 def _is_named(role: Role) -> bool:
-    """It has a Service of its own name whatever its pods' addresses are: for its ports."""
+    """Tell whether a role has a Service of its own name for its ports, whatever its pods' addresses are."""
     return (
         role.network is not None
         and bool(role.network.ports)

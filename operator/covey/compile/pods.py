@@ -60,7 +60,7 @@ class PodFactory:
         revision: rolled fields of what stands outside the layout.
         layout: the replicas that there are, with their revisions.
         groups: what ties a pod to its group.
-        levels: topology levels whose domains the containers are told.
+        levels: topology levels whose domains the containers have in their environment.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class PodFactory:
         Args:
             slot: its place.
             predecessor: UID of the pod that it succeeds; of its group, when it is the first.
-            told: what it has from its place in time.
+            told: contents that only this incarnation has.
         """
         return self.named(slot, identity.pod_name(self._owner.name, slot, predecessor), told)
 
@@ -202,7 +202,7 @@ class PodFactory:
     def _peers_of(self, unit: int) -> dict[str, environment.Peer]:
         if unit not in self._peers:
             replicas = self._layout.units.get(unit, {})
-            # A role without replicas is told the address of the one that it would have first.
+            # Of a role without replicas the address is given of the one that it would have first.
             leaders = {name: Slot(unit, name, min(replicas.get(name, ()), default=0), 0) for name in self._roles}
             self._peers[unit] = {
                 name: environment.Peer(

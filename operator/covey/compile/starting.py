@@ -6,5 +6,5 @@ from covey.api.roles import Role, Startup
 
 
 def is_held(role: Role, index: int) -> bool:
-    """Tell whether a pod is created with the start gate: any of a role with dependencies, or a worker of a leader."""
+    """Tell whether a pod waits for others: any of a role with dependencies, or a worker that waits for its leader."""
     return bool(role.depends_on) or (role.startup is Startup.LEADER_READY and index > 0)

@@ -68,7 +68,7 @@ def compile_inference(
         inference: the resource; its UID may be empty where the objects are only printed.
         layout: its units and replicas, with their revisions; those of a new resource when left out.
         revision: rolled fields of new replicas; the spec's own when left out.
-        levels: levels of the topology in use, whose domains the containers are told; the usual ones, and those that
+        levels: levels of the topology in use, whose domains the containers get; the usual ones, and those that
             the spec names, when left out.
         groups: the backend's groups; Covey's own when left out.
     """

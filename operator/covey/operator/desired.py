@@ -41,7 +41,7 @@ class Desired:
     rolling: Rolling
     #: What cannot be changed in place.
     remake: Remake
-    #: Without a unit that is taken down to be made anew.
+    #: Without a unit that is taken down to be made again.
     tree: Tree
     #: Of each level of the tree, the objects that are not as they are wanted.
     deviations: tuple[tuple[Deviation, ...], ...]
@@ -76,7 +76,7 @@ def desire(
         tree = backend.compile(inference, layout=layout, revision=in_force, levels=levels)
         return with_former_budget(tree, spec, observed)
 
-    # 1. What runs, of which revision; who has to leave its node; what autoscalers ask for.
+    # 1. What runs, of which revision; which replicas have to leave their nodes; what autoscalers ask for.
     running = running_revisions(observed, in_force)
     states = replica_states(observed, in_force, running)
     leaving = find_leaving(spec, observed)
@@ -87,7 +87,7 @@ def desire(
     rolling = roll(spec, in_force, observed, states, running, lacking, before, scalers.totals, leaving)
     tree = compiled(rolling.layout)
     deviations = _deviations(tree, observed)
-    # 3. What the API server would not change is made anew, one unit at a time: beside it if it serves.
+    # 3. What the API server would not change is made again, one unit at a time: next to it if it serves.
     remake = find_remake(backend, rolling.layout, deviations, scale, states, confirmed=_is_confirmed(inference))
     if remake.beside is not None:
         rolling = roll(

@@ -71,9 +71,9 @@ class Plan:
     actions: Actions
     layout: Layout
     states: States
-    #: Who is let go by the operator, and why others are kept.
+    #: Pods that are let go by the operator, and why others are kept.
     release: Release = field(default_factory=Release)
-    #: Who waits for whom to start.
+    #: Pods that may start, and what the others wait for.
     starting: Starting = field(default_factory=Starting)
     #: The rollout that is on its way, and when to look at it again.
     rolling: Rolling | None = None
@@ -123,7 +123,7 @@ def _plan(verdict: Verdict, observed: Observed, before: Mapping[str, Any] | None
     spec, tree, layout, states = inference.spec, want.tree, want.layout, want.states
     # 3. Pods that no longer have a place go, gracefully.
     surplus = drain(spec, tuple(_surplus(tree, observed, partial(_why, verdict, want))), observed)
-    # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made anew.
+    # 4. Replicas are completed. What has failed is judged by the restart policies; what is lost is made again.
     reserves, shunned = can_reserve(backend.name), want.leaving.avoided
     failing = find_failing(inference, tree, observed, verdict.levels, reserves=reserves, also=shunned)
     plans = plan_replicas(inference.metadata.name, tree, observed, failing.fates)

@@ -61,7 +61,7 @@ _LARGE: Final = 1_000
 
 
 class Reconciler:
-    """Reconciles one resource at a time.
+    """Reconciles resources; one call looks at one of them.
 
     Args:
         client: to the API server.

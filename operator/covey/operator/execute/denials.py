@@ -1,4 +1,4 @@
-"""Writes that the API server denies: they keep nothing else from being done, and are reported at the end."""
+"""Writes that the API server denies: collected while the rest is done, and reported at the end."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Dependants of refused requests: what would hang on an object that is not there, and nothing else.
 
-An object's labels say for whom it is there: for all of a resource, a role, a unit or a replica. Where it could not be
+An object's labels say what it is there for: for all of a resource, a role, a unit or a replica. Where it could not be
 created, neither pods nor further objects of these are.
 """
 

@@ -243,7 +243,7 @@ class PodWriter:
         """Create the pod of a place.
 
         Args:
-            item: the place, and who was there before.
+            item: the place, and the pod that was there before.
             factory: builds it.
             group: the UID of its group, by which the first pod of a place is named.
 

@@ -30,7 +30,7 @@ async def put_images(client: Client, action: Exchange) -> core.Pod | None:
     try:
         return await client.json_patch(resources.PODS, metadata.name, metadata.namespace, operations, type=core.Pod)
     except Invalid:
-        # A test that fails has no code of its own. Who has changed the pod meanwhile brings it back here.
+        # A test that fails has no code of its own. A pod that was changed meanwhile comes back here.
         again = await client.get(resources.PODS, metadata.name, metadata.namespace, type=exchange.Stored)
         if again.metadata.resource_version != stored.metadata.resource_version:
             return None

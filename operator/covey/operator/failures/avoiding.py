@@ -1,8 +1,8 @@
 """Nodes, and domains, on which a resource fails again and again: its new pods keep off them for a while.
 
-A node is avoided when so many failures of the resource fell on it within an hour; from the last of them on, for the
-time of ``Limits``. After that it is tried again, and the next failure is enough. A domain is avoided when so many nodes
-of it are, those of avoided narrower domains counting once together.
+A node is avoided when ``Limits.after`` failures of the resource fell on it within an hour; from the last of them on,
+for the time of ``Limits``. After that it is tried again, and the next failure is enough. A domain is avoided when as
+many nodes of it are, those of avoided narrower domains counting once together.
 
 A fault of the resource itself hits every node that it is on. So nodes that the kubelet refused pods on are avoided
 however many they are, others only as long as they are few among those that the resource is on; and a domain where

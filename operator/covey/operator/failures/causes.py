@@ -29,7 +29,7 @@ class Cause(StrEnum):
 #: What the kubelet says of pods that it ends when its node shuts down (``nodeshutdown`` of ``k8s.io/kubernetes``).
 _SHUT_DOWN: Final = frozenset({"Terminated", "NodeShutdown", "Shutdown", "NodeLost"})
 #: What it says of pods that it does not take because of the node (``k8s.io/kubernetes/pkg/kubelet/lifecycle``,
-#: ``…/cm``), beside ``OutOf`` and the name of a resource. Others, such as ``SysctlForbidden``, are about the pod.
+#: ``…/cm``), next to ``OutOf`` and the name of a resource. Others, such as ``SysctlForbidden``, are about the pod.
 _REFUSED: Final = frozenset(
     {"UnexpectedAdmissionError", "TopologyAffinityError", "SMTAlignmentError", "NodeAffinity", "InvalidNodeInfo"}
 )

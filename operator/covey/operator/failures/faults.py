@@ -46,7 +46,7 @@ def started(places: Sequence[Place]) -> float | None:
         return podstate.started(max(pods, key=age))
     if leader.grave is not None:
         return leader.grave.started
-    # Whoever knew is gone without a trace. What still serves was Ready.
+    # The pod that carried it is gone without a trace. What still serves was Ready.
     return 0.0 if any(place.now is not None and podstate.is_ready(place.now) for place in places) else None
 
 

@@ -48,7 +48,7 @@ class Failure:
 
     @property
     def at(self) -> float:
-        """When it was seen, in seconds since the epoch."""
+        """Time at which the failure was seen, in seconds since the epoch."""
         return self.past.failed_at
 
 

@@ -46,7 +46,7 @@ class Exhausted:
 
 
 def tell_failures(new: Sequence[Failure], exhausted: Sequence[Exhausted]) -> Iterator[Note]:
-    """One note for all failures of a role for one reason: those of a rack must not use up the Events."""
+    """Make one Event for all failures of a role for one reason: those of a rack must not use up the Events."""
     for (role, why), group in groupby(sorted(new, key=_role_and_why), key=_role_and_why):
         found = list(group)
         nodes = sorted({node for each in found for node in each.nodes})

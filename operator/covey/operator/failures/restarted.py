@@ -1,7 +1,7 @@
 """Container restarts of a pod that count as failures.
 
 Main containers count. Init containers, and among them sidecars (``restartPolicy: Always``), do not: they are apart from
-the process group of a replica, and what runs beside it may restart as it likes. A template may name further containers
+the process group of a replica, and what runs next to it may restart as it likes. A template may name further containers
 that do not count (``names.ANNOTATION_RESTART_IGNORED``).
 """
 

@@ -90,7 +90,7 @@ class Tally:
         return past
 
     def pending(self, places: Sequence[Place], revision: RoleRevision, role: Role, *, alone: bool) -> Past:
-        """The past noted for a failure of these places that no pod may carry yet; ``NO_PAST`` without one."""
+        """The past noted for a failure of these places that perhaps no pod carries yet; ``NO_PAST`` without one."""
         noted = self._last(places[0].slot, revision, alone=alone)
         if noted is None or self._observed.now >= noted.at + memory(role.backoff):
             return NO_PAST

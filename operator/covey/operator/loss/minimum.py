@@ -5,7 +5,7 @@ start first. It is counted again in every pass and latched nowhere. Since when a
 the status (``unitStatuses``), which another operator goes on from.
 
 Something is *lost* only against the minimum that was met last (``unitStatuses[].metMinimum``): one that the owner has
-raised since, or that a rollout or an evacuation goes below because it was told so, is no loss.
+raised since, or that a rollout or an evacuation is allowed to go below, is no loss.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def find_shortages(
             met[unit] = owed
         if not count.has_minimum:
             lost = unit in served and not UnitCount(count.counts, owed).has_minimum
-            # Times are told in whole seconds: rounded up, so that what was there before the loss is older than it.
+            # Times are written in whole seconds: rounded up, so that what was there before the loss is older than it.
             since = known.below_since if known is not None else None
             shortages[unit] = Shortage(unit, count, since if since is not None else float(ceil(observed.now)), lost)
     return Minimums(shortages, met)

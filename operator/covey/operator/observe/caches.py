@@ -79,7 +79,7 @@ class Caches:
         client: to the API server.
         namespaces: where to look; empty means everywhere.
         enqueue: called with the key of a resource that has to be looked at.
-        enqueue_after: likewise, so many seconds later.
+        enqueue_after: likewise, a number of seconds later.
         backends: those whose kinds are watched.
         autoscalers: keys of the taints by which autoscalers announce that they delete a node.
         evacuations: keys of the other taints ``NoSchedule`` that replicas leave a node for.

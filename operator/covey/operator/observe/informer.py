@@ -230,7 +230,7 @@ class Informer(Generic[T]):
         return self._objects.put(self._read(raw))
 
     def _is_known_gone(self, metadata: Meta) -> bool:
-        """True where a later list lacks the object: its event has been waiting in Kopf since before that list."""
+        """Tell whether a later list lacks the object: its event has been waiting in Kopf since before that list."""
         scope = metadata.namespace if metadata.namespace in self._listed else EVERYWHERE
         uids, version = self._listed.get(scope, (frozenset(), Meta()))
         return metadata.is_before(version) and metadata.uid not in uids

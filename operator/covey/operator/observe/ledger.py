@@ -4,7 +4,7 @@
 a pod is   since                                         until
 =========  ============================================  ====================================================
 newborn    the API server answered that it created it    the watch shows it (or its end), or has had its time
-shown      the watch told of it                          the watch tells of its end, or of its label's
+shown      the watch showed it                           the watch shows its end, or that of its label
 condemned  its deletion is about to be asked for, while  likewise; then it is buried as *confirmed*
            it is shown
 missing    it was shown and is no more, and nobody is    it is shown again, or asked for by name: still there

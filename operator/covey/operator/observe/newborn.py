@@ -1,7 +1,7 @@
 """Objects that this process has created and that its watch has not shown yet.
 
-A thousand answers to creations arrive before the watch has told of the last of them; who plans on the watch alone
-creates those again, to be told for each that it exists. So what the API server has answered counts as seen.
+A thousand answers to creations arrive before the watch has shown the last of them; a plan from the watch alone
+would create those again, and each would exist already. So what the API server has answered counts as seen.
 
 An object that was created and deleted while the watch was broken is never shown, so nothing is believed for long: what
 expires here is created again if it is wanted, under the same name. Nothing depends on this memory but needless

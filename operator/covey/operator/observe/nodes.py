@@ -55,16 +55,16 @@ class Nodes:
         self._gone: dict[str, float] = {}
 
     def gone(self, names: Iterable[str]) -> dict[str, float]:
-        """Those of these nodes that were seen to be deleted, and when (seconds since the epoch)."""
+        """Find nodes that were seen to be deleted, with the time in seconds since the epoch."""
         return {name: self._gone[name] for name in names if name in self._gone} if self._gone else {}
 
     def of(self, names: Iterable[str]) -> dict[str, core.Node]:
-        """Those of these nodes that are known."""
+        """Find nodes by name; those that are not known are left out."""
         store = self.reflector.store
         return {name: store["", name] for name in names if ("", name) in store}
 
     def notices(self, names: Iterable[str]) -> dict[str, Notice]:
-        """Those of these nodes that are to be empty, and why."""
+        """Find nodes that are to be empty, with their notices."""
         return {name: self._notices[name] for name in names if name in self._notices} if self._notices else {}
 
     def candidates(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Quotas:
         self._quotas.subscribe(self._on_quota)
         self._ranges.subscribe(self._on_range)
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        #: Who has been looked at, who waits, and the pods that come first, all by namespace.
+        #: Resources that were looked at, those that wait, and the pods that come first, all by namespace.
         self._seen: dict[str, set[Key]] = {}
         self._settled: set[str] = set()
         self._waiting: dict[str, set[Key]] = {}
@@ -74,7 +74,7 @@ class Quotas:
 
     @property
     def reflectors(self) -> list[Reflector[Any]]:
-        """Its watches."""
+        """Watches of ResourceQuotas and LimitRanges."""
         return [*self._quotas.reflectors, *self._ranges.reflectors]
 
     def of(self, namespace: str) -> tuple[core.ResourceQuota, ...]:
@@ -130,7 +130,7 @@ class Quotas:
         seen = self._seen.get(namespace, set())
         if any(key[0] == namespace and key not in seen for key in keys):
             return True
-        # Nobody who comes later runs already.
+        # No resource that comes later runs already.
         self._settled.add(namespace)
         self._seen.pop(namespace, None)
         return False

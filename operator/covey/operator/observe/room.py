@@ -40,7 +40,7 @@ from covey.placement.planner import LIMIT, plan_minimum
 _GATHER: Final = 0.1
 #: Resources that are woken at once.
 _WAKES: Final = 32
-#: Looks at who waits between two chances for others on the event loop.
+#: Looks at resources that wait between two chances for others on the event loop.
 _BREATH: Final = 50
 #: Changed nodes beyond which each may help anybody: to ask one by one would cost more than to plan.
 _MANY: Final = 64
@@ -101,7 +101,7 @@ class ClusterRoom:
 
     @property
     def reflectors(self) -> Sequence[Reflector[Any]]:
-        """Its watches, once they are kept."""
+        """Watches of nodes and pods, once both are synced; none before."""
         return (self.nodes, self.pods) if self.is_synced else ()
 
     @property

@@ -94,7 +94,7 @@ class NamespaceBudgets:
         namespace = item.metadata.namespace
         self._newborns.shown(_key(namespace), item.metadata.uid)
         self._ask(namespace)
-        # Who needs it makes it again, or goes on now that it is there.
+        # A resource that needs it makes it again, or goes on now that it is there.
         for each in self._inferences.within(namespace):
             if self._needed.get(each.metadata.key):
                 self._look_at(each.metadata.key)

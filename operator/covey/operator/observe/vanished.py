@@ -51,7 +51,7 @@ async def _find(client: Client, owner: Owner, grave: Grave) -> core.Pod | None:
     except ApiError as error:
         if not is_denial(error):
             raise
-        # It has its place all the same; the plan tries once more, and its refusal is told.
+        # It has its place all the same; the plan tries once more, and its refusal is reported.
         _log.warning("labels not given back", pod=grave.name, error=str(error))
         return found
     _log.info("labels given back", pod=grave.name)

@@ -60,7 +60,7 @@ class KopfRunner:
 
     async def run(self) -> None:
         """Run until cancelled."""
-        # Every event would be logged, on its own logger, beside what reconcile says.
+        # Every event would be logged, on its own logger, in addition to what reconcile says.
         logging.getLogger("kopf.objects").setLevel(logging.WARNING)
         while True:
             self._caches.deaf.clear()

@@ -46,12 +46,12 @@ COMPONENT: Final = "covey-operator"
 _DRAIN: Final = 4.0
 #: Connections for the lease and for Events: a renewal must not wait behind a thousand writes.
 _ASIDE: Final = 4
-#: Watches have no bound: each is one connection, and who waits for one is deaf.
+#: Watches have no bound: each is one connection, and a watch that waits for one is deaf.
 _UNBOUNDED: Final = 0
 
 
 def run(settings: Settings) -> int:
-    """Run until SIGTERM or SIGINT; returns the exit status."""
+    """Run until SIGTERM or SIGINT; return the exit status."""
     return uvloop.run(OperatorProcess(settings).run())
 
 
@@ -72,7 +72,7 @@ class OperatorProcess:
         self._crashed = ""
 
     async def run(self) -> int:
-        """Run until told to stop; returns the exit status."""
+        """Run until asked to stop; return the exit status."""
         settings = self._settings
         # The loop must get its turn while a large resource is planned in a thread.
         sys.setswitchinterval(0.001)
@@ -119,13 +119,13 @@ class OperatorProcess:
                         self._caches.begin_leading(time.time())
                         await self._work(working, queue, namespaces, recorder)
             finally:
-                # Nobody who acts on the lease is at work any more.
+                # Nothing that acts on the lease is at work any more.
                 if elector is not None:
                     await elector.release()
                 await recorder.flush()
 
     async def _lead(self, elector: LeaseElector | None) -> bool:
-        """Wait for the lease, and from then on for its loss; False when the process was told to stop first."""
+        """Wait for the lease, and from then on for its loss; False when the process was asked to stop first."""
         if elector is None:
             return True
         if not await self._unless_stopped(elector.acquire()):

@@ -17,8 +17,8 @@ class Settings:
 
     ``namespaces``: where resources are looked for; empty means everywhere. ``identity`` names this process in leases
     and events; empty means host name and a random part. ``workers`` reconcile at the same time; ``connections`` bounds
-    the requests of all of them together, beside those of watches, the lease and Events. ``metrics_workload_limit``: of
-    at most so many resources the metrics show each one's state. ``backends``: those that resources may ask for.
+    the requests of all of them together, besides those of watches, the lease and Events. ``metrics_workload_limit``:
+    the most resources of which the metrics show each one's state. ``backends``: those that resources may ask for.
     ``autoscaler_taints``: keys of the taints by which autoscalers announce that they delete a node.
     ``evacuation_taints``: keys of the other taints ``NoSchedule`` that replicas leave a node for. After
     ``avoid_node_after`` failures of a resource a node is avoided for ``avoid_node_seconds``; never where that is 0.

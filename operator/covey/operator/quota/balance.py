@@ -29,7 +29,7 @@ class Shortage:
     left: Fraction | None
 
     def __str__(self) -> str:
-        """As a condition shows it: ``quota team-a/gpus: requests.nvidia.com/gpu 16 needed, 8 left``."""
+        """The text that a condition shows: ``quota team-a/gpus: requests.nvidia.com/gpu 16 needed, 8 left``."""
         if self.left is None:
             return f"quota {self.quota}: {self.resource} is not counted yet"
         needed, left = (_text(self.resource, each) for each in (self.needed, max(self.left, Fraction(0))))
@@ -72,7 +72,7 @@ class Balance:
 
 
 def _left(quota: core.ResourceQuota) -> dict[str, Fraction]:
-    """By resource; one that the status has no use of is not counted yet."""
+    """Amounts left, by resource; one without an entry in ``status.used`` is left out: it is not counted yet."""
     used = quota.status.used or {}
     return {
         name: parse_quantity(hard) - parse_quantity(used[name])

@@ -1,9 +1,9 @@
 """The charge of a pod in ResourceQuotas, as Kubernetes computes it (``pkg/quota/v1/evaluator/core/pods.go``).
 
 A pod that is gated is charged like any other, from its creation on. Its requests and limits are the larger of what runs
-together (containers and sidecars) and of the init containers one after another, each beside the sidecars started before
-it; resources of the pod itself stand above that, and overhead is added. What admission would still change is known as
-far as it comes from defaults of the API (a limit is a request) and of LimitRanges.
+together (containers and sidecars) and of the init containers one after another, each together with the sidecars started
+before it; resources of the pod itself stand above that, and overhead is added. What admission would still change is
+known as far as it comes from defaults of the API (a limit is a request) and of LimitRanges.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def by_role(roles: Iterable[str]) -> str:
 
 
 def removed(deletions: Sequence[DeletePod], reason: str, *, but: int | None = None) -> Iterator[Note]:
-    """Replicas that go without being replaced.
+    """Make the Event for replicas that go without being replaced.
 
     Args:
         deletions: their pods.
@@ -38,7 +38,7 @@ def removed(deletions: Sequence[DeletePod], reason: str, *, but: int | None = No
 
 
 def created(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
-    """Replicas that are new, as against replaced, as ``creating 2 replicas of decode``; empty where there are none."""
+    """Describe new replicas, not replaced ones, as ``creating 2 replicas of decode``; empty where there are none."""
     new = {
         (item.slot.unit, item.slot.role, item.slot.replica)
         for plan in plans
@@ -50,7 +50,7 @@ def created(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> str:
 
 
 def replaced(plans: Iterable[ReplicaPlan], not_yet: Collection[Slot]) -> Iterator[Note]:
-    """One note for all replicas of a role that share a fate."""
+    """Make one Event for all replicas of a role that share a fate."""
     fates: dict[tuple[str, bool, bool], list[ReplicaPlan]] = {}
     for plan in plans:
         again = next((item.slot.role for item in plan.create if item.replaces and item.slot not in not_yet), None)

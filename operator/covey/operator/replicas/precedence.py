@@ -11,7 +11,7 @@ surge              replicas beyond those that are wanted: successors in a rollou
 =================  ==================================================================================================
 
 A role's minimum is made of the replicas that are whole, then of those that have lost a pod, then of new ones, of lower
-number first. So a replica that is lost beside enough others is no minimum.
+number first. So a replica that is lost while enough others are there is no minimum.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pods of one replica: which are missing, which have to go, and who succeeds whom.
+"""Pods of one replica: those that are missing, those that have to go, and their successors.
 
 A pod that is dead, released, or of a revision that no longer holds is *superseded*: it loses its address, is deleted,
 and the next pod of its place is named after it. Once a pod of a replica has been bound and is lost, a role with

@@ -109,7 +109,7 @@ def _serves(pod: core.Pod, now: float) -> bool:
 
 
 def _notes(exchanges: Sequence[Exchange]) -> Iterator[Note]:
-    """One note for all replicas that are exchanged."""
+    """Make one Event for all replicas whose images are exchanged."""
     label = attrgetter("pod.metadata.label")
     replicas = {
         tuple(label(each)(name) for name in (names.LABEL_ROLE, names.LABEL_UNIT, names.LABEL_REPLICA))

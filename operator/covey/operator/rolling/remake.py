@@ -59,7 +59,7 @@ class Remake:
         """Objects to delete, Events, and remarks about units that wait.
 
         Args:
-            move: the unit that is built beside another.
+            move: the unit that is built next to another.
             begins: pods go, so that it is announced.
         """
         notes = (*(self._notes() if begins else ()), *self._shared_notes())

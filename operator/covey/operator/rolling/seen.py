@@ -89,7 +89,7 @@ class Seen:
             self._grouped.setdefault(unit, {}).setdefault(role, set()).add(replica)
 
     def unit(self, unit: int, counts: Mapping[str, RoleCount], *, stays: bool) -> UnitState:
-        """One unit as it is, and how many replicas it shall have."""
+        """The state of one unit as it is, with the replicas that it shall have."""
         roles = {}
         for role in self.spec.roles:
             pods = self._pods.get(unit, {}).get(role.name, {})

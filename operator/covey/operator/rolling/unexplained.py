@@ -12,7 +12,7 @@ _NAMED = 3
 
 
 def find_unexplained(observed: Observed, in_force: Revision) -> dict[str, dict[str, int]]:
-    """By role, the revisions that no record explains and that are not in force, with their number of replicas."""
+    """Find revisions, by role, that no record explains and that are not in force, with their number of replicas."""
     known = known_revisions(observed)
     found: dict[str, dict[str, set[tuple[int, int]]]] = {}
     for slot, pod in observed.current.items():

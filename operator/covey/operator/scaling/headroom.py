@@ -66,7 +66,7 @@ def find_headroom(
         before: the status so far, which keeps the last answer.
     """
     asked, again = _question(inference.metadata.annotations or {}, observed.now)
-    # 1. Nobody asks (any more): nothing is told.
+    # 1. Nobody asks (any more): nothing is reported.
     if not asked:
         return Headroom()
     return replace(_found(asked, inference, backend, layout, observed, _last(before)), again=again)

@@ -74,7 +74,7 @@ class Scalers:
 
     @property
     def remarks(self) -> tuple[Remark, ...]:
-        """The first role that has another number of replicas than is asked for."""
+        """A remark on the first role that has another number of replicas than is asked for; none without one."""
         limited = ((name, scaled) for name, scaled in self.roles.items() if scaled.why)
         return tuple(Remark(names.SCALING_LIMITED, each.reason, f"{name}: {each.message}") for name, each in limited)[
             :1
@@ -114,7 +114,7 @@ def _least(role: Role, units: int) -> int:
 
 
 def _seed(role: Role, units: int, states: States, before: Mapping[str, Any]) -> int:
-    """As many as were wanted while there were any; as many as the spec says of a resource that is new."""
+    """Replicas that a new RoleScaler asks for: as many as were wanted so far, or as the spec says if none runs."""
     running = sum(each.live > 0 for unit in states.values() for each in unit.get(role.name, {}).values())
     if not running:
         return role.replicas * max(units, 1)

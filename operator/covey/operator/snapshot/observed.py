@@ -131,7 +131,7 @@ class Observed:
         return found
 
     def place(self, slot: Slot) -> Place:
-        """One place, with all that is known of its pods."""
+        """The place of a slot, with all that is known of its pods."""
         if slot not in self._places:
             now = self.current.get(slot)
             others = tuple(pod for pod in self.pods.get(slot, ()) if pod is not now)

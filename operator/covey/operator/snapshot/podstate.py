@@ -164,7 +164,7 @@ def restarts(pod: core.Pod) -> int:
 
 
 def started(pod: core.Pod) -> float | None:
-    """Time at which the replica of a pod was first Ready, in seconds since the epoch; only leaders carry it."""
+    """Time since which a pod's replica counts as having been Ready, in seconds since the epoch; on leaders only."""
     return times.seconds(pod.metadata.annotation(names.ANNOTATION_STARTED))
 
 

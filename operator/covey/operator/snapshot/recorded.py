@@ -80,7 +80,7 @@ def leaves_out(status: Mapping[str, Any]) -> bool:
 
 
 def find_served(units: Iterable[int], status: Mapping[str, Any]) -> frozenset[int]:
-    """Those of some units whose minimum the status has seen Ready: it is read once for all of them."""
+    """Choose the units whose minimum the status has seen Ready: it is read once for all of them."""
     found = recorded_units(status)
     known = [each for each in found.values() if each.phase is not None]
     # The list had no room for some: they were no worse than all that are there.

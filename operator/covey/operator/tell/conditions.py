@@ -143,7 +143,7 @@ def _admitted(situation: Situation) -> Finding:
         return _all_admitted(units)
     if situation.problem is not None:
         return "False", situation.problem.reason, situation.problem.message
-    # Who was refused comes before who has only not been looked at: that passes by itself.
+    # A refused unit comes before one that has only not been looked at: that passes by itself.
     waiting.sort(key=lambda unit: (unit.reason == names.REASON_WAITING, unit.number))
     worst = waiting[0] if waiting else Unit(0, Phase.PENDING, names.REASON_WAITING, "its groups are being created")
     if len(waiting) < len(units):

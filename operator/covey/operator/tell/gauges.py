@@ -1,7 +1,7 @@
 """Gauges of each DisaggregatedInference: of a bounded number, and gone with the resource.
 
 They show the status that was computed last, so only the operator that leads shows any. A resource costs about six
-series for each role and a dozen beside them. Beyond the limit those in trouble have theirs first, and namespaces take
+series for each role and a dozen besides. Beyond the limit those in trouble have theirs first, and namespaces take
 turns, so that no namespace hides what alerts on another's would show; the rest is counted.
 """
 
@@ -31,8 +31,9 @@ _TRUTH: Final = {"True": 1.0, "False": 0.0}
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One resource: a tuple like ``WORKLOAD_ROLES`` for each role, one like ``WORKLOAD_UNITS``, its conditions.
+    """The values of one resource.
 
+    ``roles`` has for each role a tuple in the order of ``WORKLOAD_ROLES``, ``units`` one in that of ``WORKLOAD_UNITS``.
     ``reason`` is why it is not Ready; empty where it is. ``gate`` is the one that its rollout waits at; None without a
     rollout, empty where it does not wait. ``avoided``: the nodes that its new pods keep off.
     """

@@ -83,7 +83,7 @@ class Pace:
         return 0.0 if news else max(rest, 0.0)
 
     def written(self, uid: str) -> None:
-        """Note that the status has been written: it is up to date, and the watch does not report that here."""
+        """Note that the status has been written: it is up to date, and no event will come to say so."""
         self._written[uid] = self._clock()
         self.settled(uid)
 

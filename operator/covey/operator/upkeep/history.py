@@ -67,7 +67,7 @@ def to_mark(observed: Observed, wanted: Revision, complete: str, *, failed: bool
 
 
 def expired(observed: Observed, limit: int) -> Iterator[DeleteObject]:
-    """Old revisions that no pod is of: for each role's pods the newest that tells of theirs is enough.
+    """Old revisions that no pod is of: for each role's pods the newest that records theirs is enough.
 
     One that cannot be read is left alone: another release may know what it says.
     """

@@ -51,7 +51,7 @@ def with_former_budget(tree: Tree, spec: DisaggregatedInferenceSpec, observed: O
 def find_unprotected(
     tree: Tree, observed: Observed, going: Collection[str], idle: Collection[tuple[int, str, int]] = ()
 ) -> Iterator[Relabel]:
-    """Pods that stay and have not the value of the label that they should have, or have it for nothing.
+    """Find pods that stay and whose label for the namespace's budget is missing, wrong or superfluous.
 
     Args:
         tree: what is wanted.
