@@ -39,7 +39,7 @@ class Peer:
 
 
 def shouted(name: str) -> str:
-    """A role's or level's name as part of a variable's name."""
+    """A role's or level's name in capitals, as part of a variable's name."""
     return "".join(character if character.isalnum() else "_" for character in name).upper()
 
 

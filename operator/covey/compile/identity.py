@@ -108,7 +108,7 @@ def slot_of(name: str | None) -> Slot | None:
 
 
 def pod_name(inference: str, slot: Slot, predecessor: str) -> str:
-    """A name that a restart in the middle of creation finds again and that no later incarnation takes.
+    """Name of a pod, always the same for one predecessor: a restarted operator finds it, no later incarnation has it.
 
     Args:
         inference: name of the resource.

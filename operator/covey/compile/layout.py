@@ -85,7 +85,7 @@ class Scale:
         return cls(units, roles, totals or {}).over(range(units))
 
     def over(self, units: Iterable[int]) -> Scale:
-        """The same with these units: totals are spread evenly, and units of lower number have the remainder."""
+        """The same scale for these units: totals are spread evenly, and units of lower number have the remainder."""
         numbers = sorted(units)
         spread = {
             name: dict(zip(numbers, shares(total, len(numbers), self.roles[name].minimum), strict=True))

@@ -68,7 +68,7 @@ class RoleRevision:
         return worker if leader is None else leader
 
     def of_size(self, size: int) -> RoleRevision:
-        """The same with another number of pods."""
+        """The same revision with another number of pods."""
         return replace(self, rolled={**self.rolled, "size": size})
 
     def is_same(self, other: RoleRevision) -> bool:
@@ -116,7 +116,7 @@ class Revision:
         return _of(roles)
 
     def named(self, hashes: Mapping[str, str], whole: str, gathered: Collection[str] = ()) -> Revision:
-        """The same content under recorded hashes, with the addresses that were recorded.
+        """The same revision under recorded hashes, with the addresses that were recorded.
 
         Raises:
             KeyError: a role has no hash.
@@ -140,7 +140,7 @@ def _hash(value: object) -> str:
 
 
 def _without_nulls(value: object) -> object:
-    """Null means absent to the API server."""
+    """Remove nulls, which mean absent to the API server."""
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     if isinstance(value, list | tuple):

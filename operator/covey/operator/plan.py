@@ -210,7 +210,7 @@ def _stand_still(verdict: Verdict, observed: Observed, before: Mapping[str, Any]
 
 
 def _surplus(tree: Tree, observed: Observed, why: Callable[[int | None], str]) -> Iterator[DeletePod]:
-    """Pods outside the desired layout."""
+    """Delete pods outside the desired layout."""
     wanted = set(tree.slots)
     for slot, pods in observed.pods.items():
         if slot not in wanted:
@@ -276,7 +276,7 @@ def _completed(
 
 
 def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed, lost: Collection[str]) -> Outcome:
-    """Labels of the pods that stay."""
+    """Relabel pods that stay."""
     edited = find_relabelled(want.tree, observed, lost)
     unmarked = find_unmarked(want.tree, observed, lost)
     leaders = unit_leaders(inference.spec, want.layout, observed)
@@ -287,7 +287,7 @@ def _labels(inference: DisaggregatedInference, want: Desired, observed: Observed
 
 
 def _history(verdict: Verdict, accepted: Accepted, want: Desired, observed: Observed, complete: str) -> Outcome:
-    """ControllerRevisions: written, marked, deleted."""
+    """Write, mark and delete ControllerRevisions."""
     rollout, suspended = verdict.inference.spec.rollout, verdict.inference.spec.suspend
     limit = HISTORY if rollout is None or rollout.history_limit is None else rollout.history_limit
     marks = to_mark(observed, verdict.wanted, complete, failed=_gives_up(verdict, observed, want.rolling))

@@ -103,7 +103,7 @@ class Reconciler:
         self._uids: dict[Key, str] = {}
 
     async def __call__(self, key: Key) -> None:
-        """Look at one resource.
+        """Reconcile one resource.
 
         Raises:
             Retryable: it has to be looked at again after a while.
@@ -175,7 +175,7 @@ class Reconciler:
         self._come_back(owner.uid, problem)
 
     def _without_room(self, key: Key, planned: Plan) -> Plan:
-        """The plan; only for what runs while others of the namespace may have to have its room first."""
+        """Leave only running minimums in a plan's creations while others of the namespace may need the room first."""
         later = [item for item in planned.actions.create if item.precedence is not Precedence.RUNNING_MINIMUM]
         quotas, every = self._caches.quotas, self._caches.inferences.every()
         if not later or not (quotas.settles(key[0], (each.metadata.key for each in every)) or quotas.rests(key)):
@@ -185,7 +185,7 @@ class Reconciler:
         return replace(planned, actions=replace(planned.actions, create=create))
 
     async def _observe(self, owner: Owner) -> Observed:
-        """The snapshot; pods that have lost their label are asked for by name."""
+        """Take the snapshot; pods that have lost their label are asked for by name."""
         key = (owner.namespace, owner.name)
         observed = self._caches.observe(owner, self._clock())
         missing = missing_pods(observed)

@@ -30,7 +30,7 @@ class Each(Protocol):
     """Does something for all items, many at a time."""
 
     async def __call__(self, do: Callable[[CreatePod], Awaitable[None]], items: Collection[CreatePod], /) -> None:
-        """Raise the first failure."""
+        """Do it for all items; raise the first failure."""
 
 
 class Creations:

@@ -295,7 +295,7 @@ def may_begin_to_serve(pod: core.Pod) -> bool:
 
 
 def _confining(action: Ungate) -> Iterator[dict[str, Any]]:
-    """Keys may be added to the node selector of a pod that is gated, never changed (KEP-3838)."""
+    """Add keys to the node selector: those of a gated pod may get more, and none may change (KEP-3838)."""
     selected = action.pod.spec.node_selector
     more = {key: value for key, value in action.confined.items() if key not in (selected or {})}
     if more and selected is None:

@@ -132,7 +132,7 @@ class ObjectWriter:
             _log.debug("object has gone", kind=action.type, object=action.name)
 
     async def put(self, body: Object) -> None:
-        """Make an object what it should be: created where there is none, which costs half of what applying does."""
+        """Bring an object up to date; create it where there is none, which costs half of what applying does."""
         kind, name = type_of(body), body["metadata"]["name"]
         found = self._objects.get((kind, name))
         if found is None:

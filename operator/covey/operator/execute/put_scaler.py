@@ -33,7 +33,7 @@ class ScalerWriter:
         self._stored = stored
 
     async def put(self, action: PutScaler) -> None:
-        """Make a RoleScaler what it should be, but for the replicas that it asks for.
+        """Bring a RoleScaler up to date, but for the replicas that it asks for.
 
         Raises:
             Blocked: one of this name belongs to somebody else.

@@ -23,7 +23,7 @@ class _Answer(core.Read, frozen=True):
 
 
 class StatusWriter:
-    """Writes statuses, and knows them while the watch is behind.
+    """Writes statuses, and remembers them while the watch is behind.
 
     Args:
         client: to the API server.

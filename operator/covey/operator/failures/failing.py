@@ -250,7 +250,7 @@ class _Judge:
         return not ready or self._spare.take(places[0].slot.unit, role)
 
     def _start(self, places: Sequence[Place], role: Role, policy: RestartPolicy, size: int) -> None:
-        """Note that a replica is Ready for the first time, and which restarts it has behind it by then."""
+        """Note that a replica is Ready for the first time, and the restarts of its containers until then."""
         pods = [place.now for place in places if place.now is not None and podstate.is_ready(place.now)]
         wanted = policy is not RestartPolicy.NONE or role.start_deadline_seconds
         if len(pods) < size or not (wanted or podstate.past(pods[0]).failures):

@@ -115,7 +115,7 @@ class Spare:
         return self._left[key] >= 0
 
     def _count(self) -> Counter[tuple[int, str]]:
-        """Replicas that have failed and are not Ready yet."""
+        """Count replicas that have failed and are not Ready yet, by unit and role."""
         found: Counter[tuple[int, str]] = Counter()
         for (unit, role, _), slots in self._tree.replicas.items():
             places = [self._observed.place(slot) for slot in slots]

@@ -101,7 +101,7 @@ def give_up(
     observed: Observed,
     before: Mapping[str, Any],
 ) -> GivenUp:
-    """Decide for every unit that is below its minimum.
+    """Decide what is given up of every unit that is below its minimum.
 
     Args:
         spec: what is kept up.

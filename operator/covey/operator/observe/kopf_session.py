@@ -128,7 +128,7 @@ class KopfAnswers:
     async def _send(
         self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType, plural: str
     ) -> aiohttp.ClientResponse:
-        """Make a request until there is an answer that will not be another in a moment."""
+        """Repeat a request until it has an answer that another try would not change."""
         verb = "watch" if "watch" in request.url.query else "list" if plural else "get"
         while True:
             code, sent = "error", time.perf_counter()
@@ -188,7 +188,7 @@ class _ListContent(_Content):
         self._take = convert
 
     async def read(self) -> bytes:
-        """The whole body.
+        """Read the whole body, and convert it.
 
         Raises:
             ClientPayloadError: it is no list.
@@ -208,7 +208,7 @@ class _WatchContent(_Content):
         self._refused = refused
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Lines, whatever the size asked for."""
+        """Yield whole lines, whatever size is asked for."""
         if self._refused:
             yield _LIST_AGAIN
             return

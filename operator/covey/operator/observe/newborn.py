@@ -41,14 +41,14 @@ class Newborns(Generic[T]):
             del self._items[key]
 
     def of(self, key: Key) -> tuple[T, ...]:
-        """The objects of a resource that are still believed in."""
+        """The objects of a resource that still count as seen."""
         now = self._clock()
         for uid in [uid for uid, (until, _) in self._items.get(key, {}).items() if until <= now]:
             self.shown(key, uid)
         return tuple(item for _, item in self._items.get(key, {}).values())
 
     def patience(self, key: Key) -> float | None:
-        """Seconds after which the first of them is no longer believed in; None when there is none."""
+        """Seconds after which the first of them no longer counts as seen; None when there is none."""
         items = self._items.get(key)
         return max(min(until for until, _ in items.values()) - self._clock(), 0.0) if items else None
 

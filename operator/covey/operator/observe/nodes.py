@@ -90,7 +90,7 @@ class Nodes:
             self._on_change(name)
 
     def _dated(self, notice: Notice, before: Notice | None) -> Notice:
-        """A notice with a time: one whose node says none is as old as this process has seen it so."""
+        """Date a notice: where the node gives no time, by when this process first saw it so."""
         if notice.since is not None or not (notice.candidate or notice.waits):
             return notice
         same = before is not None and (before.candidate, before.waits) == (notice.candidate, notice.waits)
@@ -98,5 +98,5 @@ class Nodes:
 
 
 def _said(node: core.Node) -> tuple[object, ...]:
-    """All that a notice is read from."""
+    """The parts of a node that a notice is read from."""
     return node.spec, is_to_be_drained(node)

@@ -78,7 +78,7 @@ class Probing:
         self._stale.set()
 
     async def run(self) -> None:
-        """Ask at once, when something has changed, and now and then, until cancelled."""
+        """Ask at once, after every change, and at intervals, until cancelled."""
         while self._probes:
             self._stale.clear()
             await self._ask_all()

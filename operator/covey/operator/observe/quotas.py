@@ -107,7 +107,7 @@ class Quotas:
             yield tuple(found)
 
     def note(self, key: Key, *, waits: bool, first: Demand | None) -> None:
-        """Note how a resource was found.
+        """Note whether a resource waits for quota, and its pods that come first.
 
         Args:
             key: its namespace and name.
@@ -145,7 +145,7 @@ class Quotas:
         return True
 
     def _compare(self, quota: core.ResourceQuota) -> None:
-        """Note when less is taken than before."""
+        """Note that room has come free, where less is used than before."""
         before, now = self._used.get(quota.metadata.key, {}), quota.status.used or {}
         if any(parse_quantity(now[name]) < parse_quantity(value) for name, value in before.items() if name in now):
             self._freed[quota.metadata.namespace] = self._clock()

@@ -110,7 +110,7 @@ class ClusterRoom:
         return all(each.synced.is_set() for each in (self.nodes, self.pods))
 
     async def run(self) -> None:
-        """Watch from the first time on that somebody asks, until cancelled."""
+        """Watch from the first question about room on, until cancelled."""
         await self._wanted.wait()
         watches: tuple[Reflector[Any], ...] = (self.pods,) if self._is_shared else (self.nodes, self.pods)
         if self._is_shared:
@@ -139,7 +139,7 @@ class ClusterRoom:
     def lacks(
         self, key: Key, number: int, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]
     ) -> str | Confined:
-        """See ``View.lacks``; ``number`` is that of the pass. Where nothing is lacking, what confines the replicas."""
+        """Answer ``View.lacks`` in the pass of this number; where nothing is lacking, by what confines the replicas."""
         now = self._clock()
         self.stock.settle(now)
         last = replicas[-1]
@@ -204,7 +204,7 @@ class ClusterRoom:
             await self.wake()
 
     async def wake(self) -> None:
-        """Look at those that waited longest for each thing, where what has changed can help them."""
+        """Wake resources that waited longest for each thing, where what has changed can help them."""
         freed, again, self._again = self.stock.take_freed(), self._again, set()
         woken = 0
         for looks, place in enumerate(self._firsts(), start=1):

@@ -130,7 +130,7 @@ class TemplateCheck:
 
 
 def _misshapen_samples(tree: Tree) -> Iterator[_Sample]:
-    """The templates that are not of the types that are read of a pod, each as it is."""
+    """Samples of templates whose fields are of other types than a pod's, each as it is."""
     for name, role in tree.revision.roles.items():
         for index in range(min(role.size, 2)):
             spec = role.template_of(index)["spec"]

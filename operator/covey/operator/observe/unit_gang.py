@@ -65,7 +65,7 @@ class Asked:
 
 
 def _domain(topology: Topology, level: str, labels: Mapping[str, str]) -> dict[str, str]:
-    """Of each level the first key that the node carries, as everywhere."""
+    """Labels of a node for a level and all broader ones: of each the first key that the node carries."""
     wider = topology.levels[: topology.depth(level) + 1]
     keys = (next((key for key in each.keys if labels.get(key)), None) for each in wider)
     return {key: labels[key] for key in keys if key is not None}

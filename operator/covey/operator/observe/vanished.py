@@ -30,7 +30,7 @@ def missing_pods(observed: Observed) -> Mapping[Slot, Grave]:
 
 
 async def find_remaining(client: Client, owner: Owner, missing: Mapping[Slot, Grave]) -> dict[Slot, core.Pod]:
-    """The pods that are still there, with their labels given back; places without one have lost theirs.
+    """Find pods that are still there, and give them their labels back; a place that is left out has lost its pod.
 
     Raises:
         KubeError: when the API server could not be asked.

@@ -41,7 +41,7 @@ class Charge:
     across_namespaces: bool = False
 
     def __hash__(self) -> int:
-        """Cheap: a resource has few kinds of pods, and thousands of each are counted."""
+        """Hash little, for speed: a resource has few kinds of pods, and thousands of each are counted."""
         return hash((len(self.amounts), self.priority_class))
 
 
@@ -72,7 +72,7 @@ def charge_of(pod: Object, ranges: Sequence[core.LimitRange] = ()) -> Charge:
 
 
 def _with_defaults(spec: Object, ranges: Sequence[core.LimitRange]) -> Object:
-    """The spec with the defaults of its containers: a LimitRange's first, then the API's."""
+    """The spec with the defaults of its containers: the API's first, then those of LimitRanges."""
     found = dict(spec)
     for key in ("containers", "initContainers"):
         found[key] = [

@@ -24,7 +24,7 @@ Tops = list[dict[tuple[str, ...], int]]
 
 
 class Rooms:
-    """The rooms of one resource; ``live`` has the pods that fill places now."""
+    """The room that one resource takes; ``live`` has the pods that fill places now."""
 
     def __init__(self, live: Iterable[tuple[Slot, core.Pod]]) -> None:
         self._live = tuple(live)

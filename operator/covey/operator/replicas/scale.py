@@ -169,7 +169,7 @@ def known_revisions(observed: Observed) -> dict[tuple[str, str], RoleRevision]:
 
 
 def replica_states(observed: Observed, in_force: Revision, running: Running) -> States:
-    """The state of every replica that has pods, dead ones included (with nothing to their credit)."""
+    """The state of every replica that has pods; dead pods count for nothing."""
     counts: dict[int, dict[str, dict[int, list[int]]]] = {}
     revisions: dict[tuple[int, str, int], RoleRevision] = {}
     tallies: dict[tuple[int, str, int], list[int]] = {}
@@ -221,7 +221,7 @@ def choose_units(scale: Scale, observed: Observed, states: States) -> tuple[int,
 
 
 def _unit_standing(scale: Scale, roles: Mapping[str, Mapping[int, ReplicaState]]) -> Standing:
-    """A unit is worth what the worst of its minimums is; of equal ones what its pods cost, then what goes beyond."""
+    """Worth of a unit: the worst replica of its minimums, the deletion cost of its pods, then what goes beyond."""
     worst: list[tuple[Standing, Standing]] = []
     beyond = [_NO_SHARES]
     for name, count in scale.roles.items():

@@ -76,7 +76,7 @@ def _remarks(spec: DisaggregatedInferenceSpec, leaving: Leaving, idle: Idle, rol
 
 
 def _count_leaving(rolling: Rolling, leaving: Leaving) -> dict[tuple[int, str], int]:
-    """Numbers of replicas that leave, by unit and role."""
+    """Count replicas that leave, by unit and role."""
     found = {
         (unit, name): sum((unit, name, n) in leaving.places for n in role.leaving)
         for unit, (state, _) in rolling.steps.items()

@@ -42,7 +42,7 @@ class Turning:
         return cls({**known_revisions(observed), **wanted})
 
     def images(self, slot: Slot, pod: core.Pod, revision: RoleRevision) -> Mapping[str, str] | None:
-        """The images that make a pod one of another revision; None where that takes more, or where it is one."""
+        """The images that make a pod one of another revision; None where images do not do, or it is one already."""
         label = pod.metadata.label(names.LABEL_REVISION) or ""
         if label == revision.hash or not podstate.is_bound(pod) or podstate.is_dead(pod):
             return None
@@ -91,7 +91,7 @@ def _exchanges(layout: Layout, observed: Observed, in_force: Revision, going: Co
 
 
 def _closed(layout: Layout, observed: Observed) -> Iterator[Relabel]:
-    """Pods of replicas that serve again, all with their new images."""
+    """End the exchange of pods whose replica serves again, all with their new images."""
     replicas = {_replica(slot) for slot, pods in observed.pods.items() if any(map(exchange.is_open, pods))}
     for replica in sorted(replicas):
         unit, role, number = replica

@@ -162,7 +162,7 @@ class Seen:
         return Rooms(self.observed.current.items())
 
     def _ranked(self, unit: int, role: str, replicas: Mapping[int, Replica]) -> dict[int, Replica]:
-        """The replicas with what their room is worth: some of them may have to go."""
+        """Add to replicas what their room is worth: some of them may have to go."""
         rooms = self._rooms.of_replicas(unit, role)
         return {n: replace(each, standing=(*each.standing, *rooms.get(n, ()))) for n, each in replicas.items()}
 

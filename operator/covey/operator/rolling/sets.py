@@ -22,7 +22,7 @@ _REMOVED: Final = {names.LABEL_TOGETHER: None, names.LABEL_TOGETHER_COUNT: None}
 
 
 def find_unmarked(tree: Tree, observed: Observed, going: Collection[str]) -> Iterator[Relabel]:
-    """The pods that wait and are not asked to come with others any more.
+    """Take the mark from pods that wait and are not asked to come with others any more.
 
     While the scheduler process is placing a set, its marks stay: some of its pods are pinned already and some are not.
 

@@ -120,7 +120,7 @@ def _ask(items: _Items, seconds: float, now: float) -> _Answer:
 
 
 def _after(role: str, order: Mapping[str, float], unit: Mapping[str, Mapping[int, _Items]]) -> Iterator[_Items]:
-    """The replicas of the roles after one."""
+    """The replicas of the roles that come after one."""
     found = list(order)
     for name in found[found.index(role) + 1 :]:
         yield from unit.get(name, {}).values()

@@ -25,7 +25,7 @@ _TAKEN: Final = {names.LABEL_UNIT_LEADER: None}
 
 
 def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed) -> Iterator[Relabel]:
-    """The labels that have to be taken, and those that may be given."""
+    """Take the leader label from pods that must not have it, and give it where a unit has none."""
     role, carriers = _role(spec), _carriers(observed)
     chosen = {unit: _chosen(unit, role, layout, observed, carriers.get(unit, ())) for unit in layout.units}
     for unit, pods in carriers.items():
@@ -39,7 +39,7 @@ def unit_leaders(spec: DisaggregatedInferenceSpec, layout: Layout, observed: Obs
 def labels_at_birth(
     spec: DisaggregatedInferenceSpec, layout: Layout, observed: Observed
 ) -> Mapping[Slot, Mapping[str, str]]:
-    """The places whose pod is born with the label: the leader of each unit that has none and nobody to give it to."""
+    """Places whose pod is born with the label: the leader of each unit where no pod has it or could be given it."""
     role, carriers = _role(spec), _carriers(observed)
     return {
         Slot(unit, role, min(replicas), 0): _GIVEN

@@ -32,7 +32,7 @@ REASON_WITHIN: Final = "DesiredWithinRange"
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """One role: what is asked for and what it comes to, over all units.
+    """Replicas of one role, over all units: those that are asked for, and those that it gets.
 
     Args:
         asked: what the RoleScaler says, or will say when it is new.
@@ -107,7 +107,7 @@ def find_scalers(
 
 
 def _least(role: Role, units: int) -> int:
-    """Replicas of a role that there are at any rate."""
+    """Least replicas of a role, over all units, whatever is asked for."""
     if not role.is_scaled:
         return role.replicas * units
     return max(role.min_replicas * units, (role.scaling and role.scaling.min) or 0) if units else 0

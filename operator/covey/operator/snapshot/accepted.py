@@ -78,7 +78,7 @@ class Accepted:
 
     @property
     def effective(self) -> DisaggregatedInferenceSpec:
-        """The spec with everything written out that it was resolved to."""
+        """The spec with all choices written out that it was resolved to."""
         topology = self.spec.topology.model_copy(update={"name": self.spec.topology.name or self.resolved.topology})
         resolved = {"backend": self.resolved.backend, "scheduler_name": self.resolved.scheduler_name}
         return self.spec.model_copy(update={**resolved, "topology": topology})
@@ -190,7 +190,7 @@ def read_leniently(content: Content) -> DisaggregatedInferenceSpec:
 
 
 def _without(content: Content, places: Sequence[tuple[str | int, ...]]) -> Content:
-    """A copy without the values at these places; the innermost key of a place that is there is the one that goes."""
+    """Copy a spec without the values at these places: of each place the innermost key that exists is removed."""
     copy = deepcopy(dict(content))
     # One value can have several things wrong with it, and spoil the list that it lies in: what goes is found first.
     finest = [each for each in places if not any(each == other[: len(each)] != other for other in places)]
@@ -213,7 +213,7 @@ def _innermost(content: dict[str, Any], place: Sequence[str | int]) -> tuple[dic
 
 
 def with_rolled(content: Content, revision: Revision) -> Content:
-    """A spec whose rolled fields are those of a revision; what else it says stays."""
+    """The spec with the rolled fields of a revision; its other fields stay."""
     roles = [_with_rolled(role, revision.roles[role["name"]]) for role in content["roles"]]
     shared = next(iter(revision.roles.values())).shared
     return {**content, "roles": roles, "compat": {**(content.get("compat") or {}), **shared}}

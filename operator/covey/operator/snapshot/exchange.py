@@ -23,7 +23,7 @@ from covey.api import constants as names
 from covey.api import core
 
 _NONE: Final = -1
-#: Seconds after which a pod that is Ready runs what its spec says: more than a node may be silent for and count as alive.
+#: Seconds after which a pod that is Ready runs what its spec says: a node that is silent for as long is not alive.
 PATIENCE: Final = 60.0
 
 
@@ -64,7 +64,7 @@ def is_restarted(pod: core.Pod) -> bool:
 
 
 def patience(pod: core.Pod, now: float) -> float:
-    """Seconds for which an open exchange is not believed because a pod is Ready alone; 0 when they have passed."""
+    """Seconds until being Ready alone proves that a pod runs its new images; 0 or less when they have passed."""
     return max((each.at + PATIENCE - now for each in _former(pod.metadata).values()), default=0.0)
 
 

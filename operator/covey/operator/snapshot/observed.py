@@ -95,7 +95,7 @@ class Observed:
     former: tuple[core.Pod, ...] = ()
 
     def __post_init__(self) -> None:
-        """Have the deletions that this process has asked for count from now on."""
+        """Count pods whose deletion this process has asked for as on their way out."""
         if self.condemned:
             pods = {slot: tuple(map(self._as_it_goes, found)) for slot, found in self.pods.items()}
             object.__setattr__(self, "pods", pods)
@@ -154,7 +154,7 @@ class Observed:
         return found
 
     def with_pods(self, found: Mapping[Slot, core.Pod]) -> Observed:
-        """The same with pods that were found otherwise, in places where none was seen."""
+        """The snapshot with pods that were found in another way, in places where none was seen."""
         return replace(self, pods={**{slot: (pod,) for slot, pod in found.items()}, **self.pods})
 
     @property
@@ -183,7 +183,7 @@ def is_shared(kind: str, metadata: core.Meta) -> bool:
 
 
 def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...]], tuple[core.Pod, ...]]:
-    """Pods by their place, and those without one.
+    """Sort pods by their place, and apart from them those without one.
 
     The host name says which place a pod fills. Labels say the same and may have been edited.
     """
@@ -196,7 +196,7 @@ def place_pods(pods: Iterable[core.Pod]) -> tuple[dict[Slot, tuple[core.Pod, ...
 
 
 def number(metadata: core.Meta, label: str) -> int | None:
-    """The number in a label."""
+    """The number in a label; None where it has none."""
     value = metadata.label(label)
     return int(value) if value is not None and value.isdecimal() else None
 

@@ -104,7 +104,7 @@ def _conditions(situation: Situation) -> Iterator[tuple[str, Finding]]:
 
 
 def _obstacles(situation: Situation) -> Iterator[tuple[str, str]]:
-    """Reasons and messages of what keeps it from getting further."""
+    """Reasons and messages of all that keeps the resource from getting further."""
     problem = situation.failure or situation.verdict.problem
     if problem is not None and not problem.may_pass:
         yield problem.reason, _held_back(situation, problem)
@@ -230,7 +230,7 @@ def _of_unit(situation: Situation, unit: Unit) -> str:
 
 
 def _held_back(situation: Situation, problem: Problem) -> str:
-    """The problem, and what becomes of what runs."""
+    """The message of a problem, and what is kept up meanwhile."""
     if problem is not situation.verdict.problem or not situation.verdict.is_kept_up:
         return problem.message
     if situation.inference.spec.suspend:

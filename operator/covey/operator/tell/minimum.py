@@ -14,7 +14,7 @@ REASON_MINIMUM_MET: Final = "MinimumMet"
 
 
 def minimum_met(shortages: Iterable[Shortage], served: Collection[int], wanted: int, units: int) -> Finding:
-    """The condition ``MinimumMet``.
+    """Compute the condition ``MinimumMet``.
 
     Args:
         shortages: the units below their minimum.

@@ -128,7 +128,7 @@ def _roles(verdict: Verdict, observed: Observed, plan: Plan) -> list[Status]:
 
 
 def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], revision: str, wanted: int) -> int:
-    """Replicas of a revision, of those that are wanted: one that waits counts only for a place that nobody has."""
+    """Count replicas of a revision, of those that are wanted: one that waits counts only for a place that is free."""
     placed = sum(state.is_admitted for state, _ in states)
     updated = [state.is_admitted for state, (revisions, _) in states if revisions == {revision}]
     waiting = min(updated.count(False), max(0, wanted - placed))
@@ -136,7 +136,7 @@ def _updated(states: Sequence[tuple[ReplicaState, tuple[frozenset[str], int]]], 
 
 
 def _marks(observed: Observed) -> dict[tuple[int, str, int], tuple[frozenset[str], int]]:
-    """The revisions of each replica's pods, and how often it was recreated."""
+    """The revisions of each replica's pods, and the times that it was recreated."""
     revisions: dict[tuple[int, str, int], set[str]] = {}
     restarts: dict[tuple[int, str, int], int] = {}
     for slot, pod in observed.current.items():
@@ -180,6 +180,6 @@ def _summary(roles: Sequence[Status], units: Sequence[Unit], conditions: Sequenc
 
 
 def _reason(conditions: Sequence[Status]) -> str:
-    """The first thing that a person should know."""
+    """Message of the condition Ready, which a person should read first; empty where its reason is ``Ready``."""
     ready = next(item for item in conditions if item["type"] == names.READY)
     return "" if ready["reason"] == names.READY else str(ready["message"])

@@ -28,7 +28,7 @@ _FIRST: Final = (names.ADMITTED, names.AVAILABLE)
 
 
 def find_ready(found: Mapping[str, Finding], *, lives: bool) -> Finding:
-    """``Ready``.
+    """Compute the condition ``Ready``.
 
     Args:
         found: the other conditions, by type.
@@ -46,7 +46,7 @@ def find_ready(found: Mapping[str, Finding], *, lives: bool) -> Finding:
 
 
 def find_stalled(told: Iterable[tuple[str, str]]) -> Finding | None:
-    """``Stalled``, where it holds.
+    """Compute the condition ``Stalled``; None where it does not hold.
 
     Args:
         told: reasons and messages of all that is not as it should be, the gravest first.

@@ -94,7 +94,7 @@ class RoleScaler(core.Read, frozen=True):
 
 
 def read_inference_text(shallow: Mapping[str, Any]) -> InferenceText:
-    """A DisaggregatedInference of a shallow copy (``covey.kube.shallow``).
+    """Read a DisaggregatedInference from a shallow copy (``covey.kube.shallow``).
 
     Raises:
         msgspec.ValidationError: its metadata are none.
@@ -103,7 +103,7 @@ def read_inference_text(shallow: Mapping[str, Any]) -> InferenceText:
 
 
 def read_role_scaler(shallow: Mapping[str, Any]) -> RoleScaler:
-    """A RoleScaler of a shallow copy.
+    """Read a RoleScaler from a shallow copy.
 
     Raises:
         msgspec.MsgspecError, RecursionError: it cannot be read.
@@ -112,7 +112,7 @@ def read_role_scaler(shallow: Mapping[str, Any]) -> RoleScaler:
 
 
 def read_topology(shallow: Mapping[str, Any]) -> core.ClusterTopology:
-    """A ClusterTopology of a shallow copy.
+    """Read a ClusterTopology from a shallow copy.
 
     Raises:
         msgspec.MsgspecError, RecursionError: it cannot be read.

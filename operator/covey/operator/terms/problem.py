@@ -28,7 +28,7 @@ _PREAMBLE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``reason`` and ``message`` for the condition; ``retry`` when it can pass without a change of the spec."""
+    """A problem, with the condition's reason and message; ``retry`` when it can pass without a change of the spec."""
 
     reason: str
     message: str
@@ -45,7 +45,7 @@ class Problem:
 
 
 class Blocked(Exception):  # noqa: N818 - named for what happened
-    """Execution ended at something that a person has to know of."""
+    """Raised when an execution ended at a problem that a person has to know of."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)

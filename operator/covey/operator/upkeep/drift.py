@@ -15,7 +15,7 @@ from covey.operator.terms.objects import ANNOTATION_APPLIED
 
 
 def stamped(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The object with a digest of itself, ready to be applied."""
+    """Add to an object a digest of itself: it is then ready to be applied."""
     digest = short_hash(json.dumps(body, sort_keys=True, separators=(",", ":")), 12)
     metadata = {**body["metadata"], "annotations": {ANNOTATION_APPLIED: digest}}
     return {**body, "metadata": metadata}

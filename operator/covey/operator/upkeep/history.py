@@ -24,7 +24,7 @@ HISTORY: Final = 10
 
 
 def to_store(owner: Owner, accepted: Accepted, observed: Observed) -> Object | None:
-    """The ControllerRevision to write, when the newest does not say the same."""
+    """The ControllerRevision to write; None when the newest one says the same."""
     newest = observed.in_force
     known = newest.record.accepted if newest is not None and newest.record is not None else None
     if known is not None and known.is_same(accepted):
