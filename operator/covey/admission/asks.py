@@ -1,4 +1,4 @@
-"""What a refused gang waits for: pure.
+"""Conditions that make a refused gang worth planning again: pure.
 
 Two answers come from it without a plan. *Can this node help?* A change of a node makes a gang fit only if one of its
 missing pods fits there, and only if the domain in which that pod must lie can take all that must lie there with it: the
@@ -49,7 +49,7 @@ class Need:
     anchor: Path | None = None
 
     def met_at(self, topology: str, path: Path, inventory: Inventory, slots: Slots) -> bool:
-        """Whether the domain of this depth around a node could take the pods."""
+        """Tell whether the domain of this depth around a node could take the pods."""
         head = path[: self.depth + 1]
         if head and head[-1] is None:
             return False
@@ -71,7 +71,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a gang waits for. ``key`` is the same for gangs whose question is the same; None for one that is alone.
+    """The condition for which a gang waits. ``key`` is the same for gangs whose question is the same; None for one that is alone.
 
     ``parts`` is None where it cannot be told what would help: then any change may. ``wide``: a node can help also where
     none of the pods fits on it, since rules between domains count.
@@ -83,7 +83,7 @@ class Ask:
     wide: bool = False
 
     def helped(self, node: NodeState, inventory: Inventory, slots: Slots) -> bool:
-        """Whether a change of this node can make the gang, or a replica of its surplus, fit."""
+        """Tell whether a change of this node can make the gang, or a replica of its surplus, fit."""
         leaf = node.leaves.get(self.topology)
         if leaf is None or self.parts is None:
             return True
@@ -103,13 +103,13 @@ ANYTHING: Final = Ask("", None)
 
 
 def ask_for_minimum(gang: Gang, inventory: Inventory) -> Ask:
-    """What a gang waits for whose minimum found no room."""
+    """The condition for a gang whose minimum found no room."""
     told = with_terms(gang, inventory.terms)
     return _ask(told, inventory, minimum_demands(told), surplus=False)
 
 
 def ask_for_surplus(gang: Gang, inventory: Inventory) -> Ask:
-    """What a gang waits for none of whose further replicas found room."""
+    """The condition for a gang none of whose further replicas found room."""
     told = with_terms(gang, inventory.terms)
     return _ask(told, inventory, surplus_demands(told), surplus=True)
 
@@ -158,7 +158,7 @@ def _ask(gang: Gang, inventory: Inventory, demands: Sequence[Demand], *, surplus
 
 
 def _is_open(gang: Gang) -> bool:
-    """Which replicas come first is free to choose."""
+    """Tell whether the order of replicas is free to choose."""
     return bool(gang.guessed) or any(role.free for role in gang.roles)
 
 
@@ -196,7 +196,7 @@ def _scopes(gang: Gang, role: int) -> Iterator[_Scope]:
 
 
 def _shared(gang: Gang, inventory: Inventory, demands: Iterable[Demand]) -> dict[_Scope, Need]:
-    """What must share a domain with others, and at which depth."""
+    """The demands that must share a domain with others, and at which depth."""
     depth = inventory.topologies[gang.topology].depth
     unit = EVERYWHERE if gang.required is None else depth(gang.required)
     depths: dict[_Scope, int] = {"all": EVERYWHERE, "followers": unit}
@@ -221,7 +221,7 @@ def _need(depth: int, shapes: Sequence[Shape], anchor: Path | None = None) -> Ne
 
 
 def demand_of(shape: Shape) -> tuple[int, int]:
-    """How demanding a shape is: by devices, then by cpu."""
+    """A sort key for shapes: by devices, then by cpu."""
     asked = dict(shape.requests)
     devices = sum(amount for name, amount in asked.items() if name not in resources.ORDINARY)
     return devices, asked.get(resources.CPU, 0)

@@ -20,7 +20,7 @@ _LONGEST: Final = 86400.0
 
 
 def avoided_now(root: core.Group, now: float) -> tuple[Avoided, ...]:
-    """What a root says, as far as its time has not run out; ``now`` in seconds since the epoch."""
+    """The nodes to avoid that a root names, as far as their time has not run out; ``now`` in seconds since the epoch."""
     return tuple(
         each for each in read(root.metadata.annotation(ANNOTATION_AVOID)) if 0.0 < each.until - now <= _LONGEST
     )

@@ -1,4 +1,4 @@
-"""What admission knows of one unit between two passes, and how it comes about from the unit: pure.
+"""The state of one unit between two passes of admission, and its assessment from the unit: pure.
 
 All of it follows from the API objects; it is kept only so that a pass looks at what changed and at nothing else.
 """
@@ -26,7 +26,7 @@ SETTLE: Final = 2.0
 
 
 class Want(Enum):
-    """What a unit needs from the planner now."""
+    """The need of a unit for the planner now."""
 
     NOTHING = "nothing"
     PODS = "pods"  # its minimum has pods that do not exist, or are not ours to plan

@@ -26,7 +26,7 @@ class Site:
         return not self.lacks and not wants_minimum(self.gang)
 
     def request(self, role: str) -> RoleRequest | None:
-        """What it asks for of a role; None where it has none of that name."""
+        """The request of the unit for a role; None where it has none of that name."""
         return next((each for each in self.gang.roles if each.name == role), None)
 
 
@@ -81,7 +81,7 @@ class Own:
 
 
 def template(requests: Sequence[RoleRequest], shape: Callable[[PodRequest], Shape]) -> ReplicaRequest | None:
-    """What a further replica would be like when it is asked for alone: the one that was made last. None without any.
+    """The model of a further replica that is asked for alone: the one that was made last. None without any.
 
     Args:
         requests: the role in each unit.
@@ -115,7 +115,7 @@ def _goes(replica: ReplicaRequest) -> bool:
 
 
 def _there(replica: ReplicaRequest) -> ReplicaRequest | None:
-    """What of a replica has its places; None for nothing."""
+    """The part of a replica that has its places; None for nothing."""
     if replica.placed:
         return replica
     pods = tuple(pod for pod in replica.pods if pod.node is not None)

@@ -20,7 +20,7 @@ from covey.placement.model import Gang, Path, Proximity, Shape, Spread, Topology
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a gang takes from outside its own groups and pods.
+    """The input of a gang from outside its own groups and pods.
 
     ``occupied`` counts the sibling units in each domain of the spread level. ``obstacle`` says why an unbound pod must not be
     planned.
@@ -72,7 +72,7 @@ def build_gang(unit: Unit, topology: Topology, shape: Callable[[core.Pod], Shape
 
 
 def missing(unit: Unit, gang: Gang) -> str | None:
-    """Why a unit's minimum cannot be planned yet: groups or pods that are not there, or not ours to plan."""
+    """The reason for which a unit's minimum cannot be planned yet: groups or pods that are not there, or not ours to plan."""
     if unit.absent:
         return f"{unit.absent} of the unit's groups do not exist yet"
     texts = [

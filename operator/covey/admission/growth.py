@@ -22,7 +22,7 @@ Footprint = Mapping[str, int]
 
 
 def footprint(unit: Unit) -> Footprint:
-    """What a unit has."""
+    """Count the replicas of a unit that are bound, by role."""
     found: Counter[str] = Counter()
     for role in unit.roles:
         found[role.name] += sum(replica_met(replica, podstate.bound) for replica in role.replicas)
@@ -50,7 +50,7 @@ def without_growth(gang: Gang, unit: Unit, had: Footprint, leaves: Callable[[str
 
 
 def _allowed(unit: Unit, had: Footprint, leaves: Callable[[str], bool]) -> Mapping[str, int]:
-    """How many replicas of each role may get places, and none is growth."""
+    """Replicas of each role that may get places without being growth."""
     found: dict[str, int] = {}
     for role in unit.roles:
         placed = [each for each in role.replicas if replica_met(each, podstate.bound)]

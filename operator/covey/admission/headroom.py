@@ -1,4 +1,4 @@
-"""How many replicas of a role could have places now, all else as it is: pure, asked of the planner itself.
+"""Head-room: replicas of a role that could have places now, all else as it is. Pure, asked of the planner itself.
 
 Replicas that nobody has asked for yet are added to the units as the resource would spread them, each like the youngest
 that exists. The answer is the greatest number that the scheduler process would give places if it were asked for now; it
@@ -55,7 +55,7 @@ class UnknownError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How many replicas of a role could have places, over all units; None where that is not known.
+    """Replicas of a role that could have places, over all units; None where that is not known.
 
     ``is_floor``: there may be room for more, which nobody has looked for. ``message``: why there is no number, or why it
     is not greater where that is not for want of room.
@@ -76,7 +76,7 @@ def most_feasible(
     shape: Callable[[PodRequest], Shape] = lambda pod: pod.shape,
     pause: Callable[[], None] = lambda: None,
 ) -> Answer:
-    """How many replicas of a role could have places.
+    """Find how many replicas of a role could have places.
 
     Args:
         role: its name.
@@ -219,7 +219,7 @@ class _Search:
         return low
 
     def _fits(self, number: int, *, prove: bool = False) -> bool:
-        """Whether so many have places, the units being planned one after another as the scheduler process does.
+        """Tell whether a number of replicas have places, the units being planned one by one as the scheduler process does.
 
         With ``prove`` it makes sure of a no.
         """
@@ -249,7 +249,7 @@ class _Search:
         return found
 
     def _needs(self, number: int) -> list[int]:
-        """How many more each unit has to take for so many."""
+        """Replicas that each unit has to take for a total of ``number``."""
         minimum = max(each.own.request.minimum for each in self._units)
         count = len(self._units)
         wanted = shares(number, count, minimum) if self._is_shared else [number] * count
@@ -291,7 +291,7 @@ class _Search:
 
 
 def _why(stuck: Iterable[_Unit]) -> str:
-    """Why no more have places than have them already, where that is not for want of room."""
+    """The reason for no further places, where that is not for want of room."""
     closed = ", ".join(str(each.site.gang.unit) for each in stuck if not each.site.is_open)
     return f"unit {closed} has no places for its own minimum yet, and gets no more before it has" if closed else ""
 

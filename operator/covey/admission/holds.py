@@ -1,4 +1,4 @@
-"""What pods take of nodes, as the planner counts it: pure."""
+"""The capacity that pods take of nodes, as the planner counts it: pure."""
 
 from __future__ import annotations
 

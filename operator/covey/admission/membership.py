@@ -1,4 +1,4 @@
-"""May kube-scheduler act on a member of a gang? The same answer for guard and barrier: pure.
+"""Refusals of pods that kube-scheduler must not schedule now: the same for guard and barrier. Pure.
 
 kube-scheduler retries a failed pod for ever, so a pod whose pin was undone, or that is being deleted, is refused until
 it is gone. A pod that only claims to be a member (the label, but another owner) is nobody's member and is told so; a
@@ -15,7 +15,7 @@ from covey.api.constants import LABEL_POD_GROUP
 
 
 def refusal_of_stranger(pod: core.Pod, node: str, served: Collection[str]) -> str | None:
-    """Why a pod of no group must not be bound through us; None when it may, or is bound there already.
+    """The reason for which a pod of no group must not be bound through us; None when it may, or is bound there already.
 
     Args:
         pod: the pod as last seen.
@@ -36,7 +36,7 @@ def refusal_of_stranger(pod: core.Pod, node: str, served: Collection[str]) -> st
 
 
 def refusal(pod: core.Pod, leaf: core.Group | None, node: str | None = None) -> str | None:
-    """Why a pod with a group's label must not be scheduled now; None when it may go to its pinned node.
+    """The reason for which a pod with a group's label must not be scheduled now; None when it may go to its pinned node.
 
     Args:
         pod: the pod as last seen.

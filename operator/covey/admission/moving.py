@@ -22,7 +22,7 @@ UNIT: Final = "Unit"
 
 
 def smallest_move(gang: Gang, inventory: Inventory, bound: Collection[str], limit: int = LIMIT) -> str:
-    """What has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
+    """Find what has to be given up for the gang to fit: ``Role``, ``Unit``, or nothing where that would not help.
 
     Args:
         gang: a gang whose minimum was refused.

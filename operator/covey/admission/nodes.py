@@ -78,7 +78,7 @@ class Node:
         return 0 < self.count <= self.met(accepted)
 
     def met(self, accepted: Accepted) -> int:
-        """How many of its pods are accepted, or of its children satisfied."""
+        """Count its accepted pods, or its satisfied children."""
         if self.leaf:
             return sum(map(accepted, self.pods))
         return sum(child.satisfied(accepted) for child in self.children)
@@ -228,7 +228,7 @@ def _state(pod: core.Pod) -> int:
 
 
 def _progress(node: Node) -> tuple[bool, int]:
-    """How far a child is from what it needs: all exists or not; all bound, all with their places, some, none."""
+    """A sort key, the distance of a child from what it needs: all exists or not; all bound, all with their places, some, none."""
     absent = not node.satisfied(lambda _pod: True)
     if node.satisfied(podstate.bound):
         return absent, 0

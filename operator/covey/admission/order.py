@@ -1,4 +1,4 @@
-"""Whose turn it is: pure.
+"""The order in which gangs are planned: pure.
 
 By priority, higher first; in a priority every minimum by age, then all surplus. Surplus waits while a minimum of its
 priority or a higher one is about to come, but not for longer than its own patience: those that come never end. The question is asked anew before each step, and what has happened meanwhile
@@ -60,7 +60,7 @@ class Queue(Generic[N]):
 
 
 class Line(Generic[N]):
-    """Who wants a place now, and whose minimum is about to come."""
+    """The queue of gangs that want places now, and of those whose minimum is about to come."""
 
     def __init__(self) -> None:
         self._minimums: Queue[N] = Queue()
@@ -108,7 +108,7 @@ class Line(Generic[N]):
         self._coming.pop(name, None)
 
     def next(self, now: float = _NEVER) -> N | None:
-        """Who is next; None when nobody may get a place now.
+        """The next gang; None when none may get a place now.
 
         Args:
             now: by the clock of ``expect`` and of ``put``.

@@ -1,4 +1,4 @@
-"""Which pins have outlived their reason: pure.
+"""Pins that have outlived their reason: pure.
 
 An admitted gang must be bound ``timeoutSeconds`` after ``Admitted=True`` on its root. A pin made later (surplus, a
 replacement) has the same time from when it was seen, and one that waited for others to start from when it may; a restart

@@ -1,4 +1,5 @@
-"""What the fields of one pod mean to the scheduler: pure functions, the only place that interprets them.
+"""The meaning of one pod's fields to the scheduler: pure functions, the only place of `admission` and `scheduler` that
+interprets them.
 
 State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
 ``SchedulingGated`` while a bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one
@@ -104,7 +105,7 @@ def claims_membership(pod: core.Pod) -> bool:
 
 
 def is_marked(pod: core.Pod) -> bool:
-    """Whether a kube-scheduler that asks for bindings of marked pods only (``managedResources``) asks for this one."""
+    """Tell whether a kube-scheduler that asks for bindings of marked pods only (``managedResources``) asks for this one."""
     return any(
         RESOURCE_MEMBER in amounts
         for container in chain(pod.spec.containers, pod.spec.init_containers or ())
@@ -135,7 +136,7 @@ def is_member(pod: core.Pod, group: core.Group) -> bool:
 
 
 def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = False) -> str | None:
-    """Why an unbound pod must not be planned; None when it may be.
+    """The reason for which an unbound pod must not be planned; None when it may be.
 
     A pin cannot be taken back, not even while another gate is left, so a pod that somebody else still holds, or that
     names a node itself, is left alone.
@@ -166,7 +167,7 @@ def obstacle(pod: core.Pod, served: Collection[str] = (), *, marked: bool = Fals
 
 
 def unschedulable(pod: core.Pod) -> str | None:
-    """What kube-scheduler said when it last found no place for the pod; a trigger to look, never state."""
+    """The words of kube-scheduler when it last found no place for the pod; a trigger to look, never state."""
     found = core.condition(pod.status.conditions, "PodScheduled")
     if found is None or found.status != "False" or found.reason != "Unschedulable":
         return None

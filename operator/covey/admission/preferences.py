@@ -1,4 +1,4 @@
-"""Which preferred levels the minimum of a unit has reached: pure.
+"""Preferred levels that the minimum of a unit has reached: pure.
 
 Counted is what the planner counts: the minimum's replicas, of the unit only the roles that follow it. Surplus is never
 held back by a preference, so it does not spoil one either.
@@ -18,7 +18,7 @@ from covey.placement.model import Path, Topology
 
 
 class Scope(StrEnum):
-    """Who prefers a level."""
+    """The scope for which a level is preferred."""
 
     UNIT = "unit"
     ROLE = "role"
@@ -39,7 +39,7 @@ class Preference:
     sets: Sequence[Sequence[Path]]
 
     def __str__(self) -> str:
-        """Who prefers it, for people."""
+        """The scope that prefers it, for people."""
         return f"{self.scope} of {self.name}" if self.scope is Scope.PROXIMITY else f"{self.scope} {self.name}".rstrip()
 
     def reached(self, topology: Topology) -> str:
@@ -58,7 +58,7 @@ class Preference:
 
 
 def preferences(unit: Unit, topology: Topology, path_of: Callable[[str], Path]) -> list[Preference]:
-    """What is preferred of a unit; nothing while none of its pods that are spoken of has a place.
+    """The preferences of a unit; none while none of its pods that are spoken of has a place.
 
     Args:
         unit: the unit.

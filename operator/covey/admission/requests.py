@@ -34,7 +34,7 @@ class UnplannableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """What pods and groups are read with: the topology, a pod's shape, and the places decided a moment ago."""
+    """The means to read pods and groups: the topology, a pod's shape, and the places decided a moment ago."""
 
     topology: Topology
     shape: Callable[[core.Pod], Shape]
@@ -214,7 +214,7 @@ def _nested(replica: ReplicaRequest) -> bool:
 
 
 def _after(role: RoleRequest, stands: Mapping[Member, tuple[Member, ...]]) -> RoleRequest:
-    """What its replicas are surplus of may be in pieces; what is not there at all is never placed."""
+    """Replace references to replicas that were split by references to their pieces; a missing one is never placed."""
     if not any(replica.after for replica in role.replicas):
         return role
     found = (replace(r, after=tuple(m for each in r.after for m in stands.get(each, (each,)))) for r in role.replicas)
@@ -265,7 +265,7 @@ def _above(node: Node, reader: Reader, most: int) -> dict[tuple[str, str], int]:
 
 
 def _beyond(rule: Rule, unit: Unit, roles: Sequence[RoleRequest], reader: Reader) -> Rule | None:
-    """What a rule adds: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
+    """The part of a rule that adds something: a level that is no narrower than the unit's adds nothing to it where all lie in its domain."""
     most = reader.depth(levels(unit.root, reader.topology)[0])
     following = {role.name for role in roles if role.follow_unit}
     if not all(name in following for name, _ in rule.members):

@@ -28,7 +28,7 @@ class Kept:
 
 
 class Reservations(Generic[N]):
-    """Who waits for which nodes, by any name."""
+    """Kept nodes by the gang that waits for them, under any name."""
 
     def __init__(self) -> None:
         self._kept: dict[N, Kept] = {}
@@ -37,11 +37,11 @@ class Reservations(Generic[N]):
         return len(self._kept)
 
     def get(self, name: N) -> Kept | None:
-        """What is kept for somebody."""
+        """The nodes that are kept for one gang."""
         return self._kept.get(name)
 
     def items(self) -> Collection[tuple[N, Kept]]:
-        """What is kept for everybody."""
+        """The nodes that are kept for each gang."""
         return self._kept.items()
 
     def put(self, name: N, kept: Kept) -> bool:
@@ -55,7 +55,7 @@ class Reservations(Generic[N]):
         return self._kept.pop(name, None) is not None
 
     def closed_to(self, gang: Gang, *, surplus: bool) -> Iterator[Kept]:
-        """What is closed to a gang's minimum, or to its surplus."""
+        """The claims whose nodes are closed to a gang's minimum, or to its surplus."""
         if not surplus and any(pod.node for role in gang.roles for replica in role.replicas for pod in replica.pods):
             return
         for other in self._kept.values():

@@ -1,4 +1,4 @@
-"""What a pod takes while it is resized in place: pure.
+"""The capacity that a pod takes while it is resized in place: pure.
 
 kube-scheduler counts the largest of what is asked for, what the kubelet has set aside, and what runs; a resize that
 the kubelet calls infeasible is not counted (``PodRequests`` of ``k8s.io/component-helpers`` with

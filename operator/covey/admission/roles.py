@@ -191,7 +191,7 @@ class Roles:
         path: tuple[_Open, ...],
         whole: bool = False,
     ) -> list[Member]:
-        """What a node has beyond its minimum, ``pods``; ``whole``: the minimum is the replica ``after`` itself."""
+        """The members that a node has beyond its minimum, ``pods``; ``whole``: the minimum is the replica ``after`` itself."""
         here = _Open(node.group, [after] if whole else [], () if whole else pods)
         inside = (*path, here) if node.confined else path
         found: list[Member] = []
@@ -313,7 +313,7 @@ def _everything(node: Node) -> tuple[object, ...]:
 
 
 def _ask(pod: core.Pod) -> str:
-    """What a pod asks for, in words that are equal for equal pods; its place is no part of that."""
+    """The requests of a pod, in words that are equal for equal pods; its place is no part of that."""
     spec = pod.spec
     amounts = [(each.resources, each.ports) for each in core.containers(pod)]
     return repr((amounts, spec.node_selector, spec.tolerations, spec.overhead, spec.priority_class_name))

@@ -26,7 +26,7 @@ Around = Callable[[int, Callable[[], Answer]], Answer]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a round did for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan.
+    """The outcome of a round for one gang: the minimum's plan or refusal, and the surplus on top when there is a plan.
 
     ``number`` is its place among the gangs that were given; ``gang`` has the places that it got.
     """
@@ -106,7 +106,7 @@ def plan_round(
 
 
 def _followed(gang: Gang) -> bool:
-    """What came may have surplus of its own, which may come now."""
+    """Tell whether a placed replica may have surplus of its own, which may come now."""
     return any(bool(replica.after) and not replica.placed for role in gang.roles for replica in role.replicas)
 
 

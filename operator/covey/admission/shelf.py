@@ -23,7 +23,7 @@ _WAITING: Final = frozenset({Want.PODS, Want.SETTLED, Want.MINIMUM})
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Why a question was refused, and the gangs (UIDs) whose nodes were closed to the gang that was planned."""
+    """The refusal of a question, and the gangs (UIDs) whose nodes were closed to the gang that was planned."""
 
     decision: Decision
     closed: frozenset[str]
@@ -64,12 +64,12 @@ class Shelf:
         self._line.drop(root)
 
     def said(self, ask: Ask) -> str | None:
-        """What was last answered to a question that several may ask."""
+        """The last answer to a question that several gangs may ask."""
         alike = None if ask.key is None else self._asleep.get(ask.key)
         return alike.answer.decision.message if alike is not None else None
 
     def decision(self, root: Key) -> Decision:
-        """What was last decided about a unit; of a refused one what was last said of its question."""
+        """The last decision about a unit; of a refused one the last answer to its question."""
         entry = self.entries.get(root)
         if entry is None:
             return Decision()

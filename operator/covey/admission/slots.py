@@ -1,4 +1,4 @@
-"""How many pods of a shape the nodes of a domain could take at most: pure, and kept up change by change.
+"""Upper bounds on the pods of a shape that the nodes of a domain could take: pure, kept up change by change.
 
 It is what decides cheaply that a gang need not be planned again. Counted is each node by itself: what it has free,
 whether it admits the shape at all, whether a holder keeps the shape off the host. Anti-affinity over broader domains,
@@ -69,7 +69,7 @@ class Slots:
         self._counted[shape] = found
 
     def at(self, shape: Shape, topology: str, path: Path, inventory: Inventory) -> int:
-        """How many pods of a shape the nodes of a domain could take at most."""
+        """The most pods of a shape that the nodes of a domain could take."""
         self._trim(inventory)
         found = self._counted.pop(shape, None)
         if found is None or found.seen < self._offset:
@@ -120,7 +120,7 @@ def _add(sums: dict[tuple[str, Path], int], places: tuple[tuple[str, Path], ...]
 
 
 def room_for(state: NodeState, shape: Shape) -> int:
-    """How many pods of a shape a node takes now, if only it is looked at.
+    """Pods of a shape that a node takes now, looked at alone.
 
     A shape that keeps to itself because of anti-affinity is known for it once the gang is told (``with_terms``).
     """

@@ -1,4 +1,4 @@
-"""Which domain a gang should wait for: the one that can serve it soonest, by what is known. Pure.
+"""The choice of a domain to wait for: the one that can serve a gang soonest, by what is known. Pure.
 
 Looked at are the domains of the finest level at which one of them could take the whole minimum if it were empty, and
 there what has to end before it does: the fewest pods whose end nobody knows; then the earliest end of those of which it
@@ -24,7 +24,7 @@ EARLIER: Final = 60.0
 
 
 class Ending(NamedTuple):
-    """What is known of the end of a pod: seconds until it (None: nothing), its priority, seconds that it has run."""
+    """The known end of a pod: seconds until it (None: nothing), its priority, seconds that it has run."""
 
     seconds: float | None
     priority: int = 0
@@ -32,7 +32,7 @@ class Ending(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """What has to end before a domain can serve: the lowest is the soonest.
+    """The pods that have to end before a domain can serve: the lowest is the soonest.
 
     ``pods``: how many pods whose end is not known. ``seconds``: until the last of the others ends. ``priority``: of all
     of them, summed up. ``ran``: how long they have run, negated.
@@ -109,7 +109,7 @@ def _largest(ask: Ask) -> Need | None:
 def _choice(
     need: Need, domain: DomainNode, ending: Callable[[str], Ending], excluded: Container[str], before: Container[str]
 ) -> Generator[None, None, Choice | None]:
-    """What has to end before a domain can take the pods, and on which nodes; None when it never can."""
+    """Find what has to end before a domain can take the pods, and on which nodes; None when it never can."""
     slots: list[tuple[Wait, bool, str]] = []
     for number, (name, state) in enumerate(list(domain.nodes.items()), start=1):
         if number % _STEP == 0:
@@ -132,7 +132,7 @@ def _choice(
 
 
 def _slots_for_all(need: Need, resource: str) -> int:
-    """How many slots of the most demanding pod hold as much of a resource as all pods ask for together."""
+    """Slots of the most demanding pod that hold as much of a resource as all pods ask for together."""
     one, all_of_them = dict(need.shape.requests).get(resource, 0), dict(need.sums).get(resource, 0)
     return -(-all_of_them // one) if one else need.count
 

@@ -31,7 +31,7 @@ def beside(
 def occupied(
     units: Iterable[Unit], assumed: Mapping[str, str], path_of: Callable[[str], Path], depth: int
 ) -> Mapping[Path, int]:
-    """How many units lie in each domain of a level, by the places of their pods, decided ones too.
+    """Count the units in each domain of a level, by the places of their pods, decided ones too.
 
     A unit is spread, so it lies where the roles lie that follow it.
     """

@@ -1,4 +1,4 @@
-"""What the groups' status says: pure, computed whole from the unit as it is and the last decision about it.
+"""The status of groups: pure, computed whole from the unit as it is and the last decision about it.
 
 Nothing here needs a memory: after a restart the pods tell what is admitted and bound, the old status tells since
 when, and the first pass of admission tells why not. A condition's transition time changes with its status only.
@@ -42,7 +42,7 @@ _MOVES: Final = "it would fit if what is left of this were given up and placed a
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What admission last decided about a unit.
+    """The last decision of admission about a unit.
 
     ``reason`` is why its minimum is not admitted: nothing when it is, or when nothing was decided yet. ``topology`` is
     the one that was used. ``move``: what would have to be given up for it to fit (``moving``). The rest is to be kept in
@@ -158,7 +158,7 @@ def _met(unit: Unit, accepted: Callable[[core.Pod], bool]) -> bool:
 
 
 def _admitted(unit: Unit, decision: Decision) -> str:
-    """How far the unit has come, and what keeps its surplus from coming further, unless that is only room."""
+    """The progress of a unit, and the obstacle to its surplus, unless that is only room."""
     tally = _tally(unit, podstate.placed, "have their places")
     stuck = decision.reason in {REASON_DENIED, REASON_FAILED, REASON_UNKNOWN, REASON_UNSCHEDULABLE}
     return f"{tally}; {decision.message}" if stuck else tally

@@ -34,7 +34,7 @@ _VOLCANO: Final = "scheduling.k8s.io/group-name"
 
 
 class Stock:
-    """What is free, by node.
+    """Free capacity by node.
 
     Args:
         on_freed: called when a node may have more room than before.

@@ -131,7 +131,7 @@ class Admission:
         )
 
     def decision(self, root: Key) -> Decision:
-        """What was last decided about a unit."""
+        """The last decision about a unit."""
         return self._books.shelf.decision(root)
 
     def mark(self, root: Key) -> None:
@@ -342,7 +342,7 @@ class Admission:
             self._commits.give_up(stuck)
 
     def _waits_for(self, root: Key, ask: Ask) -> Ask:
-        """What can help a refused unit. What is held for it is no room to others, so that nobody can tell by the room."""
+        """The changes that can help a refused unit: any where room is held for it, which is no free room to others."""
         return ANYTHING if self._holding.of(root) else ask
 
     def _ends(self, pod: core.Pod) -> bool:

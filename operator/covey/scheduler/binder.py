@@ -122,7 +122,7 @@ class Binder:
         return await self._member(pod, args.node)
 
     def is_member(self, args: BindArgs) -> bool:
-        """Whether the call is for a pod that says that it is a member; one that is not known may be."""
+        """Tell whether the call is for a pod that says that it is a member; an unknown pod may be one."""
         pod = self._cache.pod(args.pod_namespace, args.pod_name, args.pod_uid)
         return pod is None or podstate.claims_membership(pod)
 
@@ -234,7 +234,7 @@ class Binder:
                 self._forget(root)
 
     async def _count(self, root: Key) -> Progress | None:
-        """How far the unit is; counted anew only when its shape has changed."""
+        """The progress of a unit, counted again only when its shape has changed."""
         progress = self._progress.get(root)
         if progress is None or progress.stale:
             await self._fail_stale(root)

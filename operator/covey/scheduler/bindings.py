@@ -67,7 +67,7 @@ class Bindings:
         return "the API server did not take the Binding"
 
     async def _judge(self, pod: core.Pod, node: str, error: KubeError) -> str | None:
-        """What a failure comes to, as the pod is now; None when it is worth another attempt."""
+        """Judge a failure by the pod as it is now; None when it is worth another attempt."""
         try:
             latest = await self._writer.read(pod)
         except KubeError:

@@ -1,4 +1,4 @@
-"""What admission keeps of every unit from one step to the next: assessed, in line, asleep, parked, and what each waits for.
+"""The state of every unit between two steps of admission: in line, refused, backing off, and what would wake it.
 
 All of it follows from the API objects and from the last answer of the planner. The pass (``admission``) asks whose turn
 it is and plans; what comes of it is entered here.

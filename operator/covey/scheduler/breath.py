@@ -15,7 +15,7 @@ BREATH: Final = 0.004
 
 
 class Breath:
-    """What its sharers have left of the present turn.
+    """The rest of the present turn of its sharers.
 
     Args:
         clock: monotonic seconds.

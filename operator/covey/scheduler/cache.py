@@ -47,7 +47,7 @@ class Workload(core.Read, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """What somebody wants to be told.
+    """The callbacks of one subscriber.
 
     ``unit``: a root's key; what is wanted, or a pod, has changed. ``tree``: what is wanted has. ``status``: only what the groups' status says has.
     ``claim``: a claim that a pod of a root names has come, gone, or changed. ``room``: a node may have more room or became usable. ``node``: it changed. ``pod``: it changed. ``gone``: a pod is gone.

@@ -1,4 +1,4 @@
-"""Whether kube-scheduler calls at all: while it is away, no pin is late for it.
+"""The presence of kube-scheduler: while it does not call, no pin is late for it.
 
 Without that all pins that wait would be undone, and their pods made anew, each time that the gangs' time is over.
 """

@@ -158,18 +158,18 @@ class Capacity:
         return shape
 
     def refusal_in_place(self, pod: core.Pod, node: str, without: Iterable[core.Pod] = ()) -> str | None:
-        """Why a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""
+        """The reason for which a pod that holds a node could not go there now; its own hold, and those of ``without``, not counted."""
         aside = {each.metadata.uid for each in (pod, *without)}
         return self.room.fits(self.shape(pod), node, pod.metadata, aside)
 
     def refusal(self, pod: core.Pod, node: str) -> str | None:
-        """Why a pod could not go to a node now, or None."""
+        """The reason for which a pod could not go to a node now, or None."""
         return self.room.fits(self.shape(pod), node, pod.metadata)
 
     def reserved_away(
         self, pod: core.Pod, node: str, shape: Shape | None = None, without: Collection[str] = ()
     ) -> str | None:
-        """Why a stranger must not take a node: what it asks for is kept for admitted pods. None when there is room.
+        """The reason for which an ordinary pod must not take a node, being kept for admitted pods; None when there is room.
 
         Whether the node suits it otherwise is kube-scheduler's business. What the pods of ``without`` (UIDs) hold there
         counts as free.
@@ -202,7 +202,7 @@ class Capacity:
         return None
 
     def outranks(self, pod: core.Pod) -> bool:
-        """Whether gangs give way to an ordinary pod."""
+        """Tell whether gangs give way to an ordinary pod."""
         return (pod.spec.priority or 0) >= self.yields_to
 
     @contextmanager

@@ -35,7 +35,7 @@ def domains_of(topology: Topology, path: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """How many pods of a decision ended how; ``denied`` says which pin the API server denied, and its words."""
+    """The outcome of a decision: counts of pods; ``denied`` has the pin that the API server denied, and its words."""
 
     outcomes: Mapping[Pinned, int]
     denied: str = ""
@@ -104,7 +104,7 @@ class Committer:
 
 @dataclass(slots=True)
 class _Course:
-    """How a decision's patches go: ``broken`` once one of them failed; the server's words by UID."""
+    """The course of a decision's patches: ``broken`` once one of them failed; the server's words by UID."""
 
     rank: Rank
     broken: bool = False

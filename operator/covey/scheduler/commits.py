@@ -1,4 +1,4 @@
-"""What was decided is carried out beside the loop, and what became of it is told."""
+"""Decisions under way: carried out next to the loop, with their outcome in logs, Events and metrics."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Commits:
         self._start(self._give_up(pods))
 
     def cancel(self) -> None:
-        """Whoever does not lead any more decides nothing: what was not sent is dropped."""
+        """Drop what was not sent: this process does not lead any more."""
         for task in self.tasks:
             task.cancel()
 

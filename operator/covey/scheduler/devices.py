@@ -1,4 +1,4 @@
-"""What is free where, as metrics: placement quality of the cluster (``placement.cluster.devices`` counts it).
+"""Metrics of free devices: placement quality of the cluster (``placement.cluster.devices`` counts it).
 
 Counted is the room that guard and barrier decide on, which is what the planner sees but for what is lifted while it
 plans. Not at a scrape and not at an event: every ``EVERY`` seconds at most, only when something has changed, and in a
@@ -44,7 +44,7 @@ class _Copy(NamedTuple):
 
 
 class DeviceGauges(Collector):
-    """What a scrape shows of the last count."""
+    """The series of the last count of devices."""
 
     def __init__(self) -> None:
         self.report = Report()

@@ -70,7 +70,7 @@ class DirectBinding:
             self._look(pod)
 
     def obstacle(self, pod: core.Pod) -> str | None:
-        """Why a pod must not be planned under this name; None when it may be, or has another name."""
+        """The reason for which a pod must not be planned under this name; None when it may be, or has another name."""
         if not self._name or pod.spec.scheduler_name != self._name:
             return None
         lacking = unmodelled(pod, volumes_settled=self._cache.volumes.settled(pod))

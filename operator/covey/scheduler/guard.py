@@ -1,4 +1,4 @@
-"""What kube-scheduler may do with a node: only what the plan says, and nobody else on reserved room.
+"""The filter of nodes for kube-scheduler: a gang's pod on its planned node alone, ordinary pods off reserved room.
 
 A member goes to the node it is pinned to and nowhere else. A stranger may go anywhere but where the room it needs is
 kept for admitted gangs. Nothing is decided or remembered here that is not in the cache; the refused are noted only to

@@ -1,4 +1,4 @@
-"""Which groups and pods make up which unit, kept up to date event by event.
+"""The index of groups and pods by unit, kept up to date event by event.
 
 Derived from the watched objects alone: a PodGroup's pods by their label, a group's children by the parent's name.
 A unit is assembled (``tree``) when it is asked for and kept until something in it changes. Order of arrival does not

@@ -1,4 +1,4 @@
-"""How many pods may wait at the barrier at one time: no more minimums are pinned than it can hold bind calls for.
+"""The limit on pods that are on their way to the barrier: no more minimums are pinned than it can hold bind calls for.
 
 Two gangs whose pins fill it between them would each wait for the other. So a minimum is planned only when all pods that
 are pinned and not bound yet, and its own, can be held. Once half is in use a namespace has a share: a quarter, or one
@@ -45,7 +45,7 @@ class Intake:
         cache.subscribe(Listener(pod=self._changed, gone=self._changed))
 
     def refusal(self, entry: Entry) -> str | None:
-        """Why the barrier has no room for what a unit wants; None when it has. It is looked at again when it may."""
+        """The reason for which the barrier has no room for a unit; None when it has. The unit is looked at again when it may."""
         self._held.pop(entry.unit.key, None)
         return self._refusal(entry)
 

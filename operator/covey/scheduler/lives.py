@@ -32,7 +32,7 @@ _BOUND: Final = "PodScheduled"
 
 
 class Cause(StrEnum):
-    """Why the minimum of a gang is admitted again."""
+    """The reasons for which the minimum of a gang is admitted again."""
 
     #: Pins were given up before all of it was bound.
     RELEASED = "PinsReleased"
@@ -130,7 +130,7 @@ class Lives:
 
 
 def _cause(life: _Life, pods: Iterable[core.Pod]) -> Cause:
-    """Why a minimum that was admitted had to be planned again; ``pods`` are those that got their places now."""
+    """The reason for which an admitted minimum had to be planned again; ``pods`` are those that got their places now."""
     if any(pod.metadata.annotation(ANNOTATION_ROOM) for pod in pods):
         return Cause.LOST
     return Cause.OTHER if life.has_been_bound else Cause.RELEASED

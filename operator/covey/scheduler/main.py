@@ -145,7 +145,7 @@ class Process:
         return 0
 
     def _leads(self) -> bool:
-        """May this process decide and write decisions, now?"""
+        """Tell whether this process may decide and write decisions now."""
         return not self._stopping and (self._elector is None or self._elector.is_leader)
 
     async def _work(self, watching: Client, client: Client, aside: Client) -> None:
@@ -226,7 +226,7 @@ class Process:
         return True, "ok"
 
     def _holds(self) -> bool:
-        """Whether the bind calls of gangs are held here; behind a Service by the holder of the lease only."""
+        """Tell whether bind calls of gangs are held here; behind a Service only the leader does."""
         return not self._settings.attached or self._elector is None or self._elector.is_leader
 
     def _healthy(self) -> tuple[bool, str]:
@@ -239,7 +239,7 @@ class Process:
 
 
 class _Leader:
-    """What only the holder of the lease does."""
+    """The tasks of the holder of the lease."""
 
     def __init__(
         self,
@@ -364,7 +364,7 @@ def _find(error: BaseException, kind: type[Found]) -> Found | None:
 
 
 async def settle_in(settled: asyncio.Event) -> None:
-    """What a new leader makes of every unit stays, too: to walk it while it grows would stop the loop again and again."""
+    """Freeze what a new leader makes of every unit once it is there: collecting garbage meanwhile would block the loop."""
     gc.disable()
     try:
         await settled.wait()
@@ -374,7 +374,7 @@ async def settle_in(settled: asyncio.Event) -> None:
 
 
 def settle_memory() -> None:
-    """What the first lists brought stays: the garbage collector need not walk it again and again."""
+    """Freeze what the first lists brought, so that the garbage collector does not walk it again and again."""
     gc.collect()
     gc.freeze()
     # A walk stops everything, the loop too: 10,000 new objects are 5 ms, and five times that 25 ms.

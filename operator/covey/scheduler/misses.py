@@ -1,4 +1,4 @@
-"""How long to leave alone a unit whose plans were out of date when they were made, each time."""
+"""The back-off of units whose plans were out of date, each time, when they were made."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Moves:
         self._found: dict[Key, tuple[float, str]] = {}
 
     async def find(self, unit: Unit, gang: Gang) -> str:
-        """What would have to be given up for a refused unit to fit; nothing where that would not help.
+        """Find what would have to be given up for a refused unit to fit; nothing where that would not help.
 
         Args:
             unit: the unit.

@@ -33,7 +33,7 @@ LASTING: Final = 30.0
 
 
 class Lane(StrEnum):
-    """What has changed in what is said of a refusal."""
+    """The kind of change in a refusal's status, by which its write is paced."""
 
     VERDICT = "verdict"
     NUMBERS = "numbers"

@@ -25,7 +25,7 @@ HASTE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """Why a unit is parked, since when, and until when (seconds of the clock).
+    """The back-off of a unit: its reason, since when, and until when (seconds of the clock).
 
     ``times``: failures in a row. ``stirred``: something about the unit, or a node that could take it, has changed since.
     ``tried``: it has got its places again since kube-scheduler refused them.
@@ -83,7 +83,7 @@ class Parking:
         return sooner
 
     def holding(self, root: Key) -> Parked | None:
-        """Why a unit must not be tried now; None when it may be."""
+        """The back-off of a unit that must not be tried now; None when it may be."""
         parked = self._parked.get(root)
         return parked if parked is not None and self._clock() < parked.until else None
 

@@ -23,7 +23,7 @@ _LABELS: Final = (LABEL_POD_GROUP, LABEL_REPLICA, LABEL_INDEX, LABEL_TOGETHER)
 
 
 class _Standing(NamedTuple):
-    """What of a pod decides whether, and where, it stands in the tree."""
+    """The fields of a pod that decide whether, and where, it stands in the tree."""
 
     counts: bool
     labels: tuple[str | None, ...]
@@ -87,7 +87,7 @@ class Progress:
 
     @property
     def pods(self) -> int:
-        """How many pods are counted."""
+        """The number of pods that are counted."""
         return len(self._slots)
 
     def may_go(self) -> bool:

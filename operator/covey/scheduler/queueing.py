@@ -1,4 +1,4 @@
-"""What a gang takes from outside its own groups: its place in the queue, its topology, its siblings, what was excluded.
+"""The surroundings of a gang: its place in the queue, its topology, its siblings, and excluded nodes.
 
 Derived from the API: the Workload's creation is the age (recreating a unit does not lose its place), the PriorityClass
 gives the priority, the root's status keeps the nodes that failed. How often a node failed is remembered only to make
@@ -44,7 +44,7 @@ FORGOTTEN: Final = 2 * LONGEST_EXCLUSION
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
-    """How often a node failed a unit, and when last (monotonic seconds); until when it is left out, as status says it."""
+    """Failures of a node for a unit: their number, the last (monotonic seconds), and the exclusion that the status says."""
 
     count: int
     at: float
@@ -76,7 +76,7 @@ class Queueing:
         self._unknown: dict[Key, str] = {}
 
     def around(self, unit: Unit) -> tuple[Decision, Topology | UnplannableError, Surroundings]:
-        """What the unit's status must keep, its topology or why there is none, and its surroundings.
+        """The part of its status that a unit must keep, its topology or the reason for none, and its surroundings.
 
         Where its siblings lie is asked when it is planned (``beside``).
         """
@@ -149,7 +149,7 @@ class Queueing:
                 yield since + self._reserve_after - now
 
     def _exclusions(self, unit: Unit) -> tuple[core.ExcludedNode, ...]:
-        """What this process has excluded it measures itself; what another one has, the status tells until when."""
+        """The nodes that are excluded now: by this process's own clock, or until the time that another one wrote."""
         now = self._monotonic()
         own = self._failures.get(unit.key, {})
         listed = excluded_now(unit.root.status.excluded_nodes or (), self._clock(), LONGEST_EXCLUSION)
@@ -170,7 +170,7 @@ class Queueing:
         return tuple(sorted(sorted(excluded, key=badness)[-WRITTEN:], key=lambda each: each.node))
 
     def _avoided(self, unit: Unit, topology: Topology) -> dict[str, str]:
-        """What the operator wants new pods of the unit to keep off."""
+        """The nodes that the operator wants new pods of the unit to avoid."""
         told = avoided_now(unit.root, self._clock())
         return avoided_nodes(told, topology, self._cache.nodes.store.values()) if told else {}
 

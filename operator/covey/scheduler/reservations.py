@@ -37,7 +37,7 @@ STILL: Final = 3
 
 
 class Limits(NamedTuple):
-    """How many gangs something may be kept for, in the whole cluster and of one namespace.
+    """The number of gangs for which nodes may be kept, in the whole cluster and of one namespace.
 
     ``percent``: of all there is of a resource, what may be kept in all; the first in line is not bound by it, else in a
     small cluster nothing could be kept for anybody.
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
 
 
 class Reservations:
-    """Who waits for which nodes: the claims in the entries' decisions."""
+    """The claims of waiting gangs: the nodes that are kept for each, as in the entries' decisions."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Reservations:
         return _renewed(current, choice, level, now, STILL * self._reserve_after)
 
     def _ending(self, uid: str, now: float) -> Ending:
-        """What is known of a pod's end."""
+        """The known end of a pod."""
         pod = self._cache.index.pod(uid)
         if pod is None:
             return Ending(None)
@@ -215,7 +215,7 @@ class Reservations:
 
 
 def kept_for(entry: Entry | None) -> Kept | None:
-    """What is kept for a unit now."""
+    """The nodes that are kept for a unit now."""
     claim = entry.decision.claim if entry is not None else None
     if entry is None or entry.want is not Want.MINIMUM or entry.gang is None or claim is None or not claim.nodes:
         return None

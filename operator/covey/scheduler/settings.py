@@ -1,4 +1,4 @@
-"""What the scheduler process is told when it starts; the command line fills it in."""
+"""Settings of the scheduler process, as the command line fills them in."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MAX_RESERVED_PERCENT: Final = 5
 
 
 class EndpointMode(StrEnum):
-    """Who reaches the extender: the kube-scheduler in the same pod, or any through a Service."""
+    """The clients of the extender: the kube-scheduler in the same pod, or any through a Service."""
 
     SIDECAR = "sidecar"
     SERVICE = "service"
@@ -93,5 +93,5 @@ class Settings:
 
     @property
     def attached(self) -> bool:
-        """Whether a kube-scheduler of the user's calls, through Services: pods of every kind depend on the answers."""
+        """Tell whether the user's own kube-scheduler calls, through Services: pods of every kind depend on the answers."""
         return self.endpoint_mode is EndpointMode.SERVICE

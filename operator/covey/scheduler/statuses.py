@@ -206,7 +206,7 @@ class StatusWriter:
         return statuses(unit, decision, path_of, rfc3339(self._wall()), self._cache.volumes.settled)
 
     def _rush(self) -> float:
-        """How many times longer than usual everything may take."""
+        """The factor by which delays are stretched under load."""
         return min(max(1.0, len(self._passing) / CROWD), PATIENCE)
 
     def _left(self, root: Key, state: Passing | None) -> float:

@@ -1,4 +1,4 @@
-"""Which topology a unit is planned in, and which ones the planner must know.
+"""The choice of a topology for each unit, and the list of those that the planner must know.
 
 The one the root names, else the ClusterTopology marked default, else the only one, else the preset that the nodes'
 labels show. What the labels show is looked at again only when they may have changed.

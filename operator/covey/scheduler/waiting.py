@@ -1,4 +1,4 @@
-"""How many gangs wait, why, and since when: kept up change by change, so that nothing is counted at a scrape."""
+"""Counts of waiting gangs by reason, and since when: kept up change by change, so that nothing is counted at a scrape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What kube-scheduler sends to an extender and what it reads back: ``k8s.io/kube-scheduler/extender/v1``.
+"""The messages between kube-scheduler and an extender: ``k8s.io/kube-scheduler/extender/v1``.
 
 Go's field names, for the Go structs carry no JSON tags. ``NodeNames`` stays raw bytes: for a pinned pod it is never
 decoded, and in a cluster of 5,000 nodes it is most of the body.

@@ -64,7 +64,7 @@ def says_arrived(pod: core.Pod) -> bool:
 
 
 class Pinned(Enum):
-    """What became of a pin. ``DENIED``: the API server does not take it, although the pod has not changed."""
+    """The outcome of a pin. ``DENIED``: the API server does not take it, although the pod has not changed."""
 
     DONE = "done"
     GONE = "gone"
@@ -75,7 +75,7 @@ class Pinned(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PinResult:
-    """What became of a pin, and, where it was denied, the server's words."""
+    """The outcome of a pin, and, where it was denied, the server's words."""
 
     outcome: Pinned
     said: str = ""
@@ -221,7 +221,7 @@ class PodWriter:
             task.exception()  # nobody may be left to look at it
 
     async def _look_again(self, pod: core.Pod, node: str) -> tuple[Pinned | None, core.Pod]:
-        """Why a pin failed: a verdict, or None and the pod as it is now, to try again with."""
+        """Read the pod again after a failed pin: a verdict, or None and the pod as it is now, to try again with."""
         try:
             latest = await self.read(pod)
         except KubeError:
@@ -253,5 +253,5 @@ def _final(error: KubeError) -> bool:
 
 
 def _words(error: KubeError) -> str:
-    """What the API server said, as people should read it."""
+    """The API server's words, as people should read them."""
     return (error.message if isinstance(error, ApiError) else "") or str(error)
