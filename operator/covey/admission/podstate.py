@@ -1,7 +1,6 @@
-"""The meaning of one pod's fields to the scheduler: pure functions, the only place of `admission` and `scheduler` that
-interprets them.
+"""The meaning of one pod's fields to the scheduler. Pure.
 
-State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
+Only this module of ``admission`` and ``scheduler`` interprets them. State is ``spec.nodeName``, ``spec.schedulingGates`` and the pin, never the ``PodScheduled`` condition: it still says
 ``SchedulingGated`` while a bind is held, and can say ``SchedulerError`` on a pod that is bound. It is read for one
 thing only, ``unschedulable``, which starts a check and is no state.
 """

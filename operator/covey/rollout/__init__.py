@@ -1,4 +1,4 @@
-"""How a change of rolled fields reaches what runs: the pure planner of rollouts.
+"""The pure planner of rollouts: how a change of rolled fields reaches what runs.
 
 Planned is from what is observed alone, anew in every pass. There is no plan that is carried out step by step, so an
 edit, a reversal, a change of scale or a death in the middle of a rollout is only another observation.

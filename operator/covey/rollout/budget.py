@@ -1,4 +1,4 @@
-"""How many replicas of a role may exist beyond, and be missing from, the wanted number while it is rolled.
+"""The budget of a role while it is rolled: replicas beyond the wanted number, and missing from it.
 
 A percentage is of the wanted number; surge is rounded up, unavailability down. Where both come to nothing one replica
 may be missing, for otherwise nothing could ever be replaced. These are the rules of Deployments
@@ -27,7 +27,7 @@ class Budget:
 
     @classmethod
     def of(cls, role: Role, wanted: int) -> Budget:
-        """What a role's ``update`` says where so many replicas are wanted in a unit."""
+        """The budget by a role's ``update`` where ``wanted`` replicas are wanted in a unit."""
         update = role.update
         if update is None:
             return cls()

@@ -1,4 +1,4 @@
-"""Which old replicas become new ones where they are, by other images in their pods.
+"""In-place updates: old replicas that become new ones by other images in their pods.
 
 The windows are the same: a replica that is exchanged is an old one that was to go and a new one that was to come, so
 what a deletion may take from the serving ones is all that an exchange takes. ``maxUnavailable: 0`` therefore brings a

@@ -22,7 +22,7 @@ def images_of(revision: RoleRevision, index: int) -> Mapping[str, str]:
 
 
 def differ_in_images_only(one: RoleRevision, other: RoleRevision) -> bool:
-    """Whether pods of one revision become pods of the other by other images, all pods of a replica alike.
+    """Tell whether pods of one revision become pods of the other by other images, all pods of a replica alike.
 
     Where a leader has a template of its own, either both templates change or the replica is a single pod: processes
     of which only some start anew would lose each other.

@@ -11,7 +11,7 @@ from covey.rollout.budget import Budget
 
 
 class Stage(IntEnum):
-    """How far a replica has come; what is lost with it grows."""
+    """The stage of a replica; the later, the more is lost with it."""
 
     #: Its deletion has been asked for. It is lost, whatever its pods say.
     GOING = 0
@@ -129,7 +129,7 @@ class UnitState:
 
 @dataclass(frozen=True, slots=True)
 class UnitStep:
-    """What a unit shall be next: the revision of each replica.
+    """The next state of a unit: the revision of each replica.
 
     ``together``: replicas (role and number) that must come all or none; they are the first of their revision.
     """
@@ -139,5 +139,5 @@ class UnitStep:
 
 
 def serving(replicas: Mapping[int, Replica]) -> int:
-    """How many serve."""
+    """Count the replicas that serve."""
     return sum(each.stage is Stage.SERVING for each in replicas.values())

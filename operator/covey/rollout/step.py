@@ -1,4 +1,4 @@
-"""What a unit shall be next: which replicas stay, which go, and which are new.
+"""The next step of a unit: replicas that stay, that go, and that are new.
 
 ``window`` says how many; here it is said which. Whatever is counted as serving is given up last, and never more of it
 than the window allows.
@@ -188,7 +188,7 @@ def _survivors(old: Mapping[int, Replica], number: int, rank: Rank) -> list[int]
 
 
 def _rank(role: str, halves: Collection[tuple[str, str]], ages: Mapping[tuple[str, str], int]) -> Rank:
-    """Whether a revision of this role is there in all changing roles, and its age."""
+    """A sort key: whether a revision of this role is there in all changing roles, and its age."""
     return lambda revision: ((role, revision) not in halves, ages.get((role, revision), 0))
 
 

@@ -1,4 +1,4 @@
-"""What is told of a rollout, and what has to be remembered of it: since when, and how far it had come.
+"""The report of a rollout, and its memory: since when, and how far it had come.
 
 All memory is what the status of the resource says. Where that is lost a clock begins again, and nothing else happens.
 """
@@ -20,7 +20,7 @@ PATIENCE: Final = 30.0
 
 
 class Gate(StrEnum):
-    """What a rollout waits for, the most important first."""
+    """Reasons for which a rollout waits, the most important first."""
 
     #: Nothing has got any further for ``progressDeadlineSeconds``.
     FAILED = "Failed"
@@ -42,7 +42,7 @@ _ORDER: Final = {gate: place for place, gate in enumerate(Gate)}
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Why nothing more happens now, since when (seconds since the epoch)."""
+    """The reason for which a rollout does nothing now, since when (seconds since the epoch)."""
 
     gate: Gate
     reason: str
@@ -51,7 +51,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What ``spec.rollout`` says. ``deadline`` in seconds; it does not run before ``runs_from`` (since the epoch)."""
+    """The settings of ``spec.rollout``. ``deadline`` in seconds; it does not run before ``runs_from`` (since the epoch)."""
 
     paused: bool = False
     deadline: float = 1800.0
@@ -114,7 +114,7 @@ class Progress:
 
 
 def resumed(last: Progress | None, target: str, settings: Settings, now: float) -> Progress | None:
-    """What counts of a stored progress: that of this very target, its clock beginning again after a pause."""
+    """The part of a stored progress that counts: that of this very target, its clock beginning again after a pause."""
     if last is None or last.target != target:
         return None
     paused = last.hold is not None and last.hold.gate is Gate.PAUSED
@@ -169,7 +169,7 @@ def tell(
 
 
 def describe_partition(units: Iterable[UnitState], target: str) -> str:
-    """How far a rollout has come that a partition holds, role by role; ``target`` is the hash of its revision."""
+    """Describe how far a rollout has come that a partition holds, role by role; ``target`` is the hash of its revision."""
     there, wanted = Counter[str](), Counter[str]()
     partitions: dict[str, int] = {}
     for unit in units:
@@ -198,7 +198,7 @@ def _wave(state: RoleState, step: Mapping[int, object]) -> int:
 
 
 def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Gate, str]]:
-    """What the units wait for."""
+    """The gates at which the units wait."""
     found = {number: list(_waits(unit, step)) for number, (unit, step) in units.items()}
     rolled = {number for number, (unit, _) in units.items() if any(state.outdated for state in unit.roles.values())}
     # A unit that goes on is not held by the partition of another.
@@ -209,7 +209,7 @@ def _gates(units: Mapping[int, tuple[UnitState, UnitStep]]) -> Iterator[tuple[Ga
 
 
 def _waits(unit: UnitState, step: UnitStep) -> Iterator[tuple[Gate, str]]:
-    """What a unit waits for; nothing when it has just been given something to do."""
+    """The gates at which a unit waits; none when it has just been given something to do."""
     roles = unit.roles
     new = {name: state.updated for name, state in roles.items()}
     if unit.blocked and any(state.outdated for state in roles.values()) and not is_fresh(unit):

@@ -1,4 +1,4 @@
-"""How many replicas of each side a unit may have next: the window of a rollout.
+"""The window of a rollout: replicas of each side that a unit may have next.
 
 Of each role, with ``n`` wanted, ``s`` surge and ``u`` unavailable:
 

@@ -60,14 +60,14 @@ class _Entries(dict[str, T], Generic[T]):
             self[key] = entry
 
     def take(self) -> dict[str, T | None]:
-        """What has changed since this was asked last."""
+        """The changes since the last call."""
         found, self.changed = self.changed, {}
         return found
 
 
 @dataclass(slots=True)
 class _Gang:
-    """What belongs to one resource, whether or not that is known itself."""
+    """The objects of one resource, whether or not that is known itself."""
 
     inference: Inference | None = None
     pods: dict[Key, core.Pod] = field(default_factory=dict)
@@ -157,7 +157,7 @@ class Board:
                 self._topologies.pop(thing.metadata.name, None)
 
     def change(self) -> dict[str, Any]:
-        """What is different from what the last call left behind, as a JSON Merge Patch of the state."""
+        """The difference to the state after the last call, as a JSON Merge Patch."""
         self._draw()
         now = self._simple()
         patch: dict[str, Any] = {name: value for name, value in now.items() if self._head.get(name) != value}

@@ -1,4 +1,4 @@
-"""What a story is told from: objects with the times that the rest of Covey has no use for."""
+"""The sources of a story: objects with the times that the rest of Covey has no use for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from covey.ui.contract import Denied
 
 
 class Terminated(core.Read, frozen=True):
-    """How a container ended."""
+    """The end of a container."""
 
     reason: str = ""
     exit_code: int = 0
@@ -46,7 +46,7 @@ class Pod(core.Pod, frozen=True):
 
 
 class Regarding(core.Read, frozen=True):
-    """What an Event is about."""
+    """The object that an Event is about."""
 
     kind: str = ""
     name: str = ""

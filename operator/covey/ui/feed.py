@@ -47,7 +47,7 @@ class Who:
 
 
 async def ask_who(client: Client) -> Who:
-    """Whose credentials a client has.
+    """Ask the API server whose credentials a client has.
 
     Raises:
         Unauthorized: nobody's.
@@ -75,7 +75,7 @@ class _Review(msgspec.Struct, frozen=True):
 
 
 class Stream:
-    """What one open page has still to be sent."""
+    """The queue of changes for one open page."""
 
     def __init__(self, snapshot: Callable[[], bytes], most: int) -> None:
         self._snapshot = snapshot
@@ -125,7 +125,7 @@ class Stream:
 
 
 class Feed:
-    """What one viewer sees.
+    """The view of one viewer.
 
     Args:
         client: with the viewer's credentials; closed with the feed.
@@ -178,7 +178,7 @@ class Feed:
 
     @property
     def readings(self) -> Readings:
-        """What is read, and what is denied."""
+        """The collections that are read, and those that are denied."""
         return self._readings
 
     async def run(self) -> None:

@@ -144,7 +144,7 @@ def _rollout(inference: DisaggregatedInference) -> contract.Rollout | None:
 def _waiting(
     gang: contract.Gang, inference: DisaggregatedInference, tree: Branch, groups: Collection[core.Group]
 ) -> Iterator[contract.Waiting]:
-    """What the groups say of units, then what the resource says of itself and no unit says."""
+    """Waiting units by the status of their groups, then the resource's own conditions that no unit says."""
     if gang.suspended:
         return
     key = f"{gang.namespace}/{gang.name}"
@@ -163,7 +163,7 @@ def _waiting(
 
 
 def _of_resource(key: str, inference: DisaggregatedInference, *, units_told: bool) -> Iterator[contract.Waiting]:
-    """What the resource says of itself and no unit says."""
+    """The resource's own conditions that no unit says."""
     silent = _SUMS | {names.ADMITTED, names.PROGRESSING} if units_told else _SUMS
     seen = set()
     rollout = inference.status.rollout if inference.status else None
@@ -192,7 +192,7 @@ def _unit_of(group: core.Group) -> int | None:
 
 
 def _of_unit(key: str, number: int, unit: Branch, root: core.Group) -> contract.Waiting | None:
-    """Why a unit has no place, or is not decided yet."""
+    """The reason for which a unit has no place, or is not decided yet."""
     admitted = core.condition(root.status.conditions, names.ADMITTED)
     if admitted is None:
         return _told(key, number, names.REASON_WAITING, unit.reason, root.metadata.creation_timestamp)

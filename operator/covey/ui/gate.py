@@ -1,4 +1,4 @@
-"""Who may come in: the credentials that a request brings, and those that the API server is asked with."""
+"""Sign-in: the credentials that a request brings, and those that the API server is asked with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Gate(Protocol):
 
     @property
     def mode(self) -> Mode:
-        """How viewers get in."""
+        """The way in for viewers."""
 
     def credentials(self, token: str | None) -> Credentials:
         """As whom the API server is asked.

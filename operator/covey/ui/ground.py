@@ -19,7 +19,7 @@ from covey.watching.whereabouts import whereabouts
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a view is laid out. ``depths``: which levels of the topology are shown."""
+    """The layout of a view. ``depths``: levels of the topology that are shown."""
 
     topology: contract.Topology
     depths: tuple[int, ...]
@@ -41,7 +41,7 @@ class Layout:
         return tuple(whole[depth] for depth in self.depths)
 
     def cells(self, amount: int) -> int:
-        """How many cells stand for an amount of the resource; bounded, as a pod may ask for anything."""
+        """The number of cells for an amount of the resource; bounded, as a pod may ask for anything."""
         return min(-(-amount // self.scale), MOST_CELLS * MOST_CELLS)
 
     def whereabouts(self, topology: str | None) -> Callable[[Sequence[str]], str]:
@@ -74,7 +74,7 @@ def lay_out(nodes: Iterable[core.Node], topologies: Iterable[core.ClusterTopolog
 
 
 def matters(before: core.Node | None, node: core.Node | None) -> bool:
-    """Whether the view is another with this node: kubelets write the status of every node all the time."""
+    """Tell whether the view is another with this node: kubelets write the status of every node all the time."""
     if before is None or node is None:
         return before is not node
     return (

@@ -1,4 +1,4 @@
-"""What every answer says to the browser, and which requests are not answered at all.
+"""Headers of every answer, and the check for requests that are not answered at all.
 
 The page runs its own scripts alone, and talks to the server that it came from alone. No other site may have its answers
 (no CORS), send it anything (Sec-Fetch-Site, Origin), show it in a frame, or reach it by a name of its own (DNS rebinding).
@@ -28,7 +28,7 @@ _UNSAFE: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
 def is_meant(headers: Mapping[str, str], hosts: Collection[str] | None) -> bool:
-    """Whether a request is meant for this server, by the name that it was asked under.
+    """Tell whether a request is meant for this server, by the name that it was asked under.
 
     Args:
         headers: of the request; names as aiohttp compares them, in any case.
@@ -38,7 +38,7 @@ def is_meant(headers: Mapping[str, str], hosts: Collection[str] | None) -> bool:
 
 
 def is_strange(method: str, headers: Mapping[str, str]) -> bool:
-    """Whether a request to the API comes from a page of another site.
+    """Tell whether a request to the API comes from a page of another site.
 
     Args:
         method: of the request.

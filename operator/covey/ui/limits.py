@@ -1,4 +1,4 @@
-"""What a server of the UI allows, so that no viewer harms another, or the process."""
+"""Limits of a server of the UI, so that no viewer harms another, or the process."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def plan(
 
 
 def problems_of(error: InputError) -> tuple[contract.Problem, ...]:
-    """What is wrong with a manifest."""
+    """The problems of a manifest."""
     return tuple(contract.Problem(each.what, each.remedy, str(each.place)) for each in error.problems)
 
 

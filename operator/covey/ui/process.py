@@ -21,7 +21,7 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody on another machine can reach an address.
+    """Tell whether an address is reached from this machine alone.
 
     Raises:
         ValueError: it is none.

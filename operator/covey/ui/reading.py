@@ -1,4 +1,4 @@
-"""What one viewer may read, kept current with the viewer's own credentials, and asked anew whether it still may be.
+"""Collections that one viewer may read, kept current with the viewer's own credentials, and checked again and again.
 
 The API server checks a watch when it begins, and lets it run for minutes after the right has been taken away. So each
 collection is asked for again and again, for one object; when that is denied, the watch is ended and all that it brought
@@ -122,7 +122,7 @@ class Reading(Generic[T]):
             await asyncio.sleep(self._every)
 
     async def _ask(self) -> bool:
-        """Whether it may be read; while the API server cannot be asked, what was known before holds."""
+        """Tell whether it may be read; while the API server cannot be asked, the last answer holds."""
         denied, self.lost = None, None
         try:
             await self._client.probe(self.collection.resource, self.namespace)
@@ -177,7 +177,7 @@ class Reading(Generic[T]):
         self._changed()
 
     def told(self) -> contract.Denied | None:
-        """What is not shown for want of rights."""
+        """The parts that are not shown for want of rights."""
         if self.denied is None:
             return None
         resource = self.collection.resource
@@ -244,18 +244,18 @@ class Readings:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """What is looked at in fact; empty for all namespaces."""
+        """The namespaces that are read in fact; empty for all."""
         kind = resources.DISAGGREGATED_INFERENCES
         found = (each for each in self._readings if each.collection.resource == kind and each.namespace is None)
         return () if any(each.denied is None for each in found) else self._narrow
 
     @property
     def lost(self) -> KubeError | None:
-        """Why the API server does not answer, if so."""
+        """The error with which the API server does not answer, if so."""
         return next((each.lost for each in self._readings if each.lost is not None), None)
 
     def denied(self) -> Iterator[contract.Denied]:
-        """What is not shown for want of rights."""
+        """The parts that are not shown for want of rights."""
         for each in self._readings:
             told = each.told()
             if told is not None:

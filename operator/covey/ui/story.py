@@ -219,7 +219,7 @@ def _of_rollout(rollout: Mapping[str, Any], who: str) -> Iterator[contract.Event
 
 
 def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
-    """What the scheduler process has said of units."""
+    """Events from the status that the scheduler process wrote of units."""
     for group in groups:
         unit = group.metadata.label(names.LABEL_UNIT)
         if group.spec.parent_composite_pod_group_name is not None or unit is None:
@@ -235,7 +235,7 @@ def _of_groups(groups: Iterable[core.Group]) -> Iterator[contract.Event]:
 
 
 def _of_pods(pods: Iterable[Pod]) -> Iterator[contract.Event]:
-    """How containers have ended."""
+    """Events from containers that ended."""
     for pod in pods:
         for status in pod.status.container_statuses or ():
             for state in (status.last_state, status.state):
@@ -263,7 +263,7 @@ def _place(pod: Pod) -> dict[str, Any]:
 
 
 def _of_lanes(lanes: Iterable[contract.Lane]) -> Iterator[contract.Event]:
-    """What happened to replicas of one role at the same time is one event."""
+    """Events of replicas: one for all of a role at the same time."""
     found: dict[tuple[str, str, int, str, str], list[int]] = {}
     for lane in lanes:
         for word, kind, time in _steps(lane):

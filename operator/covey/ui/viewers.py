@@ -1,4 +1,4 @@
-"""Who looks at the moment: a feed for each viewer, of whom there is a bounded number."""
+"""The present viewers: a feed for each, of a bounded number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Credentials:
 
 
 def identity_of(token: str) -> str:
-    """What tells the holder of a token from others; the token cannot be had from it."""
+    """A hash of a token, which tells its holder from others; the token cannot be had from it."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
