@@ -1,4 +1,4 @@
-"""What the server of ``covey ui`` and its page say to each other: frozen values, and their JSON in camel case.
+"""The messages between the server of ``covey ui`` and its page: frozen values, and their JSON in camel case.
 
 ==========================================  ==================================================================================
 ``GET /``, ``GET /FILE``                    the page
@@ -41,7 +41,7 @@ class Shape(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Mode(StrEnum):
-    """How a viewer gets in."""
+    """The way in for a viewer."""
 
     KUBECONFIG = "kubeconfig"
     """``covey ui``: through the link that it printed; everything is read with its kubeconfig."""
@@ -50,7 +50,7 @@ class Mode(StrEnum):
 
 
 class Problem(Shape, frozen=True):
-    """What is wrong, in a sentence; where, for input; what to do, where something can be done."""
+    """A problem: what is wrong, in a sentence; where, for input; what to do, where something can be done."""
 
     what: str
     hint: str = ""
@@ -58,7 +58,7 @@ class Problem(Shape, frozen=True):
 
 
 class Refusal(Shape, frozen=True):
-    """Why there is no answer.
+    """The reason for no answer.
 
     401: no token, or it is not good (any more); ``mode`` says how to get in. 403: the viewer may not read what was asked for.
     404, 409 (a code that was used), 413 (too large), 429 (too many viewers, or too much at once). 502: the API server does
@@ -71,7 +71,7 @@ class Refusal(Shape, frozen=True):
 
 
 class Code(Shape, frozen=True):
-    """What stands in the fragment of the link that the command printed: ``http://127.0.0.1:PORT/#code=…``."""
+    """The code in the fragment of the link that the command printed: ``http://127.0.0.1:PORT/#code=…``."""
 
     code: str
 
@@ -96,7 +96,7 @@ class Denied(Shape, frozen=True):
 
 
 class Viewer(Shape, frozen=True):
-    """Who looks, and how far."""
+    """The viewer, and how much of the cluster is shown."""
 
     name: str
     """As the API server knows the viewer; empty where it does not say."""
@@ -159,7 +159,7 @@ class Unit(Shape, frozen=True):
 
 
 class Hold(Shape, frozen=True):
-    """What a rollout waits for."""
+    """The gate at which a rollout waits."""
 
     gate: str
     reason: str
@@ -330,7 +330,7 @@ class Lane(Shape, frozen=True):
 
 
 class Story(Shape, frozen=True):
-    """What is known of a gang's life, the oldest first. The API server forgets Events after an hour."""
+    """The known life of a gang, the oldest event first. The API server forgets Events after an hour."""
 
     gang: str
     now: str
@@ -365,7 +365,7 @@ class Floor(Shape, frozen=True):
 
 
 class PlanAnswer(Shape, frozen=True):
-    """What ``covey plan --cluster`` says: its report (docs: plan.schema.json), with the keys of this answer beside."""
+    """The answer of ``covey plan --cluster``: its report (docs: plan.schema.json), next to keys of the page's own."""
 
     status: int
     """The command's exit status. 0: every minimum is placed; 3: something is infeasible; 4: unknown."""
