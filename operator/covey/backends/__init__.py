@@ -1,4 +1,4 @@
-"""Who places the pods, and which objects that scheduler needs: one module for each backend behind one seam."""
+"""Backends: schedulers that place the pods, and the objects that each needs, one module for each behind one seam."""
 
 from __future__ import annotations
 

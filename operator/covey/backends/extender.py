@@ -56,7 +56,7 @@ class Extender:
         _levels: Levels | None,
         _cluster: Cluster,
     ) -> tuple[str, ...]:
-        """What only other backends carry."""
+        """Report the fields of a spec that only other backends carry."""
         if spec.disruption_mode is not None:
             return ("spec.disruptionMode is not supported by backend Extender: remove it",)
         return ()
@@ -107,7 +107,7 @@ class Extender:
 
 
 def _movable(root: Owned) -> str:
-    """What the scheduler process says of the root as it is wanted now."""
+    """Return what could be placed if it were given up, as the scheduler process reports for the root as it is now."""
     found = core.condition(root.status.conditions, names.MOVABLE)
     current = found is not None and (found.observed_generation or 0) >= root.metadata.generation
     return found.reason if found is not None and current and found.status == "True" else ""

@@ -1,4 +1,4 @@
-"""Which tier of Volcano's HyperNodes a level of the topology is.
+"""Tiers of Volcano's HyperNodes, by the level of the topology that each one is.
 
 A level's HyperNodes are those whose ``tierName`` is the level's name or one of its node labels: Volcano's own
 discovery by labels writes the label there (``pkg/controllers/hypernode/discovery/label``).

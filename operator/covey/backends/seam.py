@@ -1,4 +1,4 @@
-"""What the operator asks of a backend. It knows none of a backend's kinds, fields and gates itself."""
+"""Protocol between the operator and its backends. The operator knows none of a backend's kinds, fields and gates."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Owned(core.Read, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """What is sent to the API server as a dry run, to see whether it keeps a field: a gated one is dropped silently.
+    """A dry run that shows whether the API server keeps a field: a gated one is dropped silently.
 
     ``body`` is created without its namespace, which the operator knows; ``path`` leads to what must come back.
     """
@@ -61,7 +61,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What the cluster has.
+    """Capabilities of the cluster.
 
     ``unserved``: kinds that the API server does not know. ``kept``: names of the probes whose field came back.
     ``unprobed``: by name, why a probe has no answer; what it asks for counts as missing.
@@ -84,7 +84,7 @@ class Room(Protocol):
     """The free room of the cluster, as one snapshot of its nodes and pods."""
 
     def lacks(self, inference: DisaggregatedInference, replicas: Sequence[ReplicaProgress]) -> str | None:
-        """Why these replicas of one unit do not fit together now, in a sentence; None when they do.
+        """Return why these replicas of one unit do not fit together now, in a sentence; None when they do.
 
         What fits counts as taken from then on.
         """
@@ -95,7 +95,7 @@ class Room(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UnitReport:
-    """What the scheduler says of one unit.
+    """Report of the scheduler on one unit.
 
     ``uid`` and ``created`` (RFC 3339) are those of its root. ``admitted`` and ``topology`` are conditions, None while
     nothing has been said; ``path`` is the finest domain that holds all its pods. ``movable``: what could be placed if it
@@ -112,7 +112,7 @@ class UnitReport:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaProgress:
-    """How far one replica has come, for who may be ungated: pods that are there, and all that there shall be.
+    """Progress of one replica, for deciding who may be ungated: pods that are there, and all that there shall be.
 
     ``pods`` are the live ones among them.
     """
@@ -180,11 +180,11 @@ class Backend(Protocol):
 
     @property
     def dialect(self) -> str:
-        """Which form of its API this is, among several of one name; recorded, and empty where there is one only."""
+        """Form of its API, where one name has several; recorded, and empty where there is one only."""
 
     @property
     def silence(self) -> str:
-        """What to tell of a unit of which the scheduler has said nothing yet: a sentence that says where to look."""
+        """Sentence about a unit of which the scheduler has said nothing yet, which says where to look."""
 
     @property
     def needs_room(self) -> bool:
@@ -198,13 +198,13 @@ class Backend(Protocol):
         """Kinds of its groups, in the order in which they are created; one cluster need not serve them all."""
 
     def probes(self) -> tuple[Probe, ...]:
-        """What has to be asked before ``absent`` and ``refusals`` can answer."""
+        """Return the dry runs that must be tried before ``absent`` and ``refusals`` can answer."""
 
     def absent(self, cluster: Cluster, /) -> str | None:
-        """Why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
+        """Return why this cluster cannot do it at all, in a sentence that says what to do; None when it can."""
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster, /) -> tuple[str, ...]:
-        """What it cannot carry of a spec: one sentence each, which names the field and says what to do.
+        """Report what it cannot carry of a spec: one sentence each, which names the field and says what to do.
 
         Args:
             spec: what is wanted; the levels that it names exist.
@@ -226,7 +226,7 @@ class Backend(Protocol):
         """
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
-        """What the scheduler says of a unit of the resource with this name; None where it has no root.
+        """Return what the scheduler says of a unit of the resource with this name; None where it has no root.
 
         ``objects`` are those of the unit and those that all units share; others may be among them.
         """
@@ -245,4 +245,4 @@ class Backend(Protocol):
         """
 
     def release(self, progress: Progress, /) -> Release:
-        """Whom the operator lets go now; nobody where the scheduler does that itself."""
+        """Decide which pods the operator lets go now; none where the scheduler does that itself."""

@@ -279,6 +279,6 @@ def _shortened(plain: str) -> Iterator[str]:
 
 
 def is_ours(key: str) -> bool:
-    """Whether a label or annotation is under ``covey.dev``, which the CRD refuses to users."""
+    """Tell whether a label or annotation is under ``covey.dev``, which the CRD refuses to users."""
     prefix = key.partition("/")[0] if "/" in key else ""
     return prefix == "covey.dev" or prefix.endswith(".covey.dev")

@@ -19,7 +19,7 @@ _OF_CONTAINER: Final = ("livenessProbe", "readinessProbe")
 
 @dataclass(slots=True)
 class Shared:
-    """What holds for all components of a graph: variables, labels and annotations, claims."""
+    """Parts that all components of a graph share: variables, labels and annotations, claims."""
 
     variables: Sequence[Fields]
     metadata: Mapping[str, Mapping[str, str]]

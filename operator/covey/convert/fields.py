@@ -111,7 +111,10 @@ class Fields:
             self._taken.add(key)
 
     def meaning(self, key: str, meanings: Mapping[str, str]) -> str:
-        """What a field's value is called in Covey, empty where it is absent; an unknown one is left for the remarks."""
+        """Translate a field's value into Covey's word for it; empty where it is absent.
+
+        An unknown value is left for the remarks.
+        """
         found = self._content.get(key)
         if not isinstance(found, str) or found not in meanings:
             return ""

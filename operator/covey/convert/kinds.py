@@ -1,4 +1,4 @@
-"""Which kinds are understood, and the one way in."""
+"""Kinds that can be converted, and the one way in."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def apart(level: str) -> Object:
 
 
 def counts(replicas: int, minimum: int = 1) -> Object:
-    """How many replicas a role has, and needs at least."""
+    """Return the fields of a role for its number of replicas and its minimum."""
     return {"replicas": replicas, "minReplicas": min(minimum, replicas)}
 
 
@@ -80,7 +80,7 @@ def exclusive_level(annotations: Fields, draft: Draft) -> str | None:
 
 
 def replica(spec: Fields, draft: Draft) -> Replica:
-    """What one group is."""
+    """Convert one group to a replica."""
     source = spec.below("leaderWorkerTemplate")
     claims = source.each("volumeClaimTemplates")
     leader = template_of(source.below("leaderTemplate"), draft) if "leaderTemplate" in source else None
@@ -123,7 +123,7 @@ def _with_volumes(template: Template, volumes: list[Object]) -> Template:
 
 
 def behaviour(spec: Fields, role: Object, draft: Draft) -> None:
-    """How a group starts and restarts, and how its pods are named."""
+    """Convert the fields for a group's start, its restart and the names of its pods."""
     template = spec.below("leaderWorkerTemplate")
     for source, key, meanings, keys in (
         (template, "restartPolicy", _RESTARTS, "restart.policy"),
@@ -135,14 +135,14 @@ def behaviour(spec: Fields, role: Object, draft: Draft) -> None:
 
 
 def rollout(spec: Fields, role: Object, draft: Draft) -> None:
-    """How replicas of a role are updated."""
+    """Convert the fields for the update of a role's replicas."""
     source = spec.below("rolloutStrategy")
     source.settle("type", "RollingUpdate")
     budgets(source.below("rollingUpdateConfiguration"), role, draft)
 
 
 def budgets(source: Fields, role: Object, draft: Draft) -> None:
-    """What an update may add and take away, and where it stops."""
+    """Convert what an update may add and take away, and where it stops."""
     source.settle("partition", 0)
     for key in ("maxSurge", "maxUnavailable", "partition"):
         if key in source.rest():

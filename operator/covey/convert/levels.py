@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """What is known of the cluster's topology when a document is converted.
+    """Levels and topologies of the cluster, as far as they are known when a document is converted.
 
     ``by_key``: the key of a node label → the level that has it. ``topologies``: names of the ClusterTopologies there are.
     """

@@ -21,7 +21,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What a role says of its replicas; ``leader`` names the part that has become pod 0, if there is one."""
+    """Replica fields of a role; ``leader`` names the part that has become pod 0, if there is one."""
 
     size: int
     template: Template

@@ -195,7 +195,7 @@ def _rolling(source: Fields, role: Object, draft: Draft) -> None:
 
 
 def _order(template: Fields, cliques: Sequence[_Clique], roles: _Roles, draft: Draft) -> None:
-    """Which clique starts after which: a dependency of its role, or the leader that workers wait for."""
+    """Convert which clique starts after which: to a dependency of its role, or to the leader that workers wait for."""
     after: dict[str, tuple[str, Object, set[str]]] = {}
     for path, clique, before in _pairs(template, cliques):
         role, other = roles.of[clique.name], roles.of[before.name]

@@ -1,4 +1,4 @@
-"""What a conversion has to say: remarks on what does not carry over, and the refusal to convert at all."""
+"""Remarks of a conversion on what does not carry over, and the refusal to convert at all."""
 
 from __future__ import annotations
 

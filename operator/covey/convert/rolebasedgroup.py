@@ -48,7 +48,7 @@ def convert(document: Fields, draft: Draft) -> None:
 
 
 def _gang(annotations: Fields, draft: Draft) -> bool:
-    """Whether all pods of the group are one gang."""
+    """Convert the annotations of the gang, and tell whether all pods of the group are one gang."""
     whole = annotations.text(_GANG) == "true"
     timeout, priority, queue = (f"{_GANG}-{end}" for end in ("timeout", "volcano-priority", "volcano-queue"))
     if timeout in annotations:

@@ -50,7 +50,7 @@ class Observation:
         return Observation(lease, self.since if lease.get("spec") == self._spec else now)
 
     def expired(self, now: float) -> bool:
-        """Whether the holder has been silent for the duration that it promised itself."""
+        """Tell whether the holder has been silent for the duration that it promised itself."""
         return now >= self.since + float(self._spec.get("leaseDurationSeconds") or 0)
 
     def claimed(self, identity: str, duration: int, stamp: str) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Observation:
 
     @property
     def transitions(self) -> int:
-        """How often the lease has changed hands."""
+        """Number of times that the lease has changed hands."""
         return int(self._spec.get("leaseTransitions") or 0)
 
     @property
@@ -133,7 +133,7 @@ class LeaseElector:
 
     @property
     def is_leader(self) -> bool:
-        """Whether this process may act now: it leads, and its last renewal is recent enough."""
+        """Tell whether this process may act now: it leads, and its last renewal is recent enough."""
         return self._leads and self._clock() < self._renewed + self._renew_deadline
 
     @property
@@ -251,7 +251,7 @@ class LeaseElector:
         return True
 
     def _taken(self, observed: Observation, now: float) -> bool:
-        """Whether somebody else holds the lease."""
+        """Tell whether somebody else holds the lease."""
         return observed.holder not in {"", self._identity} and not observed.expired(now)
 
     def _claimed(self, observed: Observation) -> dict[str, Any]:

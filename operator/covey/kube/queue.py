@@ -182,7 +182,10 @@ class WorkQueue(Generic[K]):
 
 
 class _Metrics:
-    """What client-go measures of a queue: a key's wait begins when it is added, also while a worker still has it."""
+    """Metrics of a queue as client-go has them.
+
+    A key's wait begins when it is added, also while a worker still has it.
+    """
 
     def __init__(self, name: str, clock: Callable[[], float]) -> None:
         self.depth = metrics.WORKQUEUE_DEPTH.labels(name)

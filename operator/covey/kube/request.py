@@ -216,7 +216,7 @@ def bind(namespace: str, pod: str, uid: str, node: str) -> Request:
 
 
 def version() -> Request:
-    """What the server says of itself."""
+    """Prepare the request for the server's version."""
     return Request("get", "GET", "/version", repeatable=True)
 
 

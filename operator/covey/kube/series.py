@@ -1,4 +1,4 @@
-"""What becomes of one occurrence of an Event: a new Event, part of a series, or nothing. Without I/O."""
+"""Series of Events: one occurrence becomes a new Event, part of a series, or nothing. Without I/O."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ObjectRef(NamedTuple):
 
 
 class Occurrence(NamedTuple):
-    """What happened; equal ones within two minutes are one series."""
+    """An occurrence of an Event; equal ones within two minutes are one series."""
 
     regarding: ObjectRef
     type: str

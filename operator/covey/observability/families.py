@@ -1,4 +1,4 @@
-"""What every metric is called, counts and is labelled with: written once, where the metric is made.
+"""Metric families: every metric's name, help and labels, written once, where the metric is made.
 
 The same sentence is the HELP text of ``/metrics`` and the row of the reference page (``reference``). Names follow the
 Prometheus practices; where controller-runtime has a metric of the same meaning, its words are kept, so that dashboards

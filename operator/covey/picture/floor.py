@@ -24,7 +24,7 @@ _CPU = "cpu"
 
 
 class Mark(StrEnum):
-    """What a verdict says of a domain that it names."""
+    """Mark of a domain that a verdict names."""
 
     CHOSEN = "chosen"
     NEAREST = "nearest"
@@ -32,7 +32,7 @@ class Mark(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose devices these are: a role of a unit of a workload. ``ink`` numbers the colours, ``letter`` does without."""
+    """Owner of devices: a role of a unit of a workload. ``ink`` numbers the colours, ``letter`` does without."""
 
     workload: str
     role: str
@@ -67,7 +67,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What is known of one node before anything is drawn on it: capacity and strangers' use of every resource."""
+    """Facts about one node before anything is drawn on it: capacity and other pods' use of every resource."""
 
     name: str
     path: Path
@@ -180,7 +180,7 @@ def main_resource(wanted: Iterable[Mapping[str, int]], grounds: Iterable[Ground]
 
 
 def scale_of(resource: str, capacities: Iterable[Mapping[str, int]]) -> int:
-    """How much of a resource one cell stands for, so that no node has too many cells."""
+    """Compute how much of a resource one cell stands for, so that no node has too many cells."""
     largest = max((capacity.get(resource, 0) for capacity in capacities), default=0)
     most = MOST_CELLS if resource != _CPU else MOST_CELLS // 2
     return max(1, -(-largest // most))

@@ -1,4 +1,4 @@
-"""What the planner is asked and what it answers: plain frozen values, no clock, no network.
+"""Questions to the planner and its answers: plain frozen values, no clock, no network.
 
 A *gang* is one serving unit: roles, each a number of replicas, each replica one or more pods that are placed all or
 none. Levels are names of a topology (``zone``, ``block``, ``rack`` …), ordered from broad to narrow; a *domain* is
@@ -293,7 +293,7 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a minimum has no place, for one role or for the roles together (``scope`` ``unit``).
+    """Reason why a minimum has no place, for one role or for the roles together (``scope`` ``unit``).
 
     ``satisfied`` and ``required`` count whole replicas in ``best_domain`` (the other minimums being placed);
     ``resource``, ``requested`` and ``short`` name the first resource that is short: what one pod asks, and how much
@@ -315,7 +315,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What fits at most in one candidate domain: numbers of whole replicas of each role, none of which can grow.
+    """Upper bound on what one candidate domain holds: numbers of whole replicas of each role, none of which can grow.
 
     ``roles`` names the roles that the vectors in ``maximal`` count; the domain can hold exactly those vectors and the
     smaller ones, counted up to the minimum.

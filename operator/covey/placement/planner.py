@@ -76,7 +76,7 @@ def plan_surplus(gang: Gang, inventory: Inventory, limit: int = LIMIT) -> Plan:
 
 
 def is_small(gang: Gang, inventory: Inventory) -> bool:
-    """Whether a plan takes so little work that it may be made where nothing else goes on meanwhile."""
+    """Tell whether a plan takes so little work that it may be made while everything else waits."""
     pods = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods]
     if len(pods) * len(inventory.nodes) > SMALL or gang.rules or any(role.free for role in gang.roles):
         return False
@@ -85,7 +85,7 @@ def is_small(gang: Gang, inventory: Inventory) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Best:
-    """What is to be placed of some demands, and the candidates for it; none when not even the minimum fits."""
+    """Demands that are chosen to be placed, and the candidates for them; none when not even the minimum fits."""
 
     solution: Solution
     chosen: list[Demand]
@@ -146,14 +146,14 @@ class _Planner:
         return finished(gang, self._inventory, nodes if self._complete(demands, nodes) else {})
 
     def _fill(self, nodes: Mapping[str, str]) -> list[Fraction]:
-        """How full the roles are with these nodes, the emptiest first."""
+        """Compute how full the roles are with these nodes, the emptiest first."""
         return sorted(
             Fraction(sum(replica.placed for replica in role.replicas), max(role.desired, 1))
             for role in place(self._gang, nodes).roles
         )
 
     def _complete(self, demands: Sequence[Demand], nodes: Mapping[str, str]) -> bool:
-        """Whether every replica, and every ``together`` set, has all of its nodes or none."""
+        """Tell whether every replica, and every ``together`` set, has all of its nodes or none."""
         wholes: dict[tuple[int, int] | str, set[bool]] = {}
         for demand in demands:
             mark = demand.replica.together
@@ -166,7 +166,7 @@ class _Planner:
         return Search(self._gang, self._inventory, self._required, self._limit)
 
     def _wishes(self) -> bool:
-        """Whether the gang prefers anything, so that wishes must be tried one after another."""
+        """Tell whether the gang prefers anything, so that preferences must be tried one after another."""
         gang = self._gang
         soft = any(not rule.required for rule in gang.proximity) or (gang.spread and not gang.spread.required)
         near = any(rule.preferred for rule in gang.rules)
@@ -304,7 +304,7 @@ class _Planner:
         return wish if spread is not None and not spread.required and self._granted(needed, wish) else aims
 
     def _granted(self, needed: Sequence[Demand], wish: Aims) -> bool:
-        """Whether a wish can be met; one that cannot be decided within its budget is not, and harms nothing else."""
+        """Tell whether a preference can be met; one that cannot be decided within its own budget counts as not met."""
         try:
             return self._solution(needed, wish, wish, Budget(self._limit)).feasible()
         except SearchLimit:

@@ -289,7 +289,7 @@ class Search:
         return Solution(gang, self._inventory, problem, as_minimum, Budget(self._limit))
 
     def _weight(self, role: int) -> int:
-        """How demanding one replica of a role is: what it asks of its first resource."""
+        """Compute the weight of one replica of a role: what it asks of its first resource."""
         replica = self._gang.roles[role].replicas[0]
         return sum(_first(pod.shape) for pod in replica.pods)
 

@@ -41,11 +41,11 @@ class Term:
 
     @property
     def exact(self) -> bool:
-        """Whether all that the term looks at is known; namespaces are known by name only."""
+        """Tell whether everything that the term looks at is known; namespaces are known by name only."""
         return all(requirement.key == _NAMESPACE_NAME for requirement in self.selector or ())
 
     def matches(self, meta: core.Meta) -> bool:
-        """Whether the term speaks of a pod. Labels of namespaces that are not known count as matching."""
+        """Tell whether the term matches a pod. Labels of namespaces that are not known count as matching."""
         labels = meta.labels or {}
         for requirement in self.expressions:
             if not holds(requirement, labels.get(requirement.key)):
@@ -113,7 +113,7 @@ def terms_of(pod: core.Pod) -> tuple[Term, ...]:
 
 
 def holds(requirement: core.Requirement, value: str | None) -> bool:
-    """Whether a requirement of a label selector is true of a label's value (None: there is no such label)."""
+    """Tell whether a requirement of a label selector is true of a label's value (None: there is no such label)."""
     match requirement.operator:
         case "In":
             return value is not None and value in (requirement.values or ())
@@ -167,7 +167,7 @@ def _labels(term: Term) -> tuple[tuple[str, str], ...]:
 
 
 def is_host(term: Term) -> bool:
-    """Whether the term keeps pods off one node, not off a whole domain."""
+    """Tell whether the term keeps pods off one node, not off a whole domain."""
     return term.key == constants.HOSTNAME_LABEL
 
 

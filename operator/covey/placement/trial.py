@@ -43,7 +43,7 @@ class Held:
 
 
 def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]]:
-    """What is taken one after another, the emptiest role first, if all of it fits: replicas, and sets as a whole."""
+    """Return the steps in which surplus is taken if all of it fits, the emptiest role first: replicas or whole sets."""
     counts = admitted_counts(gang)
     own = [[demand for demand in waiting if demand.role == role][::-1] for role in range(len(gang.roles))]
     sets: dict[str, list[Demand]] = {}
@@ -67,7 +67,7 @@ def steps(gang: Gang, waiting: Sequence[Demand], most: int) -> list[list[Demand]
 
 
 def alike(demand: Demand, refused: Sequence[Demand]) -> bool:
-    """Whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
+    """Tell whether a replica is like one that found no room: nothing of it is placed yet, and it comes alone."""
     return any(
         not demand.partial
         and not each.partial

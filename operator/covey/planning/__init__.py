@@ -1,1 +1,1 @@
-"""What ``covey plan`` does between reading files and printing an answer; the planning itself is the scheduler's."""
+"""Steps of ``covey plan`` between reading files and printing an answer; the planning itself is the scheduler's."""

@@ -1,4 +1,4 @@
-"""What if there were more nodes: copies of a node are added to the facts before anything is planned.
+"""Nodes added for a what-if: copies of a node join the facts before anything is planned.
 
 A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its own,
 which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack; asked for

@@ -27,7 +27,7 @@ from covey.planning.report import (
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What became of one gang, whose pods have their places, and which replicas count as the minimum."""
+    """The verdict on one gang, whose pods have their places, and which replicas count as the minimum."""
 
     gang: Gang
     verdict: Verdict

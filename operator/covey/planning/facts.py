@@ -1,4 +1,4 @@
-"""What the cluster is, as far as a plan depends on it: nodes, pods that hold capacity, topologies, priorities.
+"""Facts about the cluster on which a plan depends: nodes, pods that hold capacity, topologies, priorities.
 
 Read from files as kubectl prints them, or (``cluster``) from an API server; from here on both are the same.
 """

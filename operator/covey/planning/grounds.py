@@ -1,4 +1,4 @@
-"""What every node has and what is taken of it, counted as the planner counts."""
+"""Capacity of every node and what is taken of it, counted as the planner counts."""
 
 from __future__ import annotations
 

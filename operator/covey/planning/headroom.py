@@ -1,4 +1,4 @@
-"""How many replicas of each role could have places, from files: once all that is planned has its own."""
+"""Head-room of each role, from files: replicas that could have places once all that is planned has its own."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _report(workload: Workload, gangs: Sequence[Gang], answers: Sequence[Answer]
 
 
 def told(answers: Sequence[Answer]) -> str:
-    """What there is to say beside the numbers."""
+    """Describe what there is to say next to the numbers."""
     texts = [f"{each.role}: {each.message}" for each in answers if each.message]
     texts += [f"{each.role}: there may be room for more" for each in answers if each.is_floor]
     return "; ".join(texts)

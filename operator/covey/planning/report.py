@@ -1,4 +1,4 @@
-"""What ``covey plan`` answers: the stable JSON shape (docs/reference/plan.schema.json), as frozen values.
+"""Report of ``covey plan``: the stable JSON shape (docs/reference/plan.schema.json), as frozen values.
 
 The names here are the names there; every other form of output is drawn from this report, so no form knows more
 than another.
@@ -89,7 +89,7 @@ class ExclusionReport(Shape, frozen=True):
 
 
 class ReasonReport(Shape, frozen=True):
-    """Why a unit has no place."""
+    """Reason why a unit has no place."""
 
     unit: int
     role: str

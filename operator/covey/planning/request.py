@@ -23,7 +23,7 @@ _TREE_KINDS = frozenset({"Workload", "CompositePodGroup", "PodGroup"})
 
 @dataclass(slots=True)
 class Manifests:
-    """What ``-f`` holds."""
+    """Objects in the files that ``-f`` names."""
 
     inferences: list[tuple[Document, DisaggregatedInference, int]] = field(default_factory=list)
     parts: Parts = field(default_factory=Parts)

@@ -46,7 +46,7 @@ class Planned:
 
     @property
     def notes(self) -> list[str]:
-        """Why something has no place, a sentence for each."""
+        """Reasons why something has no place, a sentence for each."""
         return list(
             dict.fromkeys(
                 f"{workload.namespace}/{workload.name}: {reason.message}"

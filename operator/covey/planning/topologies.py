@@ -1,4 +1,4 @@
-"""Which topology each workload's levels come from, as the scheduler chooses it; unknown levels are bad input here.
+"""Topology and levels of each workload, as the scheduler chooses them; unknown levels are bad input here.
 
 Upstream groups name label keys, not levels. A key that is in no level becomes a level of its own, put as deep as its
 values nest inside the broader levels, so that a domain of it is exactly the nodes with one value.
@@ -89,7 +89,7 @@ def _extended(workload: Workload, topology: Topology, nodes: Sequence[core.Node]
 
 
 def _depth(key: str, topology: Topology, nodes: Iterable[core.Node]) -> int:
-    """How many levels may stand above a key without tearing one of its values apart."""
+    """Compute how many levels may stand above a key without splitting the nodes of one of its values."""
     seen: dict[str, Path] = {}
     depth = len(topology.levels)
     for node in nodes:

@@ -23,7 +23,7 @@ class Mention:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is planned and reported together.
+    """Units that are planned and reported together.
 
     ``created`` orders workloads of one priority: a creation time, else a stand-in that follows all times, in document
     order. ``pods`` are all pods of the units by UID, placed or not.
@@ -54,5 +54,8 @@ class Workload:
 
 
 def age(timestamp: str, number: int) -> str:
-    """What orders by age: ``~`` comes after every digit, so workloads that do not exist yet follow those that do."""
+    """Return a key that sorts by age.
+
+    ``~`` comes after every digit, so workloads that do not exist yet follow those that do.
+    """
     return timestamp or f"~{number:06d}"

@@ -1,1 +1,1 @@
-"""What is going on in a cluster, from its objects: pure functions for ``covey explain``, ``status`` and ``top``."""
+"""State of a cluster, read from its objects: pure functions for ``covey explain``, ``status`` and ``top``."""

@@ -1,4 +1,4 @@
-"""What the reasons that are at work in a resource mean, and what a person can do: the table of ``covey.api.reasons``."""
+"""Advice on a resource: what its reasons mean and what a person can do, by the table of ``covey.api.reasons``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Advice(msgspec.Struct, frozen=True):
 
 
 def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple[Advice, ...]:
-    """What there is to say, the gravest first; nothing of a resource that is as it should be.
+    """Collect the advice on a resource, the gravest first; none for one that is as it should be.
 
     Args:
         inference: the resource.
@@ -62,7 +62,7 @@ def is_wrong(condition: Condition) -> bool:
 
 
 def _released(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> Iterator[str]:
-    """Why pods that are still there have given up their places."""
+    """Yield the reasons why pods that are still there have given up their places."""
     for pod in pods:
         owner = pod.metadata.controller
         if owner is not None and owner.uid == inference.metadata.uid and podstate.released(pod):

@@ -22,7 +22,7 @@ from covey.watching.advice import is_wrong
 
 
 class State(StrEnum):
-    """How it stands with a part of the tree, best first."""
+    """State of a part of the tree, best first."""
 
     READY = "ready"
     STARTING = "starting"
@@ -96,7 +96,7 @@ def _owned(meta: core.Meta, uid: str) -> bool:
 
 
 def _own_reason(inference: DisaggregatedInference, units: Sequence[Branch]) -> str:
-    """What the operator says of the whole; why it is not admitted only where no unit says it itself."""
+    """Describe what the operator says of the whole; why it is not admitted only where no unit says it itself."""
     silent = {names.SCHEDULED, names.AVAILABLE, names.MINIMUM_MET}
     if any(unit.children and unit.reason for unit in units):
         silent |= {names.ADMITTED, names.READY, names.PROGRESSING}
@@ -129,7 +129,7 @@ def _unit(unit: Unit, index: Index, place_of: Callable[[Sequence[str]], str]) ->
 
 
 def reserved(root: core.Group) -> str | None:
-    """What is kept for a root that has waited for long."""
+    """Describe what is kept for a root that has waited for long; None when nothing is."""
     claim = root.status.claim
     if claim is None or not (claim.nodes or claim.retry_time):
         return None
@@ -174,7 +174,7 @@ def _top(replica: Replica, index: Index) -> Key:
 
 
 def _leaving(pod: core.Pod, replica: Replica) -> str:
-    """Why a member of the replica no longer stands for its place; empty when it does, or is none."""
+    """Return why a member of the replica no longer stands for its place; empty when it does, or is no member."""
     if pod.metadata.label(names.LABEL_POD_GROUP) != replica.group.metadata.name:
         return ""
     if podstate.released(pod):
@@ -191,7 +191,7 @@ def _pod(pod: core.Pod) -> Branch:
 
 
 def pod_state(pod: core.Pod) -> tuple[State, str]:
-    """How it stands with a pod, and why."""
+    """Return the state of a pod, and the reason for it."""
     foreign = sorted(core.gates(pod) - {names.GATE_GANG, names.GATE_START})
     node = podstate.pinned(pod)
     if podstate.bound(pod):

@@ -29,7 +29,7 @@ class Usage(msgspec.Struct, rename="camel", frozen=True):
 
 
 class UsageReport(msgspec.Struct, rename="camel", frozen=True):
-    """What ``covey top`` says."""
+    """Report of ``covey top``."""
 
     topology: str
     resource: str

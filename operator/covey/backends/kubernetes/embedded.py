@@ -48,7 +48,7 @@ class Embedded:
         )
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, _cluster: Cluster) -> tuple[str, ...]:
-        """What these groups cannot say: they have a name and a count."""
+        """Report the fields that these groups cannot carry: they have a name and a count."""
         return (*shared.refused_fields(spec, levels), *_refused(spec, levels))
 
     def compile(

@@ -1,4 +1,4 @@
-"""Whether the API server would refuse a change of a group: of what Covey writes, only ``minCount`` may change.
+"""Fields of a group whose change the API server would refuse: of what Covey writes, only ``minCount`` may change.
 
 Types of ``scheduling.k8s.io/v1beta1`` and ``v1alpha3`` (Kubernetes 1.37); the whole policy of a CompositePodGroup is
 fixed, and templates can neither be added nor removed. Before 1.37 nothing of a group may change.
@@ -54,7 +54,7 @@ WRITTEN: Final = frozenset(
 
 
 def is_other(stored: Owned, wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> bool:
-    """Whether Covey wrote something else than it would write now into fields that nobody may change.
+    """Tell whether Covey would now write other values into fields that nobody may change than it wrote.
 
     Args:
         stored: the object.
@@ -72,7 +72,7 @@ def digest(wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> str:
 
 
 def _fixed(value: Any, mutable: frozenset[str]) -> Any:
-    """What counts of a value; a null is the same as nothing, and named items have no order."""
+    """Return the part of a value that counts; a null is the same as nothing, and named items have no order."""
     if isinstance(value, Mapping):
         kept = ((key, item) for key, item in value.items() if key in WRITTEN and key not in mutable)
         return {key: _fixed(item, mutable) for key, item in kept if item is not None}

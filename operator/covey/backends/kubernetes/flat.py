@@ -86,7 +86,7 @@ class Flat:
         return needs.missing_field(cluster, self._preemption, field, "WorkloadAwarePreemption")
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
-        """What flat groups cannot say."""
+        """Report the fields that flat groups cannot carry."""
         return (*shared.refused_fields(spec, levels), *self._refused(spec, cluster, levels))
 
     def _refused(self, spec: DisaggregatedInferenceSpec, cluster: Cluster, levels: Levels | None) -> Iterator[str]:
@@ -126,7 +126,7 @@ class Flat:
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
     def read_back(self, _inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """What it says of a unit's PodGroups."""
+        """Return what kube-scheduler says of a unit's PodGroups."""
         return self._reports.of(unit, objects)
 
     def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
@@ -164,7 +164,7 @@ def refused_strays(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
 
 
 def refused_everywhere(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
-    """What no dialect without a hierarchy carries."""
+    """Yield the refusals that all dialects without a hierarchy have in common."""
     if len(spec.roles) > shared.MOST_TEMPLATES:
         yield (
             f"spec.roles: {len(spec.roles)} roles, but a Workload takes {shared.MOST_TEMPLATES}: join some of them, or use "

@@ -32,7 +32,7 @@ _STEP: Final = 32
 
 
 def release(progress: Progress, *, atomic: bool = False) -> Release:
-    """Whom to let go now, and why the minimum of other units has to wait.
+    """Return the pods to let go now, and why the minimum of other units has to wait.
 
     Args:
         progress: how far the resource has come.
@@ -78,7 +78,7 @@ def _largest(replica: ReplicaProgress) -> int:
 
 
 def _wait(progress: Progress, minimum: Sequence[ReplicaProgress]) -> core.Condition | None:
-    """Why the minimum of a unit is kept; None when it may go."""
+    """Return why the minimum of a unit is kept; None when it may go."""
     missing = sum(not each.is_complete for each in minimum)
     if missing:
         what = f"{missing} of {len(minimum)} replicas of its minimum have no pods yet"

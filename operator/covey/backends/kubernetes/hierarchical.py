@@ -93,7 +93,7 @@ class Hierarchical:
         levels: Levels | None,
         _cluster: Cluster,
     ) -> tuple[str, ...]:
-        """What its groups cannot say."""
+        """Report the fields that these groups cannot carry."""
         return tuple(refused(spec, levels))
 
     def compile(
@@ -109,7 +109,7 @@ class Hierarchical:
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """What kube-scheduler says of the PodGroups, counted up to the root, of which it says nothing."""
+        """Return what kube-scheduler says of the PodGroups, counted up to the root, of which it says nothing."""
         tree = UnitTree.of(inference, unit, objects)
         if tree is None:
             return None

@@ -1,4 +1,4 @@
-"""What a cluster must have for a dialect, in sentences."""
+"""Requirements of a dialect that a cluster does not meet, in sentences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from covey.kube.resources import Resource
 
 
 def missing_kinds(cluster: Cluster, kinds: Sequence[Resource], release: str) -> str | None:
-    """Why the kinds are not there; None when they are."""
+    """Return a sentence about kinds that the cluster does not serve; None when it serves all of them."""
     missing = [kind for kind in kinds if kind in cluster.unserved]
     if not missing:
         return None
@@ -21,7 +21,7 @@ def missing_kinds(cluster: Cluster, kinds: Sequence[Resource], release: str) -> 
 
 
 def missing_field(cluster: Cluster, probe: Probe, field: str, gate: str) -> str | None:
-    """Why a field would be lost; None when it is kept."""
+    """Return a sentence about a field that would be lost, or could not be tried; None when it is kept."""
     if probe.name in cluster.kept:
         return None
     why = cluster.unprobed.get(probe.name)

@@ -1,4 +1,4 @@
-"""What the groups of Kubernetes 1.37 cannot say of a spec: one sentence each, which names the field and what to do."""
+"""Refusals of what the groups of Kubernetes 1.37 cannot carry: a sentence each, with the field and what to do."""
 
 from __future__ import annotations
 

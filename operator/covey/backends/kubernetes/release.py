@@ -49,7 +49,7 @@ class _Replica:
 
 
 def release(progress: Progress) -> Release:
-    """Which surplus is not created yet, and what is wrong with a unit whose minimum does not come."""
+    """Decide which surplus is not created yet, and report what is wrong with a unit whose minimum does not come."""
     withheld: set[Slot] = set()
     waits: dict[int, core.Condition] = {}
     faults: dict[int, core.Condition] = {}
@@ -176,7 +176,7 @@ def _refused(minimum: Sequence[_Replica]) -> core.Condition | None:
 
 
 def _told(pods: Sequence[core.Pod]) -> Iterator[str]:
-    """What the scheduler says of pods that it has not tried."""
+    """Yield what the scheduler says of pods that it has not tried."""
     for pod in pods:
         condition = core.condition(pod.status.conditions, "PodScheduled")
         if condition is not None and condition.message:

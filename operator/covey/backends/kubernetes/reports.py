@@ -1,4 +1,4 @@
-"""What kube-scheduler says of a unit that has no group of its own: what it says of the unit's PodGroups."""
+"""Reports on a unit that has no group of its own, made of what kube-scheduler says of the unit's PodGroups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all dialects of Kubernetes' own groups have in common: kinds, parts of objects, and what none of them carries."""
+"""Common parts of all dialects of Kubernetes' own groups: kinds, parts of objects, and what none of them carries."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def prioritised(spec: DisaggregatedInferenceSpec) -> Object:
 
 
 def disruption_of(spec: DisaggregatedInferenceSpec) -> DisruptionMode:
-    """What preemption may take at a time, the API's default where nothing is said."""
+    """Return what preemption may take at a time, the API's default where nothing is said."""
     return spec.disruption_mode or DisruptionMode.UNIT
 
 
 def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> Iterator[str]:
-    """What no dialect carries: one sentence each."""
+    """Yield the refusals that all dialects have in common: one sentence each."""
     if spec.queue is not None:
         yield "spec.queue is for Volcano: remove it"
     if spec.gang.timeout_seconds != PERMIT_TIMEOUT:

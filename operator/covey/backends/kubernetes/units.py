@@ -52,7 +52,7 @@ class UnitTree:
 
     @cached_property
     def failed(self) -> core.Condition | None:
-        """What kube-scheduler has against the first leaf that the minimum waits for; None where it has said nothing."""
+        """Failure of the first leaf that the minimum waits for, as kube-scheduler says it; None where it has said nothing."""
         return next(self._failures(self.root), None)
 
     def _failures(self, composite: Owned) -> Iterator[core.Condition]:
@@ -84,7 +84,7 @@ class UnitTree:
 
 
 def said(leaf: Owned) -> core.Condition | None:
-    """What kube-scheduler says of a PodGroup."""
+    """Return kube-scheduler's condition on a PodGroup; None where it has written nothing."""
     return core.condition(leaf.status.conditions, INITIALLY_SCHEDULED)
 
 

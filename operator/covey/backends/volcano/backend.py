@@ -104,7 +104,10 @@ class Volcano:
         return {"highestTierAllowed": tier if isinstance(tier, int) else NOWHERE}
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """What Volcano says, in its own words. That a unit is admitted follows from its pods, as long as it is not met."""
+        """Return what Volcano says, in its own words.
+
+        That a unit is admitted follows from its pods, as long as it is not met.
+        """
         root = objects.get((TYPE, group_name(inference, unit)))
         if root is None:
             return None

@@ -1,4 +1,4 @@
-"""What the pods of a minimum ask for together, written as Volcano writes it back.
+"""Sums of what the pods of a minimum ask for, written as Volcano writes them back.
 
 Volcano stores a PodGroup with its status in one piece, and Go's ``resource.Quantity`` has one way to write an amount.
 ``1000m`` would come back as ``1``, count as edited by somebody, and be applied again for ever.
@@ -21,7 +21,7 @@ _DECIMAL: Final = ("m", "", "k", "M", "G", "T", "P", "E")
 
 
 def requests_of(template: Template) -> Mapping[str, int] | None:
-    """What a pod takes from its node; None when that cannot be read, which the API server will say better."""
+    """Compute what a pod takes from its node; None when that cannot be read, which the API server will say better."""
     try:
         pod = msgspec.convert({"metadata": {}, "spec": template["spec"]}, core.Pod, strict=False)
         found = pod_requests(pod)
@@ -31,7 +31,7 @@ def requests_of(template: Template) -> Mapping[str, int] | None:
 
 
 def requests_together(replicas: Iterable[RoleRevision]) -> dict[str, str] | None:
-    """What whole replicas ask for together; None when one of them cannot be read."""
+    """Compute what whole replicas ask for together; None when one of them cannot be read."""
     total: dict[str, int] = {}
     alike: dict[tuple[str, int], list[RoleRevision]] = {}
     for replica in replicas:

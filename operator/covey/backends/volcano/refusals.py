@@ -1,4 +1,4 @@
-"""What Volcano cannot carry of a spec, said before anything is created: it would ignore most of it in silence."""
+"""Refusals of what Volcano cannot carry, given before anything is created: it would ignore most of it in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom to let go: every minimum as one, and what is beyond it once it is bound.
+"""Release of pods to Volcano: every minimum as one, and what is beyond it once it is bound.
 
 A Volcano PodGroup's phase counts pods: with enough of one role it is Running without another. So the pods are asked.
 
@@ -69,7 +69,7 @@ def _waits_for(root: Owned | None, replicas: Sequence[ReplicaProgress]) -> str |
 
 
 def _unmet(root: Owned, minimum: Sequence[ReplicaProgress]) -> str | None:
-    """What to say where Volcano's own word would mislead."""
+    """Return a correction where Volcano's own phase would mislead, or None."""
     if root.status.phase not in MET:
         return None
     counted = _counted(minimum, "is_bound")

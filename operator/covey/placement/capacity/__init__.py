@@ -1,1 +1,1 @@
-"""What fits where: exact tables of whole replicas for every domain, from the nodes upwards."""
+"""Capacity: exact tables of whole replicas for every domain, from the nodes upwards."""

@@ -88,7 +88,7 @@ class Engine:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in bytes or a little less."""
+        """Memory in use, in bytes: an estimate that may be a little low."""
         entries = len(self._steps) + len(self._broken) + len(self._different) + len(self._alike) + len(self._totals)
         frames = sum(frame.size for frame in self.frames.values())
         return frames + _ENTRY * entries + self.nodes.size + _CELL * self.points_size
@@ -100,7 +100,7 @@ class Engine:
         return self._scopes[1]
 
     def finals(self, seen: set[int | None]) -> Iterator[tuple[DomainNode, Table | None]]:
-        """What each candidate holds where no view plays a role: as `final`, in less time."""
+        """Yield what each candidate holds where no view plays a role: as `final`, in less time."""
         tables, spend = self._tables, self.budget.spend
         for scope in self.candidates():
             known = tables.get(scope.path)
@@ -113,7 +113,7 @@ class Engine:
             yield scope, found.table
 
     def final(self, scope: DomainNode, view: View, seen: set[int | None]) -> Table | None:
-        """What a candidate domain holds, in whole replicas of each class; None when a mandatory part does not fit.
+        """Compute what a candidate domain holds, in whole replicas by class; None when a mandatory part does not fit.
 
         ``seen`` says which candidates like this one have been paid for.
 
@@ -152,11 +152,11 @@ class Engine:
             self.budget.spend(work)
 
     def entry(self, domain: DomainNode, view: View) -> Entry | None:
-        """What a domain offers to the one above it; None when a mandatory part does not fit in it."""
+        """Compute what a domain offers to the one above it; None when a mandatory part does not fit in it."""
         return self._stepped(domain, view, self.counted(domain, view))[0]
 
     def _stepped(self, domain: DomainNode, view: View, counted: Counted) -> tuple[Entry | None, int]:
-        """What a counted domain offers, and the work that it was in all."""
+        """Compute what a counted domain offers, and the work of it in all."""
         if counted.total is None:
             return None, counted.work
         entry, work = self._step(counted.total, domain.depth, real=domain.real)
@@ -165,7 +165,7 @@ class Engine:
         return entry, counted.work + work
 
     def total(self, domain: DomainNode, view: View) -> Entry | None:
-        """What the children of a domain hold together, mandatory pods taken out, before replicas are counted."""
+        """Compute what the children of a domain hold together, less mandatory pods, before replicas are counted."""
         return self.counted(domain, view).total
 
     def counted(self, domain: DomainNode, view: View) -> Counted:
@@ -202,7 +202,7 @@ class Engine:
         return [(node, each.entry) for node, each in zip(domain.nodes.values(), offered, strict=True)]
 
     def paid(self, place: DomainNode | NodeState, view: View, off: int = 0) -> tuple[Hashable, int]:
-        """What is the same for places alike, or None, and the work that what a place offers was."""
+        """Return a key that equal places share (or None), and the work of computing what the place offers."""
         if isinstance(place, DomainNode):
             counted = self.counted(place, view)
             alike = None if counted.alike is None else (place.depth, counted.alike)
@@ -215,13 +215,13 @@ class Engine:
         return self.nodes.offer(node, off if closed is None else off | closed[1], self.budget)
 
     def _all_offered(self, domain: DomainNode, view: View, off: int) -> Iterator[Offered]:
-        """What each node of a bottom domain offers."""
+        """Return what each node of a bottom domain offers."""
         if off or view.closed_nodes:
             return (self._offered(node, view, off) for node in domain.nodes.values())
         return self.nodes.offers(domain.nodes, self.budget)
 
     def breaking(self, domain: DomainNode, view: View) -> Steps:
-        """What a bottom domain offers with at most so many of its wholly free nodes broken into; the last is all."""
+        """Return a bottom domain's offers by how many wholly free nodes may be used; the last counts all nodes."""
         off = view.off(domain.path)
         if domain.path in view.touched or off:
             return self._steps_of(domain, view, off)
@@ -249,7 +249,7 @@ class Engine:
         return steps
 
     def _broken_into(self, domain: DomainNode, view: View, off: int) -> tuple[tuple[int, Entry], ...]:
-        """What the nodes that are in use hold, and beside them one, two … of the wholly free ones."""
+        """Compute what the nodes in use hold, and then together with one, two … of the wholly free ones."""
         frame = self.frames[self.structure.bottom + 1]
         parts: tuple[list[int], list[int]] = ([], [])
         entries: dict[int, Entry] = {}
@@ -279,7 +279,7 @@ class Engine:
         return self._consumption[depth]
 
     def _sum(self, domain: DomainNode, view: View, off: int) -> Counted:
-        """What the children hold together. Children that are alike are worked out, and paid for, once."""
+        """Compute what the children hold together. Equal children are computed, and paid for, once."""
         frame, own = self.frames[domain.depth + 1], Budget(self.budget.limit)
         if off == (1 << len(self.structure.streams)) - 1:
             return Counted(frame.zero, None, 0)

@@ -49,7 +49,7 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in bytes or a little less."""
+        """Memory in use, in bytes: an estimate that may be a little low."""
         return _ENTRY * (len(self._entries) + len(self._sums) + 4 * len(self._totals)) + self.tables.size
 
     def entry(self, tables: dict[int, Table]) -> Entry:
@@ -61,7 +61,7 @@ class Frame:
         return found
 
     def total(self, children: Sequence[Entry], budget: Budget) -> Entry:
-        """What the children hold together, however they are ordered."""
+        """Compute what the children hold together; their order does not matter."""
         counts = Counter([child.number for child in children])
         counts.pop(self.zero.number, None)
         key = frozenset(counts.items())
@@ -91,7 +91,7 @@ class Frame:
     def growing(
         self, start: Entry, kinds: Sequence[tuple[Entry, int]], most: int, budget: Budget
     ) -> tuple[tuple[int, Entry], ...]:
-        """What fits beside ``start`` into any 0, 1, 2 … of further children; in doubling steps when there are many.
+        """Compute what fits next to ``start`` into any 0, 1, 2 … more children; in doubling steps when there are many.
 
         Args:
             start: what is there anyway.
@@ -121,7 +121,7 @@ class Frame:
         return tuple(enumerate(reached))
 
     def union(self, entries: Sequence[Entry]) -> Entry:
-        """What fits into one or another; of nodes, which host no group."""
+        """Compute what fits into at least one of these; of nodes, which host no group."""
         table = only(entries[0])
         for entry in entries[1:]:
             table = self.tables.union(table, only(entry))
@@ -138,7 +138,7 @@ class Frame:
         return total
 
     def add(self, one: Entry, other: Entry, budget: Budget) -> Entry:
-        """What two children hold together."""
+        """Compute what two children hold together."""
         if one is self.zero:
             return other
         if other is self.zero:

@@ -1,4 +1,4 @@
-"""How much many places hold together, without the table of their sum: by weights, in every direction that matters.
+"""Joint capacity of many places without the table of their sum: by weights, in every direction that matters.
 
 For any weights of the dimensions, places together hold no more than the sum of what each holds at most: one set of
 weights under which a need outweighs that sum proves that it does not fit. The best weights are found by cutting planes.
@@ -103,7 +103,7 @@ class Hull:
         return rows, self._counts @ self._rows[rows]
 
     def _proven(self, weights: Array, wanted: Array, asked: Array) -> bool:
-        """Whether the need outweighs all places together, in whole numbers."""
+        """Tell whether the need weighs more than all places together, computed in whole numbers."""
         exact = np.zeros(len(wanted), dtype=np.int64)
         exact[asked] = np.rint(weights * _EXACT / wanted[asked] * wanted.max())
         best = np.maximum.reduceat(self._rows @ exact, self._starts)

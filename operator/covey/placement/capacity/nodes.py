@@ -1,4 +1,4 @@
-"""What fits on one node: the vectors of pods, by stream, that it can take together.
+"""Capacity of one node: the vectors of pods, by stream, that it can take together.
 
 Nodes with equal free capacity (in the resources that matter) and equal masks have equal tables, so each table is
 worked out once. Rules between pods on one host (host ports, anti-affinity, of a shape to itself or to another)
@@ -28,7 +28,7 @@ _SAFE: Final = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """What a node offers, a number that is the same for nodes alike, and the work that it was."""
+    """The offer of a node, a number that equal nodes share, and the work of computing it."""
 
     entry: Entry
     number: int
@@ -63,11 +63,11 @@ class NodeTables:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in bytes or a little less."""
+        """Memory in use, in bytes: an estimate that may be a little low."""
         return _ENTRY * len(self._known) + 2 * _ENTRY * len(self._by_key)
 
     def offer(self, node: NodeState, off: int, budget: Budget) -> Offered:
-        """What the node offers, with some streams (bits) switched off; the work is not taken from the budget."""
+        """Compute what the node offers, with some streams (bits) switched off; the budget is not charged."""
         name = node.node.metadata.name
         known = self._known.get(name)
         if known is not None and known[1] == node.facts:
@@ -82,7 +82,7 @@ class NodeTables:
         return found
 
     def offers(self, nodes: Mapping[str, NodeState], budget: Budget) -> Iterator[Offered]:
-        """What each of these nodes (by name) offers with no stream switched off: as `offer`, in less time."""
+        """Yield what each of these nodes (by name) offers with no stream switched off: as `offer`, in less time."""
         known = self._known
         for name, node in nodes.items():
             each = known.get(name)

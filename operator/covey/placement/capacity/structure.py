@@ -1,4 +1,4 @@
-"""What a gang asks for, reduced to what capacity depends on.
+"""Structure of a gang's demand, reduced to what capacity depends on.
 
 Roles disappear here: replicas with the same pods, the same level and the same groups are one *class*, whatever role
 they belong to. Pods of one shape are one *stream*. A *group* is a set of classes that must share one domain of a
@@ -58,7 +58,7 @@ class Structure:
     groups: tuple[int, ...] = ()
 
     def dimensions(self, depth: int) -> tuple[int, ...]:
-        """What is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.
+        """Return what is counted in a domain of a depth, as seen from above: streams 0, 1 …, then classes.
 
         A class is counted in whole replicas from its own depth upwards, one that is inside others until all of them
         are; streams are counted as long as some class above still needs single pods. The dimension with the largest
@@ -77,6 +77,6 @@ class Structure:
         return tuple(sorted(streams + whole, key=lambda dimension: (self.cap(dimension), dimension)))
 
     def cap(self, dimension: int) -> int:
-        """How much of a dimension is of interest."""
+        """Return the number up to which a dimension is counted; more is of no interest."""
         streams = len(self.streams)
         return self.streams[dimension].cap if dimension < streams else self.classes[dimension - streams].cap

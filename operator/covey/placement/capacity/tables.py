@@ -43,7 +43,7 @@ class SearchLimit(Exception):  # noqa: N818 - it is an answer (unknown), not a f
 
 
 class Budget:
-    """How much work a look may cost: counted, not timed, so that answers do not depend on the machine.
+    """A bound on the work of one search: counted, not timed, so that answers do not depend on the machine.
 
     A unit is a table cell that is looked at once (about a nanosecond), and every pass over cells has `PASS` on top.
     What is remembered costs what it cost when it was worked out, so that answers do not depend on what was asked before.
@@ -94,7 +94,7 @@ class Table:
         return list(map(tuple, self.tops.tolist()))
 
     def holds(self, vector: Sequence[int]) -> bool:
-        """Whether the vector fits."""
+        """Tell whether the vector fits."""
         return all(n <= most for n, most in zip(vector, self.extent, strict=True)) and bool(
             self.values[tuple(vector[:-1])] >= vector[-1]
         )
@@ -119,7 +119,7 @@ class Tables:
 
     @property
     def size(self) -> int:
-        """How much is remembered, in bytes or a little less."""
+        """Memory in use, in bytes: an estimate that may be a little low."""
         return self._held + _ENTRY * (len(self._interned) + len(self._sums) + len(self._unions))
 
     def intern(self, values: Array) -> Table:
@@ -134,7 +134,7 @@ class Tables:
         return table
 
     def add(self, one: Table, other: Table, budget: Budget) -> Table:
-        """What fits in two places together (Minkowski sum, cut at the caps)."""
+        """Compute what fits in two places together (Minkowski sum, cut at the caps)."""
         if one.number > other.number:
             one, other = other, one
         if one is self.zero:
@@ -150,7 +150,7 @@ class Tables:
         return table
 
     def union(self, one: Table, other: Table) -> Table:
-        """What fits in one place or in the other."""
+        """Compute what fits in one place or in the other."""
         if one is other:
             return one
         key = (min(one.number, other.number), max(one.number, other.number))
@@ -168,7 +168,7 @@ class Tables:
         return self.intern(trim(values))
 
     def minus(self, table: Table, vector: Sequence[int]) -> Table | None:
-        """What still fits beside a vector; None when that does not fit itself."""
+        """Compute what still fits next to a vector; None when the vector does not fit itself."""
         if not table.holds(vector):
             return None
         values = table.values[tuple(slice(n, None) for n in vector[:-1])] - vector[-1]

@@ -1,4 +1,4 @@
-"""What one gang changes about the inventory that all gangs share."""
+"""Changes that one gang makes to the inventory that all gangs share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from covey.placement.model import Path
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What the children of a domain hold together; None when a mandatory part does not fit.
+    """The pods that the children of a domain hold together; None when a mandatory part does not fit.
 
     ``alike`` is the same for domains alike (None: nobody knows), ``work`` what it was to work it out from nothing.
     """
@@ -24,7 +24,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one gang changes about the inventory. Paths are those of the structure's topology.
+    """Changes that one gang makes to the inventory. Paths are those of the structure's topology.
 
     ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods (by stream) must be placed
     inside a domain before anything else; ``anchors`` which domain a group lies in already.
@@ -48,7 +48,7 @@ class View:
 
     @property
     def plain(self) -> bool:
-        """Whether the gang changes nothing."""
+        """Tell whether the gang changes nothing."""
         return not self.touched and not self.anchored
 
     def off(self, path: Path) -> int:

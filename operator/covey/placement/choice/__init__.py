@@ -1,1 +1,1 @@
-"""Which candidate domain, and how much surplus: the best of all answers."""
+"""Choice of the candidate domain and of the surplus: the best of all answers."""

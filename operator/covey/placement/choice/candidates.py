@@ -71,7 +71,7 @@ class Solution:
         self._fullest: dict[int, _Rating | None] = self.engine.fullest.setdefault((self.base, tuple(self.roles)), {})
 
     def table(self, scope: DomainNode) -> Table | None:
-        """What a candidate holds, in whole replicas by class."""
+        """Compute what a candidate holds, in whole replicas by class; None when it cannot hold fixed parts."""
         if not self.problem.admits(scope):
             return None
         if scope.path not in self._tables:
@@ -99,7 +99,7 @@ class Solution:
         return self.engine.candidates()
 
     def feasible(self) -> bool:
-        """Whether some candidate holds the minimum; all are looked at, as the order in which they stand is chance."""
+        """Tell whether some candidate holds the minimum; all are looked at, as their order is arbitrary."""
         need = self._vector((0,) * len(self.roles))
         tables = {table for _, table in self.tables() if table is not None}
         return any(table.holds(need) for table in tables)
@@ -157,7 +157,7 @@ class Solution:
         return found
 
     def target(self, chosen: Sequence[Demand]) -> Vector:
-        """How many replicas of each class these demands are, in the order of the candidates' tables."""
+        """Count these demands by class, in the order of the candidates' tables."""
         by_class = self.problem.base(chosen)
         return tuple(by_class[kind] for kind in self.order)
 
@@ -171,7 +171,7 @@ class Solution:
         return layout.place(scope, self.target(chosen), items, self.problem.fixed)
 
     def fits(self, scope: DomainNode, chosen: Sequence[Demand]) -> bool:
-        """Whether these demands fit together in a candidate."""
+        """Tell whether these demands fit together in a candidate."""
         table = self.table(scope)
         return table is not None and table.holds(self.target(chosen))
 
@@ -190,7 +190,7 @@ class Solution:
 
 
 def _broken(domain: DomainNode, known: dict[Path, int]) -> int:
-    """Which of a domain and those above it are wholly free, as bits; the broadest weighs most."""
+    """Return which of a domain and those above it are wholly free, as bits; the broadest has the highest bit."""
     parent = domain.parent
     if parent is None:
         return int(domain.broken == 0)

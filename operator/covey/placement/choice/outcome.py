@@ -84,7 +84,7 @@ def _preferences(gang: Gang, topology: Topology, where: _Where, followers: set[i
 
 
 def _preference(scope: str, topology: Topology, level: str, parts: Sequence[Sequence[Path]]) -> Preference:
-    """What became of a preference: the finest level, up to the wanted one, that no part straddles."""
+    """Report whether a preference was met, and the finest level, up to the wanted one, that no part straddles."""
     wanted = topology.depth(level)
     reached = next((depth for depth in range(wanted, -1, -1) if together(parts, depth)), None)
     return Preference(scope, level, reached == wanted, None if reached is None else topology.levels[reached].name)

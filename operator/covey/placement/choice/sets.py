@@ -29,7 +29,7 @@ _Rated = tuple[tuple[Vector, Vector, tuple[bool, ...]], list[Demand]]
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which demands to admit, the candidates that hold them all (none: not even the minimum fits), how full that is."""
+    """Demands to admit, the candidates that hold them all (none: not even the minimum fits), and how full that is."""
 
     demands: list[Demand]
     scopes: list[DomainNode]

@@ -1,4 +1,4 @@
-"""Which surplus: the leximin of admitted/desired over the roles, exactly.
+"""Choice of the surplus: the leximin of admitted/desired over the roles, exactly.
 
 The emptiest role is as full as can be, then the next emptiest, and so on; ties go to the role declared first. Taking
 replicas one by one from the emptiest role would not do: the first one taken may block two others.
@@ -27,7 +27,7 @@ _SAFE: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How one role may grow: ``kinds`` are the classes of its next replicas, in the order they are taken."""
+    """Growth that one role may take: ``kinds`` are the classes of its next replicas, in the order they are taken."""
 
     kinds: tuple[int, ...]
     admitted: int
@@ -35,7 +35,7 @@ class Growth:
 
 
 def fullest(table: Table, order: Sequence[int], base: Vector, roles: Sequence[Growth]) -> Vector | None:
-    """How many further replicas of each role to admit; None when not even ``base`` fits.
+    """Compute how many further replicas of each role to admit; None when not even ``base`` fits.
 
     Args:
         table: what fits, in whole replicas of each class.
@@ -132,7 +132,7 @@ def _scale(roles: Sequence[Growth]) -> int:
 
 
 def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
-    """How many further replicas of each role to admit when only single choices can be tried.
+    """Compute how many further replicas of each role to admit when only single choices can be tried.
 
     All roles are filled alike as far as that fits; a role that can go no further stays where it is, and the others go
     on. That is the leximin of what fits.

@@ -1,4 +1,4 @@
-"""Which nodes a shape may use at all, whatever is free there: cordons, readiness, taints, selectors, node affinity.
+"""Nodes that a shape may use, whatever is free there: cordons, readiness, taints, selectors, node affinity.
 
 The rules are kube-scheduler's filters NodeUnschedulable, TaintToleration and NodeAffinity, with one addition:
 cordoned and NotReady nodes are out whatever is tolerated, because a gang must not be planned onto them.
@@ -27,7 +27,10 @@ _HARD: Final = ("NoSchedule", "NoExecute")
 
 
 def state_cause(node: core.Node) -> str | None:
-    """Why no gang may use a node: it is cordoned or NotReady. A node without a Ready condition counts as ready."""
+    """Return why no gang may use a node (it is cordoned or NotReady), or None.
+
+    A node without a Ready condition counts as ready.
+    """
     if node.spec.unschedulable:
         return CORDONED
     ready = core.condition(node.status.conditions, "Ready")
@@ -39,7 +42,7 @@ def state_cause(node: core.Node) -> str | None:
 
 
 def static_cause(shape: Shape, node: core.Node) -> str | None:
-    """Why a shape may not use a node, or None: the cause as it is counted in reasons."""
+    """Return why a shape may not use a node, or None: the cause as it is counted in reasons."""
     return state_cause(node) or shape_cause(shape, node)
 
 
@@ -58,7 +61,7 @@ def _untolerated(shape: Shape, node: core.Node) -> str | None:
 
 
 def tolerates(toleration: core.Toleration, taint: core.Taint) -> bool:
-    """Whether it is for this taint (``ToleratesTaint`` of ``k8s.io/api/core/v1``), for ever or for a time."""
+    """Tell whether it matches this taint (``ToleratesTaint`` of ``k8s.io/api/core/v1``), for ever or for a time."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if not toleration.key:

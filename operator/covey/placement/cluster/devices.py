@@ -36,14 +36,14 @@ _PRODUCT_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Kind(NamedTuple):
-    """What a device is: its resource, and the product as a node label names it; empty where none does."""
+    """A kind of device: its resource, and the product as a node label names it; empty where none does."""
 
     resource: str
     product: str = ""
 
 
 class Share(NamedTuple):
-    """What a node, or several, have of one kind, in devices. ``used`` is at most what there is."""
+    """Devices of one kind on one node or several. ``used`` is at most the number of devices."""
 
     used: int = 0
     whole: int = 0
@@ -52,17 +52,17 @@ class Share(NamedTuple):
 
     @property
     def total(self) -> int:
-        """What the nodes have."""
+        """Number of devices on the nodes."""
         return sum(self)
 
     @property
     def free(self) -> int:
-        """What nobody has, whether a gang could use it or not."""
+        """Devices that nobody has, whether a gang could use them or not."""
         return self.whole + self.partial + self.closed
 
     @property
     def stranded(self) -> int:
-        """What is free and of no use to a pod that wants a whole node."""
+        """Devices that are free and of no use to a pod that wants a whole node."""
         return self.partial + self.closed
 
     def plus(self, other: Share) -> Share:
@@ -109,7 +109,7 @@ class Report:
 
 
 def share(has: int, taken: int, *, closed: bool) -> Share:
-    """What a node has of a resource.
+    """Compute the devices of one resource on a node, by their use.
 
     Args:
         has: what is allocatable, in devices.

@@ -98,7 +98,7 @@ class DomainNode:
 
 
 class Held(NamedTuple):
-    """What a pod holds: its shape, and the labels (with its namespace) that anti-affinity of others looks at."""
+    """Holder of room: a pod's shape, and the labels (with its namespace) that others' anti-affinity looks at."""
 
     shape: Shape
     meta: core.Meta | None = None
@@ -145,7 +145,7 @@ class NodeState:
 
     @property
     def full(self) -> bool:
-        """Whether the limit of pods is reached."""
+        """Tell whether the limit of pods is reached."""
         return self.free.get(resources.PODS, 0) < 1
 
     def admit_as(self, node: core.Node) -> None:
@@ -155,7 +155,7 @@ class NodeState:
         self._causes.clear()
 
     def static_cause(self, shape: Shape) -> str | None:
-        """Why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
+        """Return why the shape may never use this node as it is now (taint, selector, cordon …), or None."""
         try:
             return self._causes[shape]
         except KeyError:
@@ -165,7 +165,7 @@ class NodeState:
             return cause
 
     def conflict(self, shape: Shape, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
-        """Why a holder on this node keeps the shape off it, or None.
+        """Return why a holder on this node keeps the shape off it, or None.
 
         Args:
             shape: what a pod is.
@@ -198,7 +198,7 @@ class NodeState:
         return min(missing, key=resources.rank) if missing else None
 
     def devices(self) -> bool:
-        """Whether the node has resources beyond the ordinary ones (GPUs and the like)."""
+        """Tell whether the node has resources beyond the ordinary ones (GPUs and the like)."""
         return any(value > 0 and name not in resources.ORDINARY for name, value in self.allocatable.items())
 
     def _count(self, key: str, shape: Shape, sign: int) -> None:
@@ -213,7 +213,7 @@ class NodeState:
 
 
 def _uses(shape: Shape, *, devices: bool) -> bool:
-    """Whether a pod breaks into a wholly free node.
+    """Tell whether a pod of this shape breaks into a wholly free node.
 
     On a node with devices only one that takes a device does, or every node with a DaemonSet would count as used.
     """

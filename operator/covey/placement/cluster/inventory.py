@@ -1,4 +1,4 @@
-"""What is free where, kept up to date event by event.
+"""Free capacity of nodes and domains, kept up to date event by event.
 
 A node or pod event touches one node and its ancestors in each topology, never more: at 5,000 nodes an event costs
 microseconds. Each domain carries a version, so that a planner recomputes only the domains that changed since it last
@@ -146,7 +146,7 @@ class Inventory:
         return None if short is None else f"insufficient {short}"
 
     def free(self, node: str) -> Mapping[str, int]:
-        """What is free on a node, in integers; negative where it is over-committed, empty when it is unknown."""
+        """Return what is free on a node, in integers; negative where it is over-committed, empty when it is unknown."""
         state = self.nodes.get(node)
         return {} if state is None else state.free
 
@@ -157,7 +157,7 @@ class Inventory:
         return leaf.path if leaf else ()
 
     def warnings(self, topology: str) -> tuple[str, ...]:
-        """What a person should know about the labels: values under several parents, levels that nodes lack."""
+        """Report what is wrong with the labels: values under several parents, levels that nodes lack."""
         tree = self.trees[topology]
         found: list[str] = []
         for depth, level in enumerate(tree.topology.levels):
@@ -181,7 +181,7 @@ class Inventory:
         return tuple(found)
 
     def _stays(self, state: NodeState, node: core.Node) -> bool:
-        """Whether a changed node has what it had, and lies where it lay: then no sum of any domain changes."""
+        """Tell whether a changed node keeps its capacity and its domains: then no sum of any domain changes."""
         labels = node.metadata.labels or {}
         return state.node.status.allocatable == node.status.allocatable and all(
             leaf.path == path_of(self.topologies[name], labels) for name, leaf in state.leaves.items()
@@ -263,7 +263,7 @@ def path_of(topology: Topology, labels: Mapping[str, str]) -> Path:
 
 
 def _alike(one: core.Meta | None, other: core.Meta | None) -> bool:
-    """Whether selectors see the same; an update of anything else is no news."""
+    """Tell whether selectors see the same labels and namespace; a change of anything else does not matter."""
     if one is None or other is None:
         return one is other
     return one is other or (one.labels == other.labels and one.namespace == other.namespace)

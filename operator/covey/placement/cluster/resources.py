@@ -75,7 +75,7 @@ def amounts(quantities: Mapping[str, Quantity] | None) -> dict[str, int]:
 
 
 def is_device(resource: str) -> bool:
-    """Whether it is an extended resource: one that a plugin offers under a domain of its own, as GPUs are."""
+    """Tell whether a resource is an extended one: a plugin offers it under a domain of its own, as GPUs are."""
     return "/" in resource and not resource.startswith("kubernetes.io/")
 
 
@@ -97,7 +97,7 @@ def rank(resource: str) -> tuple[int, str]:
 
 
 def pod_requests(pod: core.Pod) -> dict[str, int]:
-    """What a pod takes from its node, ``pods`` = 1 included, zeros left out.
+    """Compute what a pod takes from its node, ``pods`` = 1 included, zeros left out.
 
     The rule is kube-scheduler's: the larger of what runs together (containers and sidecars) and of the init
     containers one after another, each beside the sidecars started before it; pod-level resources stand above that;

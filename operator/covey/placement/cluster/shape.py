@@ -101,24 +101,24 @@ def unmodelled(pod: core.Pod, *, volumes_settled: bool = False) -> tuple[str, ..
 
 
 def cause_of_conflict(one: Shape, other: Shape) -> str | None:
-    """Why pods of these shapes may not share a host, or None: a host port of both, or anti-affinity of either."""
+    """Return why these shapes may not share a host, or None: a host port of both, or anti-affinity of either."""
     if one.host_ports and other.host_ports and ports_clash(one.host_ports, other.host_ports):
         return HOST_PORTS
     return ANTI_AFFINITY if _repels(one, other) or _repels(other, one) else None
 
 
 def conflict(one: Shape, other: Shape) -> bool:
-    """Whether pods of these shapes may not share a host."""
+    """Tell whether pods of these shapes may not share a host."""
     return cause_of_conflict(one, other) is not None
 
 
 def exclusive(shape: Shape) -> bool:
-    """Whether two pods of this shape may not share a host."""
+    """Tell whether two pods of this shape may not share a host."""
     return conflict(shape, shape)
 
 
 def ports_clash(one: Collection[tuple[str, str, int]], other: Collection[tuple[str, str, int]]) -> bool:
-    """Whether two sets of host ports meet; the address 0.0.0.0 meets every address."""
+    """Tell whether two sets of host ports overlap; the address 0.0.0.0 overlaps with every address."""
     return any(
         protocol == taken_protocol and port == taken_port and (ip == taken_ip or "0.0.0.0" in {ip, taken_ip})  # noqa: S104 - an address to compare, not to listen on
         for ip, protocol, port in one

@@ -1,4 +1,4 @@
-"""What binds replicas to each other: one domain for a unit, for a proximity rule, for everything under a group.
+"""Bindings between replicas: one domain for a unit, for a proximity rule, for everything under a group.
 
 Levels are *aims*: the required ones always, the preferred ones as far as they are tried. The minimum and the surplus
 may aim at different levels, because a preference counts for the minimum alone.

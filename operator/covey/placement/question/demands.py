@@ -1,4 +1,4 @@
-"""What is still to be placed of a gang, and what its placed members fix.
+"""Demands of a gang: what is still to be placed of it, and what its placed members fix.
 
 Exactly ``minimum`` replicas of a role count as the minimum: those that are placed, then those that are partly placed,
 then the lowest numbers. A replica that is partly placed keeps its domain: its missing pods are a fixed demand there.
@@ -29,7 +29,7 @@ class Demand:
 
     @property
     def partial(self) -> bool:
-        """Whether some of its pods are placed already."""
+        """Tell whether some pods of the replica are placed already."""
         return [pod.node for pod in self.replica.pods].count(None) < len(self.replica.pods)
 
 
@@ -58,7 +58,7 @@ def followers(gang: Gang) -> list[int]:
 
 
 def minimum_demands(gang: Gang) -> list[Demand]:
-    """What the minimum lacks, together with what is marked to come with it; by role, then number."""
+    """Return what the minimum lacks, together with what is marked to come with it; by role, then number."""
     minimum = {(i, number) for i, role in enumerate(gang.roles) for number in minimum_of(role)}
     missing = [(i, r) for i, role in enumerate(gang.roles) for r in role.replicas if not r.placed]
     marks = {r.together for i, r in missing if r.together is not None and (i, r.replica) in minimum}
@@ -66,7 +66,9 @@ def minimum_demands(gang: Gang) -> list[Demand]:
 
 
 def surplus_demands(gang: Gang) -> list[Demand]:
-    """What is missing beyond `minimum_demands` and may come now; by role, partly placed replicas first, then number.
+    """Return what is missing beyond `minimum_demands` and may come now.
+
+    The order is by role, partly placed replicas first, then by number.
 
     What is surplus of a replica may come once that one is placed.
     """
@@ -103,7 +105,7 @@ def in_view(gang: Gang) -> list[Demand]:
 
 
 def admitted_counts(gang: Gang) -> list[int]:
-    """How many replicas of each role are whole."""
+    """Count the replicas of each role that are placed whole."""
     return [sum(replica.placed for replica in role.replicas) for role in gang.roles]
 
 
@@ -160,7 +162,7 @@ def rule_paths(gang: Gang, inventory: Inventory, rule: Rule, *, minimum: bool = 
 
 
 def together(parts: Iterable[Sequence[Path]], depth: int) -> bool:
-    """Whether no part straddles domains of a depth, nor lies where the level is missing."""
+    """Tell whether no part straddles domains of a depth, nor lies where the level is missing."""
     return all(
         len({path[: depth + 1] for path in part}) <= 1 and all(path[depth] is not None for path in part)
         for part in parts

@@ -1,4 +1,4 @@
-"""Which replicas are a minimum that leaves it open: the choices, one after another, as far as they are few.
+"""Choices of the replicas of a minimum that leaves them open: one after another, as far as they are few.
 
 Replicas that are alike, or numbered, have an order: bound ones, then the lowest. Of others any ``minimum`` will do, so
 one choice that does not fit proves nothing about the next.
@@ -115,7 +115,7 @@ def look(replica: ReplicaRequest) -> object:
 
 
 def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
-    """How many rules these demands are under that cost tables: over several, or with pods that are placed."""
+    """Count the rules on these demands that cost tables: over several of them, or with pods that are placed."""
     found = {(gang.roles[demand.role].name, demand.replica.replica) for demand in demands}
     placed = {(role.name, r.replica) for role in gang.roles for r in role.replicas if any(pod.node for pod in r.pods)}
     return sum(

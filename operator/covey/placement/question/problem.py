@@ -68,7 +68,7 @@ class Problem:
     fixed: dict[Path, list[Item]] = field(default_factory=dict)
 
     def admits(self, scope: DomainNode) -> bool:
-        """Whether a candidate contains all domains that are fixed already."""
+        """Tell whether a candidate contains all domains that are fixed already."""
         if self.anchor is None and not self.view.mandatory:
             return True
         inside = all(path[: len(scope.path)] == scope.path for path in self.view.mandatory)
@@ -85,7 +85,7 @@ class Problem:
         return [i for i, kind in enumerate(self.structure.classes) if kind.wide & unmet] if unmet else []
 
     def base(self, demands: Collection[Demand]) -> Vector:
-        """How many replicas of each class these demands are."""
+        """Count these demands by class."""
         counts = [0] * len(self.structure.classes)
         for demand in demands:
             kind = self.kinds.get((demand.role, demand.replica.replica))

@@ -1,4 +1,4 @@
-"""What is wrong with a request before anything is planned: levels that do not exist, pods that do not exist yet."""
+"""Faults of a request that are found before planning: levels that do not exist, pods that do not exist yet."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Why there is no place, in the words of people, and the proof of it."""
+"""Reasons for a refusal, in plain words, and the proof of it."""

@@ -20,7 +20,7 @@ _LISTED_IN_ALL: Final = 1 << 21
 
 
 def bounds(gang: Gang, solution: Solution, kinds: Sequence[Sequence[int]]) -> tuple[Bound, ...]:
-    """What every candidate holds at most, the candidates by name; nothing when that would be too long a list.
+    """Compute what every candidate holds at most, the candidates by name; nothing when the list would be too long.
 
     Args:
         gang: names the roles.

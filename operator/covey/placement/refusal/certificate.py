@@ -18,7 +18,7 @@ _Vector = tuple[int, ...]
 
 
 def check_certificate(gang: Gang, inventory: Inventory, refusal: Refusal) -> bool | None:
-    """Whether the refusal is proven: every candidate is bounded, truly so, and no bound allows the minimum.
+    """Tell whether the refusal is proven: every candidate is bounded, correctly so, and no bound allows the minimum.
 
     Returns None when the gang is outside what the check covers: members that are placed already, groups of roles
     (proximity, rules, spread, roles that do not follow the unit), levels inside replicas, or a refusal without bounds.

@@ -1,4 +1,4 @@
-"""Why a minimum fits nowhere when that was proven by sums, not by tables: who asks for too much together, and where."""
+"""Reasons for a refusal that was proven by sums, not by tables: roles that ask for too much together, and where."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many nodes a role may not use, and why."""
+"""Counts of the nodes that a role may not use, by cause."""
 
 from __future__ import annotations
 

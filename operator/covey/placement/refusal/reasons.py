@@ -1,4 +1,4 @@
-"""Why a minimum fits nowhere, in terms a person can act on, and the proof of it.
+"""Reasons why a minimum fits nowhere, in terms a person can act on, and the proof of it.
 
 Everything is read off the tables that refused the gang: for each role how many of its replicas fit alone, how many
 beside the other minimums, and where the most; then, in the best domain, what is missing for the rest.
@@ -107,7 +107,7 @@ class _Case:
         return table.holds([sum(row[kind] for row in rows) for kind in self._solution.order])
 
     def _most(self, table: Table, role: int, others: Vector) -> int:
-        """How many replicas of a role fit beside the others; -1 when those do not fit themselves."""
+        """Compute how many replicas of a role fit next to the others; -1 when the others do not fit themselves."""
         key = (table.number, role, others)
         if key not in self._most_memo:
             fits, high = -1, len(self._open[role])  # whoever has room for more has room for less
@@ -128,7 +128,7 @@ class _Case:
         return _Best(scope, self._most(table, role, others))
 
     def _room(self, scope: DomainNode, role: int) -> int:
-        """How much is free in a domain of what the role's pods ask first."""
+        """Return how much is free in a domain of the first resource that the role's pods ask for."""
         if role not in self._asked_first:
             requests = self._open[role][0].missing[0].shape.requests
             self._asked_first[role] = min((name for name, _ in requests), key=resources.rank)
@@ -230,7 +230,7 @@ class _Case:
             yield self._reason(role, "unit", self._level(path), path, self._whole(role), lack, message)
 
     def _plainly(self) -> Reason:
-        """What can be said when nothing can be counted."""
+        """Return the reason that remains when nothing can be counted."""
         broad = self._scope_level()
         message = f"no {broad or 'node'} can take the rest: placed pods or required levels exclude every one"
         role = self._needed[0].role
@@ -254,14 +254,14 @@ class _Case:
         return f"{self._level(path)} {where(path)}"
 
     def _unruled(self) -> bool:
-        """Whether room is all that matters: no rule binds replicas to each other, no level stands inside them."""
+        """Tell whether room is all that matters: no rule binds replicas to each other, no level stands inside them."""
         problem, spread = self._solution.problem, self._gang.spread
         if any(kind.parts for kind in problem.structure.classes):
             return False
         return not problem.structure.groups and not problem.wide and (spread is None or not spread.required)
 
     def _settles(self, role: int, scope: DomainNode, lack: Shortage, only: DomainNode | None = None) -> bool:
-        """Whether the whole minimum lacks no more in a candidate than this role was found to lack."""
+        """Tell whether the whole minimum lacks no more in a candidate than this role was found to lack."""
         table = next((table for place, table in self._tables if place is scope), None)
         full = tuple(map(len, self._open))
         beside = -1 if table is None else self._most(table, role, full)
@@ -302,7 +302,7 @@ class _Case:
         return sorted(ranked, key=lambda r: (-r[0], -self._room(r[1], role), [natural(v) for v in r[1].path]))
 
     def _lack(self, role: int, scope: DomainNode, counts: Vector, only: DomainNode | None = None) -> Shortage:
-        """What is missing in a candidate for the role's next replicas, these counts being placed."""
+        """Compute what is missing in a candidate for the role's next replicas when these counts are placed."""
         missing = self._open[role][counts[role] :]
         if not missing:
             return Shortage(None, 0, 0, 0)
@@ -331,7 +331,7 @@ class _Case:
         return [node for node in place.nodes.values() if node.name not in self._gang.excluded_nodes]
 
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
-        """What the counted replicas (and the fixed demands) take of each node."""
+        """Return the shapes of the pods that the counted replicas (and the fixed demands) put on each node."""
         chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
         try:
             nodes = self._solution.place(scope, self._solution.sketch(), chosen)
@@ -387,7 +387,7 @@ class _Case:
         )
 
     def _asking(self, shapes: Sequence[Shape]) -> str:
-        """What each pod asks of the first resource, when all ask the same."""
+        """Describe what each pod asks of the first resource, when all ask the same."""
         first = {min(shape.requests, key=lambda r: resources.rank(r[0])) for shape in shapes}
         name, value = first.pop()
         if first or name == resources.PODS:
@@ -431,7 +431,7 @@ class _Case:
         )
 
     def _out(self, excluded: Sequence[Exclusion]) -> str:
-        """How many nodes are out, as the end of a sentence."""
+        """Describe how many nodes are out, as the end of a sentence."""
         if not excluded:
             return ""
         nodes = sum(e.nodes for e in excluded)

@@ -1,4 +1,4 @@
-"""What would have to be added so that more pods fit: the nearest fix, found greedily on copies of the nodes."""
+"""Additions that would make more pods fit: the nearest fix, found greedily on copies of the nodes."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Bench:
         return found
 
     def lack(self, shapes: Sequence[Shape]) -> Shortage:
-        """What is missing for these pods, each put where the least is missing. Uses the capacity up."""
+        """Compute what is missing for these pods, each put where the least is missing. Uses the capacity up."""
         missing: dict[str, int] = {}
         asked: dict[str, int] = {}
         nowhere = pods = apart = 0
@@ -188,7 +188,7 @@ class Bench:
         )
 
     def _can(self, node: str, shape: Shape) -> bool:
-        """Whether a pod would fit beside the gang's own pods if all others left."""
+        """Tell whether a pod would fit next to the gang's own pods if all others left."""
         could = self._could[node]
         return all(value <= could.get(name, 0) for name, value in shape.requests)
 
@@ -216,7 +216,7 @@ class Bench:
         return best, None
 
     def _among(self, node: str, shape: Shape) -> str | None:
-        """What keeps a pod off those of its gang that were put onto a node."""
+        """Return why a pod may not join those of its gang that were put onto a node, or None."""
         if not (shape.host_ports or shape.anti_affinity or shape.matched):
             return None
         return next((cause for other in self._on[node] if (cause := cause_of_conflict(shape, other))), None)

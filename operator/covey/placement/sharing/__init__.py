@@ -1,1 +1,1 @@
-"""Who goes where, once it is known that all fit: targets shared out from a domain to its nodes, at the least price."""
+"""Sharing of targets from a domain down to its nodes at the least price, once it is known that all fit."""

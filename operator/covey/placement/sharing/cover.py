@@ -43,13 +43,13 @@ class Points:
         self.rows: Array = np.array(points, dtype=np.int64).reshape(len(points), len(need))
 
     def rest(self, vector: Vector) -> Array:
-        """What each of them leaves of a vector."""
+        """Return what each of these points leaves of a vector."""
         return np.maximum(np.array(vector, dtype=np.int64) - self.rows, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[Child]):
-    """What one child can take, by the groups (mask) that get their domain inside it: points, and words by points."""
+    """Points that one child can take, and words by points, by the groups (mask) that get their domain inside it."""
 
     child: Child
     points: dict[int, tuple[Points, Array]]
@@ -203,7 +203,7 @@ def _one_by_one(layer: Array, need: Vector, rows: Array, prices: Array) -> Array
 
 
 class _Squeeze:
-    """Which words of prices go together into one: by what is in them, without the bits that all of them lack."""
+    """Packing of several words of prices into one: by what is in them, without the bits that all of them lack."""
 
     def __init__(self, groups: Sequence[Sequence[tuple[int, int, int]]]) -> None:
         """``groups``: by new word the old ones, the more important first, each with its lowest bit and its width."""
@@ -315,7 +315,7 @@ def lower(one: Array, other: Array) -> Array:
 
 
 def _strides(need: Vector) -> tuple[int, ...]:
-    """How far apart neighbours along each axis are in the flat box."""
+    """Compute how far apart neighbours along each axis are in the flat box."""
     return tuple(np.cumprod((1, *(n + 1 for n in need[:0:-1])))[::-1].tolist())
 
 

@@ -72,7 +72,7 @@ class Layout:
         self._hosts = all(self._work(scope, target) <= _HOST_CELLS for scope in scopes)
 
     def _work(self, scope: DomainNode, target: Vector) -> int:
-        """What it costs to share a target out when every vector of a domain may have a price of its own."""
+        """Compute the work of sharing a target out when every vector of a domain may have a price of its own."""
         if scope.depth == self._bottom:
             return 0
         alone = scope.path not in self.view.touched
@@ -110,7 +110,7 @@ class Layout:
         return price
 
     def mixture(self, scope: DomainNode, budget: Budget) -> Mixture[Place]:
-        """What looks for ways to share targets in a candidate without the candidate's own table."""
+        """Prepare the search for ways to share targets in a candidate without the candidate's own table."""
         children = list(self._spread(scope))
         works: dict[Hashable, int] = {}
         for child, _ in children:
@@ -148,7 +148,7 @@ class Layout:
                     yield child, entry
 
     def _plain(self, domain: DomainNode) -> bool:
-        """Whether a domain is no more than the sum of what is inside."""
+        """Tell whether a domain is no more than the sum of its children."""
         structure, frames = self.engine.structure, self.engine.frames
         return (
             domain.real
@@ -294,7 +294,7 @@ class Layout:
         return entry.number
 
     def _deep(self, children: list[tuple[Place, Entry]]) -> bool:
-        """Whether the children have domains inside."""
+        """Tell whether the children have domains inside."""
         return bool(children) and isinstance(children[0][0], DomainNode) and children[0][0].depth < self._bottom
 
     def _own(self, place: Place) -> Price:

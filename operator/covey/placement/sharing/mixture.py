@@ -45,7 +45,7 @@ class Mixture(Generic[Child]):
         return table
 
     def reach(self, need: Vector) -> float | None:
-        """How many times a need would fit if children could be mixed; None when it is proven that it does not fit.
+        """Compute how many times a need would fit if children could be mixed; None when it is proven not to fit.
 
         Raises:
             SearchLimit: the budget is used up.
@@ -54,7 +54,7 @@ class Mixture(Generic[Child]):
         return None if mix is None else mix.reach
 
     def find(self, need: Vector, budget: Budget | None = None) -> bool:
-        """Whether a way to share a need was found; it is the need from now on.
+        """Look for a way to share a need, which is the need from now on, and tell whether one was found.
 
         Args:
             need: what is to be shared.
@@ -126,7 +126,7 @@ class Mixture(Generic[Child]):
         return found
 
     def _last(self, left: Sequence[tuple[Child, Entry, Table]], rest: Array) -> list[Share[Child]] | None:
-        """How the last children share the rest; empty when they cannot, None when that is too much work to tell."""
+        """Share the rest among the last children; empty when they cannot take it, None when that is too much work."""
         need = tuple(rest.tolist())
         try:
             chain = Chain(need, [(child, entry) for child, entry, _ in left], self._frame, Budget(_LAST_WORK))

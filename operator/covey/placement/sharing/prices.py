@@ -1,4 +1,4 @@
-"""What using a domain or a node costs: the later aims in order, packed so that comparing prices compares aims.
+"""Prices of using a domain or a node: the later aims in order, packed so that comparing prices compares aims.
 
 A price is a list of counts, the more important first: domains used (coarse before fine, hosts not counted), wholly free
 domains and then wholly free hosts broken into, and how much is left free of each scarce resource where something is
@@ -79,7 +79,7 @@ class Prices:
         self.one_host = self.hosts(1)
 
     def free(self, place: Place) -> tuple[int, ...]:
-        """What is free of the gang's scarce resources (its devices, else cpu), the scarcest first."""
+        """Return what is free of the gang's scarce resources (its devices, else cpu), the scarcest first."""
         return tuple([max(0, place.free.get(name, 0)) for name in self._scarce])
 
     def domain(self, domain: DomainNode) -> Price:
