@@ -67,13 +67,14 @@ test-matrix: $(READY) ## Every scenario on every backend and version that it sup
 soak: $(READY) binaries ## Faults of every kind for ten minutes, with a checker of invariants (ARGS="--seed N --seconds S")
 	@PYTHONPATH=operator:dev:tests $(BIN)/python tests/soak/main.py $(ARGS)
 
-check: $(READY) ## Formatting, lint, types, layers, and drift of what is generated
+check: $(READY) ## Formatting, lint, types, layers, how it reads, and drift of what is generated
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
 	$(BIN)/python dev/requirements.py --check
+	$(BIN)/python dev/house.py
 	@rm -rf .venv/crds && $(BIN)/covey crds --output-dir .venv/crds && diff -r crds .venv/crds \
 		&& diff -r crds helm/covey/files/crds \
 		|| { echo "crds/ or its copy in helm/covey/files is out of date: run 'make crds'" >&2; exit 1; }

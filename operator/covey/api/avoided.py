@@ -1,4 +1,4 @@
-"""What new pods of a unit keep off, as the operator tells the scheduler process in an annotation of the root group.
+"""Nodes that new pods of a unit avoid, as the operator tells the scheduler process in an annotation of the root group.
 
 A JSON list of ``{"node": name, "until": RFC 3339, "reason": text}``, or with ``"domain": {level: value, …}``, the values
 of a domain and of those around it, in place of the node.
@@ -25,7 +25,7 @@ class Avoided:
     domain: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        """How people are told of it."""
+        """The words for people."""
         return (
             f"node {self.node}" if self.node else " ".join(f"{level} {value}" for level, value in self.domain.items())
         )
@@ -42,7 +42,7 @@ def written(avoided: Iterable[Avoided]) -> str | None:
 
 
 def read(text: str | None) -> tuple[Avoided, ...]:
-    """What an annotation says; what cannot be understood is left out."""
+    """Read an annotation; what cannot be understood is left out."""
     found = read_json(text)
     return tuple(each for item in found if (each := _read(item))) if isinstance(found, list) else ()
 

@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a CRD says beside the schema."""
+    """The parts of a CRD besides the schema."""
 
     model: type[Model]
     group: str

@@ -33,7 +33,7 @@ class _GroupSpec(Prioritised):
 
 
 class PodGroupSpec(_GroupSpec):
-    """What is wanted of a group of pods."""
+    """The desired state of a group of pods."""
 
     scheduling_policy: PodPolicy
     """Whether the pods are a gang."""
@@ -44,7 +44,7 @@ class PodGroupSpec(_GroupSpec):
 
 
 class CompositePodGroupSpec(_GroupSpec):
-    """What is wanted of a group of groups."""
+    """The desired state of a group of groups."""
 
     scheduling_policy: GroupPolicy
     """Whether the child groups are a gang."""
@@ -101,7 +101,7 @@ class ExcludedNode(Model):
 
 
 class RoleHeadroom(Model):
-    """How many replicas of one role could have places."""
+    """Replicas of one role that could have places."""
 
     name: DnsLabel
     """The role."""
@@ -126,7 +126,7 @@ class GroupHeadroom(Model):
 
 
 class GroupStatus(Model):
-    """What is, as the scheduler process saw it last."""
+    """The observed state, as the scheduler process saw it last."""
 
     conditions: Conditions = ()
     """Admitted, Scheduled; on a root with preferred levels TopologySatisfied, and on one that was refused Movable, where it
@@ -154,7 +154,7 @@ class PodGroup(Model):
     spec: PodGroupSpec
     """What is wanted."""
     status: GroupStatus | None = None
-    """What is, as the scheduler process saw it last."""
+    """The observed state, as the scheduler process saw it last."""
 
 
 class CompositePodGroup(Model):
@@ -175,4 +175,4 @@ class CompositePodGroup(Model):
     spec: CompositePodGroupSpec
     """What is wanted."""
     status: GroupStatus | None = None
-    """What is, as the scheduler process saw it last."""
+    """The observed state, as the scheduler process saw it last."""

@@ -37,7 +37,7 @@ def written(question: Question) -> str:
 
 
 def read(text: str | None) -> Question | None:
-    """What an annotation asks; None where it asks nothing, or cannot be understood."""
+    """Read the question of an annotation; None where it asks nothing, or cannot be understood."""
     found = read_json(text)
     if not isinstance(found, dict):
         return None

@@ -13,7 +13,7 @@ from covey.api.status import DisaggregatedInferenceStatus
 
 
 class Backend(StrEnum):
-    """Who places the pods."""
+    """The scheduler that places the pods."""
 
     AUTO = "Auto"
     EXTENDER = "Extender"
@@ -22,7 +22,7 @@ class Backend(StrEnum):
 
 
 class DisruptionMode(StrEnum):
-    """What preemption may take at a time."""
+    """The pods that preemption may take at a time."""
 
     UNIT = "Unit"
     REPLICA = "Replica"
@@ -30,13 +30,13 @@ class DisruptionMode(StrEnum):
 
 
 class RolloutStrategy(StrEnum):
-    """How a change of several roles is brought in."""
+    """The way in which a change of several roles is rolled out."""
 
     COHERENT = "Coherent"
 
 
 class OnFailure(StrEnum):
-    """What a rollout does when a new revision does not become Ready."""
+    """The reaction of a rollout to a new revision that does not become Ready."""
 
     HOLD = "Hold"
     ROLLBACK = "Rollback"
@@ -97,7 +97,7 @@ class Spread(Model):
 
 
 class GangSettings(Model):
-    """How long a gang may take."""
+    """Timeouts of a gang."""
 
     timeout_seconds: Annotated[int, LIVE, Field(ge=1, le=3600)] = 300
     """Seconds from admission until the whole minimum is bound; after that it is released and planned again.
@@ -114,7 +114,7 @@ HOLD_SECONDS: Final = 60
 
 
 class Disruption(Model):
-    """How pods that have to go are treated, and what becomes of the room of those that were lost."""
+    """The treatment of pods that have to go, and of the room of those that were lost."""
 
     evacuate_after_seconds: Annotated[int | None, LIVE, Field(ge=0, le=86400)] = None
     """Seconds for which a node may be a mere candidate for deletion (a soft taint of an autoscaler) before its replicas
@@ -132,7 +132,7 @@ class Disruption(Model):
 
 
 class Rollout(Model):
-    """How a change of rolled fields is brought in."""
+    """Settings for rolling out a change of rolled fields."""
 
     strategy: Annotated[RolloutStrategy | None, LIVE] = None
     """Coherent: roles that change together arrive together. Default: Coherent."""
@@ -148,14 +148,14 @@ class Rollout(Model):
 
 
 class LwsLabels(StrEnum):
-    """Whether pods have the labels of LeaderWorkerSet's."""
+    """The use of LeaderWorkerSet's labels on pods."""
 
     NEVER = "Never"
     ALWAYS = "Always"
 
 
 class Compat(Model):
-    """What is provided for engines that were written for another controller."""
+    """Compatibility with engines that were written for another controller."""
 
     lws: Annotated[bool, ROLLED] = True
     """Sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and LWS_WORKER_INDEX in every container. Default: true."""
@@ -166,7 +166,7 @@ class Compat(Model):
 
 
 class DisaggregatedInferenceSpec(Model):
-    """What is wanted."""
+    """The desired state."""
 
     RULES: ClassVar = (
         Rule(
@@ -230,15 +230,15 @@ class DisaggregatedInferenceSpec(Model):
     """What preemption may take at a time: Unit, Replica or Pod. Only for Kubernetes from 1.36 on, where a change replaces
     the units. Default: Unit."""
     gang: GangSettings = GangSettings()
-    """How long a gang may take."""
+    """Timeouts of a gang."""
     disruption: Disruption | None = None
-    """How pods that have to go are treated, and what becomes of the room of those that were lost."""
+    """The treatment of pods that have to go, and of the room of those that were lost."""
     roles: Annotated[tuple[Role, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """The roles, 1 to 16, by name. Their names are immutable; at least one has minReplicas > 0."""
     rollout: Rollout | None = None
-    """How a change of rolled fields is brought in."""
+    """Settings for rolling out a change of rolled fields."""
     compat: Compat = Compat()
-    """What is provided for engines that were written for another controller."""
+    """Compatibility with engines that were written for another controller."""
 
     @property
     def hold_seconds(self) -> int:
@@ -248,7 +248,7 @@ class DisaggregatedInferenceSpec(Model):
 
     @property
     def pods(self) -> int:
-        """How many pods all units have together."""
+        """The number of pods of all units together."""
         return self.replicas * sum(role.replicas * role.size for role in self.roles)
 
     @property
@@ -281,6 +281,6 @@ class DisaggregatedInference(Model):
     kind: Literal["DisaggregatedInference"] = "DisaggregatedInference"
     metadata: ObjectMeta
     spec: DisaggregatedInferenceSpec
-    """What is wanted."""
+    """The desired state."""
     status: DisaggregatedInferenceStatus | None = None
     """What is, as the operator saw it last."""

@@ -1,4 +1,4 @@
-"""What every API object shares: forms of names, label keys and times, metadata, conditions."""
+"""The common parts of API objects: forms of names, label keys and times, metadata, conditions."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -38,7 +38,7 @@ Sentence = Annotated[str, Field(max_length=32768)]
 
 
 class Mode(StrEnum):
-    """How binding a wish about placement is."""
+    """The strength of a constraint on placement."""
 
     REQUIRED = "Required"
     PREFERRED = "Preferred"

@@ -23,7 +23,7 @@ CLASS: Final = "x-covey-class"
 
 
 class FieldClass(StrEnum):
-    """What changing a field of a running resource does.
+    """The effect of changing a field of a running resource.
 
     ``ROLLED``: it is part of the role's revision hash, pods are replaced. ``LIVE``: takes effect in place.
     ``LIVE_FOR_NEW_PODS``: in place as well, but pods that have their node stay where they are.

@@ -1,4 +1,4 @@
-"""What groups and the templates of groups share: policies, constraints on placement, disruption, priority."""
+"""The common parts of groups and of their templates: policies, constraints on placement, disruption, priority."""
 
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -116,7 +116,7 @@ class Single(Model):
 
 
 class DisruptionMode(Model):
-    """What preemption may take at a time; exactly one of single and all."""
+    """The pods that preemption may take at a time; exactly one of single and all."""
 
     RULES: ClassVar = (
         Rule("has(self.single) != has(self.all)", "exactly one of single and all must be set: remove one, or add one"),
@@ -129,7 +129,7 @@ class DisruptionMode(Model):
 
 
 class Prioritised(Model):
-    """What preemption looks at."""
+    """The fields by which preemption decides."""
 
     disruption_mode: DisruptionMode | None = None
     """What preemption may take at a time."""

@@ -1,4 +1,4 @@
-"""What every reason and every condition means, and what a person can do about it.
+"""The meaning of every reason and every condition, and what a person can do about it.
 
 One table for all who explain: ``covey explain``, ``docs/reference/status.md``, and the condition ``Stalled``, which holds where only a
 person can help. A test collects the reasons that the code can give and compares.
@@ -299,7 +299,7 @@ RELEASES: Final[Mapping[str, Explanation]] = {
 
 
 def explain(reason: str) -> Explanation | None:
-    """What there is to say of a reason; None for one that is not Covey's: a scheduler's own word."""
+    """The explanation of a reason; None for one that is not Covey's: a scheduler's own word."""
     return REASONS.get(reason) or GATES.get(reason) or RELEASES.get(reason)
 
 

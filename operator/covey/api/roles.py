@@ -19,7 +19,7 @@ class Startup(StrEnum):
 
 
 class RestartPolicy(StrEnum):
-    """What is recreated when a pod fails."""
+    """The pods that are recreated when one fails."""
 
     RECREATE_REPLICA = "RecreateReplica"
     RECREATE_REPLICA_AFTER_START = "RecreateReplicaAfterStart"
@@ -28,35 +28,35 @@ class RestartPolicy(StrEnum):
 
 
 class InPlace(StrEnum):
-    """Whether an update may change containers of a running pod."""
+    """The use of in-place changes of containers of a running pod."""
 
     NEVER = "Never"
     IF_POSSIBLE = "IfPossible"
 
 
 class ScalingMode(StrEnum):
-    """Who sets the number of replicas of a role."""
+    """The owner of the number of replicas of a role."""
 
     STATIC = "Static"
     EXTERNAL = "External"
 
 
 class Subdomain(StrEnum):
-    """How many headless Services a role has."""
+    """The headless Services of a role."""
 
     SHARED = "Shared"
     UNIQUE_PER_REPLICA = "UniquePerReplica"
 
 
 class Endpoints(StrEnum):
-    """Which pods of a replica take requests."""
+    """The pods of a replica that take requests."""
 
     LEADERS = "Leaders"
     ALL = "All"
 
 
 class DependencyCondition(StrEnum):
-    """What must hold of the other role."""
+    """The condition on the other role."""
 
     SCHEDULED = "Scheduled"
     READY = "Ready"
@@ -100,7 +100,7 @@ BACKOFF_MAX: Final = 600
 
 
 class Backoff(Model):
-    """How long a replica that fails again and again waits before it starts once more. The first time it does not."""
+    """The delay before a replica that fails again and again is started once more. The first time it does not."""
 
     RULES: ClassVar = (
         Rule(
@@ -130,7 +130,7 @@ class Backoff(Model):
 
 
 class Restart(Model):
-    """What happens when a pod of the role fails."""
+    """The reaction to a failed pod of the role."""
 
     policy: Annotated[RestartPolicy | None, LIVE] = None
     """RecreateReplica: all pods of the replica are replaced together when one is lost, or when a container restarts once
@@ -138,13 +138,13 @@ class Restart(Model):
     RecreateUnit: all replicas of the unit that belong to its gang. None: only the pod itself.
     Default: RecreateReplica where size > 1, else None."""
     backoff: Backoff | None = None
-    """How long a replica that fails again and again waits before it starts once more."""
+    """The delay before a replica that fails again and again is started once more."""
     max_restarts: Annotated[int | None, LIVE, Field(ge=0, le=1000)] = None
     """After so many restarts in a row the replica is left failed. 0 to 1000. Default: no limit."""
 
 
 class Update(Model):
-    """How replicas of the role are replaced inside one unit when a rolled field changes."""
+    """The replacement of replicas of the role inside one unit when a rolled field changes."""
 
     RULES: ClassVar = (
         Rule(
@@ -176,7 +176,7 @@ class Update(Model):
 
 
 class Scaling(Model):
-    """Who sets the number of replicas."""
+    """The owner of the number of replicas."""
 
     RULES: ClassVar = (
         Rule(
@@ -222,7 +222,7 @@ class RoleService(Model):
 
 
 class Network(Model):
-    """How the pods of the role are found by name."""
+    """The names and Services of the role's pods."""
 
     RULES: ClassVar = (
         Rule(
@@ -304,7 +304,7 @@ class Role(Model):
     update: Update | None = None
     """How replicas are replaced when a rolled field changes."""
     scaling: Scaling | None = None
-    """Who sets the number of replicas."""
+    """The owner of the number of replicas."""
     network: Network | None = None
     """How the pods are found by name."""
 
@@ -322,7 +322,7 @@ class Role(Model):
 
     @property
     def backoff(self) -> Backoff:
-        """How long failures are waited for, the default where none is set."""
+        """The back-off after failures, the default where none is set."""
         return (self.restart and self.restart.backoff) or Backoff()
 
     @property

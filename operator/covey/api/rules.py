@@ -23,7 +23,7 @@ _OWN: Final = "covey.dev/"
 
 
 def broken_rules(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
-    """What the CRD's rules refuse of a spec."""
+    """Evaluate the CRD's rules on a spec: the faults found."""
     yield from _levels("spec.topology", spec.topology)
     yield from _role_rules(spec)
     yield from broken_bounds(spec)
@@ -113,7 +113,7 @@ def _backoff(path: str, restart: Restart | None) -> Iterator[Broken]:
 
 
 def broken_rules_of_template(path: str, template: Mapping[str, Any]) -> Iterator[Broken]:
-    """What the CRD's rules refuse of a pod template."""
+    """Evaluate the CRD's rules on a pod template: the faults found."""
     metadata, spec = template.get("metadata") or {}, template.get("spec")
     if not isinstance(metadata, Mapping):
         yield f"{path}.metadata", "is no map", "correct it"

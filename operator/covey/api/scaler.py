@@ -10,7 +10,7 @@ from covey.api.model import LIVE, Model, Rule
 
 
 class RoleScalerSpec(Model):
-    """How many replicas are wanted."""
+    """The desired number of replicas."""
 
     RULES: ClassVar = (
         Rule(
@@ -31,7 +31,7 @@ class RoleScalerSpec(Model):
 
 
 class RoleScalerStatus(Model):
-    """What is, as the operator saw it last."""
+    """The observed state, as the operator saw it last."""
 
     observed_generation: Count | None = None
     """The metadata.generation that the status was computed from."""
@@ -53,6 +53,6 @@ class RoleScaler(Model):
     kind: Literal["RoleScaler"] = "RoleScaler"
     metadata: ObjectMeta
     spec: RoleScalerSpec
-    """How many replicas are wanted."""
+    """The desired number of replicas."""
     status: RoleScalerStatus | None = None
-    """What is, as the operator saw it last."""
+    """The observed state, as the operator saw it last."""

@@ -38,7 +38,7 @@ class RoleStatus(Model):
 
 
 class UnitEscalation(Model):
-    """What is about to be given up of a unit that is below its minimum."""
+    """The pods that are about to be given up of a unit that is below its minimum."""
 
     step: Word = ""
     """Role: what is left of the roles that have too few replicas. Unit: all of it. Termination: all of it, because
@@ -83,7 +83,7 @@ class UnitStatus(Model):
 
 
 class RolloutHold(Model):
-    """What a rollout waits for."""
+    """The gate at which a rollout waits."""
 
     gate: Word = ""
     """What is waited for: Failed, Paused, Unsupported, Room, Readiness, Partition or Budget."""
@@ -140,7 +140,7 @@ class Summary(Model):
 
 
 class DisaggregatedInferenceStatus(Model):
-    """What is, as the operator saw it last."""
+    """The observed state, as the operator saw it last."""
 
     observed_generation: Annotated[int | None, Field(ge=UNSEEN)] = None
     """The metadata.generation that the status was computed from; -1 before the operator has seen the object."""

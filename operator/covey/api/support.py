@@ -1,4 +1,4 @@
-"""What the API server cannot refuse of a spec by rules of its own: fields that this version does not honour, circles."""
+"""Faults of a spec that the API server cannot refuse by rules of its own: fields that this version does not honour, circles."""
 
 from covey.api.inference import Backend, DisaggregatedInferenceSpec
 

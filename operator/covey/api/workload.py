@@ -13,7 +13,7 @@ from covey.api.policy import GroupPolicy, PodPolicy, Prioritised, SchedulingCons
 
 
 class PodGroupTemplate(Prioritised):
-    """What PodGroups are made from."""
+    """A template of PodGroups."""
 
     name: Annotated[DnsLabel, LIVE]
     """The template's name, unique in the whole Workload."""
@@ -48,14 +48,14 @@ _CHILD_RULE: Final = Rule(
 
 
 class InnermostTemplate(_CompositeTemplate):
-    """What CompositePodGroups two levels below a root are made from; only PodGroups may lie below them."""
+    """A template of CompositePodGroups two levels below a root; only PodGroups may lie below them."""
 
     pod_group_templates: Annotated[tuple[PodGroupTemplate, ...], BY_NAME, Field(min_length=1, max_length=16)]
     """Templates of child PodGroups. 1 to 16."""
 
 
 class InnerTemplate(_CompositeTemplate):
-    """What CompositePodGroups below a root are made from."""
+    """A template of CompositePodGroups below a root."""
 
     RULES: ClassVar = (_CHILD_RULE,)
 
@@ -66,7 +66,7 @@ class InnerTemplate(_CompositeTemplate):
 
 
 class CompositePodGroupTemplate(_CompositeTemplate):
-    """What root CompositePodGroups are made from. The tree is at most 4 deep, PodGroups included."""
+    """A template of root CompositePodGroups. The tree is at most 4 deep, PodGroups included."""
 
     RULES: ClassVar = (_CHILD_RULE,)
 

@@ -1,4 +1,4 @@
-"""What the command line says when it cannot go on, and with which exit status.
+"""Errors of the command line: their words, and their exit status.
 
 click.ClickException
 └── CommandError       exit 1: the cluster does not answer, something needed is not installed
@@ -31,7 +31,7 @@ class CommandError(click.ClickException):
 
 
 class BadInput(CommandError):
-    """What was given is wrong: file, document, field, what is wrong, what to do."""
+    """An error in the input: file, document, field, what is wrong, what to do."""
 
     exit_code = BAD_INPUT
 

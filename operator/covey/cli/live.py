@@ -27,7 +27,7 @@ async def connect(kubeconfig: str | None, context: str | None) -> AsyncIterator[
 
 
 def in_words(error: KubeError) -> str:
-    """What went wrong, and what to do."""
+    """Describe what went wrong, and what to do."""
     match error:
         case ConfigurationError() if "serviceaccount" in str(error):
             return "no kubeconfig was found; set KUBECONFIG or give --kubeconfig"

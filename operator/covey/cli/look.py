@@ -39,7 +39,7 @@ class View:
         return found
 
     def advice(self) -> tuple[Advice, ...]:
-        """What the reasons of all resources mean."""
+        """The meaning of the reasons of all resources."""
         return tuple(
             dict.fromkeys(
                 each

@@ -20,25 +20,25 @@ from covey.cli.terminal import guarded_terminals
 
 #: Command → module, the command's object in it, one line of help.
 _COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
-    "plan": ("plan", "plan", "Where everything would land, or why not; offline or against a cluster."),
-    "compile": ("compile", "compile_command", "The objects that a DisaggregatedInference expands to."),
-    "convert": ("convert", "convert_command", "Workloads of other projects as DisaggregatedInferences."),
-    "explain": ("explain", "explain", "Why a running one is pending, degraded or held."),
-    "status": ("status", "status", "The live tree of one."),
-    "rollout": ("rollout", "rollout", "How a change of templates comes along, and taking it back."),
-    "headroom": ("headroom", "headroom", "How many more replicas of each role would fit now."),
-    "top": ("top", "top", "GPUs used, free and stranded by topology level."),
-    "ui": ("ui", "ui", "All of it as a page in the browser, live."),
-    "drain": ("drain", "drain", "Have nodes emptied as soon as may be."),
+    "plan": ("plan", "plan", "Show where everything would be placed, or why not; offline or against a cluster."),
+    "compile": ("compile", "compile_command", "Print the objects that a DisaggregatedInference expands to."),
+    "convert": ("convert", "convert_command", "Convert workloads of other projects to DisaggregatedInferences."),
+    "explain": ("explain", "explain", "Explain why a DisaggregatedInference is pending, degraded or held."),
+    "status": ("status", "status", "Show the live state of a DisaggregatedInference as a tree."),
+    "rollout": ("rollout", "rollout", "Show, pause, resume or undo a rollout."),
+    "headroom": ("headroom", "headroom", "Show how many more replicas of each role would fit now."),
+    "top": ("top", "top", "Show used, free and stranded GPUs by topology level."),
+    "ui": ("ui", "ui", "Serve a live web page of the cluster."),
+    "drain": ("drain", "drain", "Cordon nodes and have gangs leave them as soon as possible."),
     "crds": ("crds", "crds", "Print the CustomResourceDefinitions."),
     "operator": ("processes", "operator", "Run the operator."),
     "scheduler": ("processes", "scheduler", "Run the scheduler process, or print kube-scheduler's configuration."),
     "release-budgets": (
         "release_budgets",
         "release_budgets",
-        "Let pods of gangs be evicted while no operator runs.",
+        "Delete the budgets of gangs, so that nodes can be drained without Covey.",
     ),
-    "version": ("version", "version", "Client and server versions."),
+    "version": ("version", "version", "Print client and server versions."),
 }
 
 

@@ -51,7 +51,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Which resource is meant, and where."""
+    """A stored resource, and its cluster."""
 
     name: str
     namespace: str | None
@@ -75,7 +75,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What there is to say of a rollout now."""
+    """The state of a rollout."""
 
     text: str
     is_complete: bool = False
@@ -83,7 +83,7 @@ class State:
 
 
 def read_state(body: Body) -> State:
-    """What a resource's status says of its rollout."""
+    """Read the state of a rollout from a resource's status."""
     status = body.get("status") or {}
     found = {each["type"]: each for each in status.get("conditions") or ()}
     progressing = found.get(names.PROGRESSING)

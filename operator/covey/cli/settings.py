@@ -93,7 +93,7 @@ Backends = Annotated[
 
 
 class Common(BaseModel):
-    """What both processes are told."""
+    """Settings of both processes."""
 
     model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid", frozen=True)
 
@@ -125,7 +125,7 @@ class OperatorConfig(Common):
     probe_image: str = Field(PROBE_IMAGE, min_length=1)
 
     def settings(self) -> OperatorSettings:
-        """What the process takes."""
+        """The settings that the process takes."""
         return OperatorSettings(
             **self.shared(),
             metrics_workload_limit=self.metrics_workload_limit,
@@ -163,7 +163,7 @@ class SchedulerConfig(Common):
     max_reserved_percent: int = Field(MAX_RESERVED_PERCENT, ge=0, le=100)
 
     def settings(self) -> SchedulerSettings:
-        """What the process takes.
+        """The settings that the process takes.
 
         Raises:
             InputError: a certificate without its key, or a pod without its namespace, or the other way round; a

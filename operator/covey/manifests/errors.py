@@ -1,4 +1,4 @@
-"""What is wrong with something that was handed in: where, what, what to do."""
+"""Errors of manifests: where, what is wrong, what to do."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _name_rules(name: str) -> Iterator[Broken]:
 
 
 def _templates(spec: DisaggregatedInferenceSpec) -> Iterator[Broken]:
-    """What a strict dry run of the pods would find."""
+    """The faults that a strict dry run of the pods would find."""
     for number, role in enumerate(spec.roles):
         for key, template in (("template", role.template), ("leaderTemplate", role.leader_template)):
             if template is not None:

@@ -52,7 +52,7 @@ def _above(path: str, requests: Mapping[str, Quantity], limits: Mapping[str, Qua
 
 
 def _wrong(resource: str, quantity: Quantity) -> tuple[str, str] | None:
-    """What is wrong with one quantity, and what to do (``ValidateResourceQuantityValue`` of the API server)."""
+    """The fault of one quantity, and what to do (``ValidateResourceQuantityValue`` of the API server)."""
     try:
         value = parse_quantity(quantity)
     except ValueError as error:

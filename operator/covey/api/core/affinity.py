@@ -1,4 +1,4 @@
-"""What a pod says of the nodes that it may have."""
+"""The constraints of a pod on its node."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class ProximityConstraint(Read, frozen=True):
 
 
 class SpreadConstraint(Read, frozen=True):
-    """How many units of one resource may share one domain of a level."""
+    """The number of units of one resource that may share one domain of a level."""
 
     level: str
     mode: str = "Preferred"
@@ -113,7 +113,7 @@ class Claim(Read, frozen=True):
 
 
 class RoleHeadroom(Read, frozen=True):
-    """How many replicas of a role could have places; none where nobody knows, and then ``message`` says why."""
+    """Replicas of a role that could have places; none where nobody knows, and then ``message`` says why."""
 
     name: str
     replicas: int | None = None

@@ -23,7 +23,7 @@ def explain(
     form: str,
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
-    """Why a running DisaggregatedInference is pending, degraded or held: a reason at each node of its tree.
+    """Explain why a DisaggregatedInference is pending, degraded or held: a reason at each node of its tree.
 
     What has nothing to say is one line; `covey status` shows all of it. Below the tree stands what each reason means, and
     what to do.

@@ -53,7 +53,7 @@ def headroom(
     no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
-    """How many more replicas of each role would fit now, all else as it is.
+    """Show how many more replicas of each role would fit now, all else as it is.
 
     Of a resource in a cluster it asks by an annotation, and waits for the answer in its status. Of manifests (-f) it says
     what would be so once they run, and asks no cluster: --nodes and --pods say what there is.
@@ -82,7 +82,7 @@ def headroom(
 
 
 def _refuse(name: str | None, context: str | None, kubeconfig: str | None, nodes: tuple[str, ...]) -> None:
-    """What does not go with manifests."""
+    """Refuse options that do not go with manifests."""
     if name:
         raise InputError("NAME", "does not go with -f", "leave out one of them")
     if not nodes:
@@ -142,7 +142,7 @@ def _told(body: Body) -> dict[str, Any]:
 
 
 def report_of(body: Body) -> HeadroomReport:
-    """What a stored resource says of its head-room."""
+    """Read the head-room from the status of a stored resource."""
     told, meta = _told(body), body["metadata"]
     roles = tuple(
         RoleReport(row["name"], row.get("replicas", 0), row.get("admitted", 0), row.get("maxFeasible"))

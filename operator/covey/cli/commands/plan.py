@@ -56,7 +56,7 @@ def plan(
     no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
-    """Where everything would land, or why not. Nothing is written anywhere.
+    """Show where everything would be placed, or why not. Nothing is written anywhere.
 
     Exit status: 0 every minimum is placed; 3 at least one workload is infeasible; 4 none infeasible but at least one
     unknown (search limit); 2 bad input.

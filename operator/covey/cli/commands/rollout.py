@@ -19,7 +19,7 @@ _PACE: Final = 1.0
 
 @click.group(cls=HelpfulGroup)
 def rollout() -> None:
-    """How a change of templates comes along, and taking it back."""
+    """Show, pause, resume or undo a rollout."""
 
 
 @rollout.command()
@@ -27,7 +27,7 @@ def rollout() -> None:
 @click.option("-w", "--watch", is_flag=True, help="Until it has ended; exit status 1 where it has failed.")
 @options.cluster
 def status(name: str, watch: bool, namespace: str | None, context: str | None, kubeconfig: str | None) -> None:  # noqa: FBT001 - a flag
-    """What a rollout waits for."""
+    """Show how far a rollout is, and what it waits for."""
     asyncio.run(_status(Stored(name, namespace, context, kubeconfig), watch=watch))
 
 

@@ -31,7 +31,7 @@ def status(
     no_headers: bool,  # noqa: FBT001 - a flag
     no_color: bool,  # noqa: FBT001 - a flag
 ) -> None:
-    """The live tree of one DisaggregatedInference, or of all: what is ready, where it lies, what it waits for."""
+    """Show the live state of one DisaggregatedInference, or of all, as a tree: what is ready, where it lies, what it waits for."""
     if name is not None and everywhere:
         raise InputError("-A", "means all there are, but one is named", "leave out -A, or the name")
     view = look(name, namespace, context, kubeconfig, everywhere=everywhere)

@@ -188,7 +188,7 @@ def _rack(pen: _Pen, box: Box) -> Tile:
 
 
 def _marked(box: Box, note: str) -> str:
-    """What is free in a domain, after what the verdict says of it."""
+    """The note of a domain: the words of the verdict, then what is free."""
     return f"{box.mark} · {note}" if box.mark else note
 
 

@@ -53,7 +53,7 @@ def _leaves(boxes: Iterable[Box]) -> list[Box]:
 
 @dataclass(frozen=True, slots=True)
 class _Pen:
-    """How cells look in this picture; the names of nodes and the titles of racks as they are drawn."""
+    """The look of cells in this picture; the names of nodes and the titles of racks as they are drawn."""
 
     floor: Floor
     colour: bool
@@ -88,7 +88,7 @@ class _Pen:
         return max(map(len, self.names.values()), default=1)
 
     def edge(self, rack: Box) -> tuple[str, str]:
-        """What stands on the upper edge of a rack: its title, and what is free there."""
+        """The upper edge of a rack: its title, and what is free there."""
         return f"{self.titles[rack.title]}{_marked(rack)}", f" {rack.free * self.floor.scale:,} free ╮"
 
     def rack_width(self) -> int:

@@ -34,7 +34,7 @@ def print_branch(branch: Branch, console: Console, *, whole: bool) -> None:
 
 
 def print_advice(advice: Sequence[Advice], console: Console) -> None:
-    """What reasons mean, and what to do about them; nothing where there is none."""
+    """Print the meaning of reasons, and what to do about them; nothing where there is none."""
     for each in advice:
         console.print()
         console.print(Text(each.reason, "bold").append(f"  {each.meaning}", ""))
@@ -43,7 +43,7 @@ def print_advice(advice: Sequence[Advice], console: Console) -> None:
 
 
 def print_headroom(inference: DisaggregatedInference, console: Console) -> None:
-    """How many replicas of each role could have places, if somebody has asked: of the resource, not of one unit."""
+    """Print how many replicas of each role could have places, if somebody has asked: of the resource, not of one unit."""
     status = inference.status
     if status is None or status.headroom is None:
         return

@@ -1,4 +1,4 @@
-"""What a resource expands to, as a tree of groups and pods."""
+"""The objects of a resource, as a tree of groups and pods."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def _named(workload: WorkloadReport, roots: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None:
-    """Why something has no place, a sentence for each."""
+    """Print why something has no place, a sentence for each."""
     for workload in workloads:
         for message in dict.fromkeys((reason.unit, reason.message) for reason in workload.reasons):
             unit = f" unit {message[0]}" if len(workload.units) > 1 else ""
@@ -96,7 +96,7 @@ def print_reasons(workloads: Iterable[WorkloadReport], console: Console) -> None
 
 
 def print_added(report: Report, console: Console) -> None:
-    """What became of the nodes that were added to try."""
+    """Print what became of the nodes that were added to try."""
     for each in report.added_nodes:
         console.print(Text("Added: ", words.DIM).append(words.added(each), ""), soft_wrap=True)
 

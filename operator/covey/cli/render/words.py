@@ -49,14 +49,14 @@ def finest(instances: Sequence[InstanceReport], known: Sequence[DomainReport]) -
 
 
 def headline(workload: WorkloadReport) -> str:
-    """What became of it, in a few words."""
+    """The outcome for a workload, in a few words."""
     admitted = sum(unit.admitted for unit in workload.units)
     many = f", {admitted} of {len(workload.units)} units" if len(workload.units) > 1 else ""
     return f"{workload.verdict}{many}"
 
 
 def added(report: AddedReport) -> str:
-    """What became of the nodes of one ``--add-nodes``."""
+    """The outcome for the nodes of one ``--add-nodes``."""
     where = f" in the new {report.level} {report.domain}" if report.level else ""
     copies = f"{len(report.nodes):,} copies of {report.template}{where}"
     if not report.used:
