@@ -126,7 +126,13 @@ def test_one_argument_names_everything_that_it_is_built_of(image: Image) -> None
 
 def test_nothing_in_the_dockerfile_is_for_one_architecture() -> None:
     text = " ".join(f"{name} {value}" for name, value in instructions())
-    assert not re.findall(r"amd64|arm64|x86_64|aarch64|--platform|@sha256", text)
+    assert not re.findall(r"amd64|arm64|x86_64|aarch64|--platform", text)
+
+
+def test_the_base_is_named_by_digest(image: Image) -> None:
+    """Of the index of all architectures: a tag may be moved."""
+    named = image.labels["org.opencontainers.image.base.name"]
+    assert re.fullmatch(r"python:3\.11-slim-trixie@sha256:[0-9a-f]{64}", named)
 
 
 def test_only_what_is_copied_reaches_the_build() -> None:

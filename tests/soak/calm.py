@@ -6,8 +6,9 @@ Pure: each takes what the API server lists and says what is amiss, nothing when 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 from soak.facts import GANG_GATE, KIND, Json, Node, Owner, Pod, Resource, by_replica, read_node, read_pod, read_resource
@@ -22,6 +23,10 @@ OBJECTS: Final[Mapping[str, str]] = {
     "PodDisruptionBudget": "/apis/policy/v1/poddisruptionbudgets",
     "RoleScaler": "/apis/inference.covey.dev/v1alpha1/rolescalers",
 }
+LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/covey-system/leases"
+#: Those of Covey's processes, and the seconds within which each is renewed several times.
+_LED: Final = ("covey-operator", "covey-planner")
+_RENEWED: Final = 6.0
 #: Whoever did not do what he should: kube-controller-manager, and the kubelet that kwok plays.
 ORPHAN: Final = "of a resource that is gone"
 UNSTARTED: Final = "is not started"
@@ -160,6 +165,18 @@ def leaks(listed: Listed) -> list[str]:
     needed = {owner.namespace for owner, each in listed.resources.items() if _is_gang(each) or each.wanted.broken}
     found += [f"the budget of {each}, where nobody needs it" for each in sorted(_budgets(listed) - needed)]
     return found
+
+
+def unled(leases: Iterable[Json], now: float) -> list[str]:
+    """Leases that nobody renews: a process that ended without giving its lease back leaves nobody to lead for a while.
+
+    Args:
+        leases: as listed.
+        now: seconds since the epoch.
+    """
+    renewed = {each["metadata"]["name"]: each["spec"].get("renewTime") for each in leases}
+    times = {name: datetime.fromisoformat(each).timestamp() for name, each in renewed.items() if each}
+    return [f"nobody renews the lease {name}" for name in _LED if now - times.get(name, 0.0) > _RENEWED]
 
 
 def unreachable(listed: Listed) -> list[str]:

@@ -233,10 +233,11 @@ def delete_and_create_a_resource(stage: Stage, generator: random.Random) -> str 
 def break_a_spec_and_mend_it(stage: Stage, generator: random.Random) -> str | None:
     """A level that does not exist, which nothing may come of."""
     owner = _owner(stage, generator)
-    if owner is None:
+    broken = {"preferred": "nowhere"}
+    if owner is None or stage.specs[owner].get("topology") == broken:
         return None
     before, seconds = dict(stage.specs[owner].get("topology") or {}), generator.uniform(0.5, 8)
-    stage.edit(owner, lambda spec: spec.update(topology={"preferred": "nowhere"}))
+    stage.edit(owner, lambda spec: spec.update(topology=broken))
     stage.later(
         seconds,
         f"mend {owner.name}",

@@ -20,7 +20,19 @@ from typing import Final
 
 from localcluster import TROUBLES, Cluster, NotReachedError, sentence_of
 from soak import choices, contention, deaths, edits, hostile, nodes, processes, strangers, tenants, troubles
-from soak.calm import OBJECTS, ORPHAN, UNSTARTED, Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
+from soak.calm import (
+    LEASES,
+    OBJECTS,
+    ORPHAN,
+    UNSTARTED,
+    Listed,
+    leaks,
+    unled,
+    unprotected,
+    unreachable,
+    unsettled,
+    waits_honestly,
+)
 from soak.checker import Checker
 from soak.facts import Owner
 from soak.kubelet import Kubelet
@@ -227,6 +239,8 @@ class Soak:
             )
             amiss = [*unsettled(listed, waiting=waiting), *leaks(listed), *unprotected(listed)]
             amiss += [*unreachable(listed), *overlooked(listed)]
+            leases = self._stage.api("GET", LEASES)
+            amiss += unled(leases["items"] if leases else (), time.time())
             since = 0.0 if amiss else since or time.monotonic()
             for program, said in FORGOTTEN.items():
                 late = next((each for each in amiss if said in each and time.monotonic() > patient), None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, ClassVar
 
 import pytest
 
-from soak.calm import Listed, leaks, unprotected, unreachable, unsettled, waits_honestly
+from soak.calm import Listed, leaks, unled, unprotected, unreachable, unsettled, waits_honestly
 from soak.facts import Owner
 from unit.soak.histories import GATED, UID, Json, pod, role
 
@@ -43,6 +44,21 @@ PAIR = (runs("0/decode/0/0"), runs("0/decode/1/0"))
 
 def test_all_is_well() -> None:
     assert unsettled(listed(*PAIR)) == []
+
+
+def test_nobody_leads_whose_lease_is_not_renewed() -> None:
+    def lease(name: str, at: str | None) -> Json:
+        return {"metadata": {"name": name}, "spec": {"renewTime": at}}
+
+    noon = datetime.fromisoformat("2026-01-01T12:00:00.000000Z")
+    led = [
+        lease("covey-operator", "2026-01-01T11:59:58.500000Z"),
+        lease("covey-planner", "2026-01-01T11:59:59.000000Z"),
+    ]
+    assert unled(led, noon.timestamp()) == []
+    left = [led[0], lease("covey-planner", "2026-01-01T11:59:50.000000Z")]
+    assert unled(left, noon.timestamp()) == ["nobody renews the lease covey-planner"]
+    assert len(unled([lease("covey-operator", None)], noon.timestamp())) == 2
 
 
 @pytest.mark.parametrize(
