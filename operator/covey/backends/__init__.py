@@ -52,17 +52,17 @@ BACKENDS: Final[tuple[Backend, ...]] = (
 
 
 def find(name: BackendName, dialect: str) -> Backend | None:
-    """The backend that was recorded; None when this release has none such."""
+    """Return the backend that was recorded; None when this release does not have it."""
     return next((each for each in BACKENDS if (each.name, each.dialect) == (name, dialect)), None)
 
 
 def choose(name: BackendName, cluster: Cluster) -> Backend | None:
-    """The newest dialect that a cluster can do; None when it can do none, of which ``newest`` says why."""
+    """Return the newest dialect that a cluster supports; None when it supports none, of which ``newest`` says why."""
     return next((each for each in BACKENDS if each.name is name and each.absent(cluster) is None), None)
 
 
 def newest(name: BackendName) -> Backend | None:
-    """The newest dialect of a backend; None when this release has none."""
+    """Return the newest dialect of a backend; None when this release has none."""
     return next((each for each in BACKENDS if each.name is name), None)
 
 

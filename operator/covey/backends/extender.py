@@ -36,15 +36,15 @@ class Extender:
     has_fixed_levels: ClassVar[bool] = False
 
     def kinds(self) -> tuple[Resource, ...]:
-        """Covey's own groups."""
+        """Return Covey's own groups."""
         return _KINDS
 
     def probes(self) -> tuple[Probe, ...]:
-        """Covey's own kinds keep every field."""
+        """Return no probe: Covey's own kinds keep every field."""
         return ()
 
     def absent(self, cluster: Cluster) -> str | None:
-        """It only needs its kinds."""
+        """Return what the cluster lacks, or None: only the kinds are needed."""
         missing = ", ".join(kind.plural for kind in _KINDS if kind in cluster.unserved)
         if not missing:
             return None
@@ -69,11 +69,11 @@ class Extender:
         revision: Revision | None = None,
         levels: Levels | None = None,
     ) -> Tree:
-        """The tree as ``compile`` gives it."""
+        """Return the tree as ``compile`` gives it."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels)
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """Everything that the scheduler process says of a unit stands on its root."""
+        """Return the report of a unit; everything that the scheduler process says of it stands on its root."""
         root = objects.get((_COMPOSITE, group_name(inference, unit)))
         if root is None:
             return None
@@ -88,21 +88,21 @@ class Extender:
         )
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
-        """Pods name their group in a label, groups their parent in their spec."""
+        """Return the groups in use: pods name their group in a label, groups their parent in their spec."""
         leaves = {(_LEAF, pod.metadata.label(names.LABEL_POD_GROUP) or "") for pod in pods}
         parents = {(_COMPOSITE, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()}
         return frozenset(leaves | parents)
 
     def is_fixed(self, _stored: Owned, _wanted: Mapping[str, Any]) -> bool:
-        """Never: all that differs can be applied."""
+        """Return False: all that differs can be applied."""
         return False
 
     def fixed_fields(self, _body: Mapping[str, Any]) -> str:
-        """There are none."""
+        """Return an empty digest: there are no fixed fields."""
         return ""
 
     def release(self, _progress: Progress) -> Release:
-        """Nobody: the scheduler process lifts its gate itself, with the pin."""
+        """Release nobody: the scheduler process lifts its gate itself, with the pin."""
         return Release()
 
 

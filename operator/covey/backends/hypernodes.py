@@ -33,7 +33,7 @@ class HyperNodes:
         self._found: dict[frozenset[str], int | str] = {}
 
     def tier(self, level: str, levels: Levels) -> int | str:
-        """The tier of a level, or what is wrong with it, in words that follow its name.
+        """Return the tier of a level, or what is wrong with it, in words that follow its name.
 
         Args:
             level: its name.
@@ -70,7 +70,7 @@ class HyperNodes:
         return None
 
     def _within(self, own: Iterable[core.HyperNode]) -> set[str]:
-        """Names of these and of all below them."""
+        """Return the names of these and of all below them."""
         found: set[str] = set()
         waiting = list(own)
         while waiting:
@@ -86,7 +86,7 @@ class HyperNodes:
 
 
 def inverted(levels: Levels, tiers: Mapping[str, int]) -> tuple[str, str] | None:
-    """Two levels, the broader first, whose tiers say otherwise."""
+    """Return two levels, the broader first, whose tiers contradict their order, or None."""
     ordered = [level for level in levels if level in tiers]
     return next(((one, two) for one, two in pairwise(ordered) if tiers[one] <= tiers[two]), None)
 

@@ -76,7 +76,7 @@ class Cluster:
     hyper_nodes: HyperNodes | None = None
 
     def serves(self, *kinds: Resource) -> bool:
-        """The API server knows all of these."""
+        """Tell whether the API server knows all of these."""
         return self.unserved.isdisjoint(kinds)
 
 
@@ -150,7 +150,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """All that a backend decides from whom to let go.
+    """Facts by which a backend decides which pods to let go.
 
     Args:
         inference: the resource, with the spec that is kept up.
@@ -167,7 +167,7 @@ class Progress:
     now: float = 0.0
 
     def has_minimum(self, unit: int) -> bool:
-        """The minimum of a unit is bound: the operator has said which replicas it is."""
+        """Tell whether the minimum of a unit is bound: the operator has said which replicas it is."""
         return all(each.is_bound for each in self.units[unit] if each.in_minimum)
 
 
@@ -188,11 +188,11 @@ class Backend(Protocol):
 
     @property
     def needs_room(self) -> bool:
-        """It lets pods go by the free room of the cluster, so that the operator has to watch nodes and pods."""
+        """Tell whether pods are let go by the free room of the cluster: the operator then watches nodes and pods."""
 
     @property
     def has_fixed_levels(self) -> bool:
-        """The groups have the label keys of their levels in fields that nobody may change."""
+        """Tell whether the groups have the label keys of their levels in fields that nobody may change."""
 
     def kinds(self) -> tuple[Resource, ...]:
         """Kinds of its groups, in the order in which they are created; one cluster need not serve them all."""
@@ -222,7 +222,7 @@ class Backend(Protocol):
     ) -> Tree:
         """The objects of a resource, in creation order; arguments as of ``compile_inference``.
 
-        What ties a pod to its group (``membership``) and after whom it is named (``anchor``) comes with the tree.
+        What ties a pod to its group (``membership``) and the object that it is named after (``anchor``) come with the tree.
         """
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
@@ -235,7 +235,7 @@ class Backend(Protocol):
         """Groups that some pod or group refers to: they stay while it does, wanted or not."""
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any], /) -> bool:
-        """The API server would refuse to change the one into the other: it has to be deleted and made anew."""
+        """Tell whether the API server would refuse the change: the object then has to be deleted and created again."""
 
     def fixed_fields(self, body: Mapping[str, Any], /) -> str:
         """A digest of the fields of a group that nobody may change, as Covey writes them; empty where there are none.

@@ -9,7 +9,7 @@ from covey.compile.starting import is_held
 
 
 def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator[str]:
-    """Roles that would be held at their start, which keeps a gang of this scheduler from ever being whole."""
+    """Yield a refusal of roles that would be held at their start, as this scheduler's gang would never be whole."""
     for role in spec.roles:
         if is_held(role, 1):
             field = "dependsOn" if role.depends_on else f"startup {role.startup}"
@@ -20,5 +20,5 @@ def refused_starts(spec: DisaggregatedInferenceSpec, scheduler: str) -> Iterator
 
 
 def can_reserve(backend: Backend) -> bool:
-    """Pods of this backend keep their places while they are held at their start."""
+    """Tell whether pods of this backend keep their places while they are held at their start."""
     return backend is Backend.EXTENDER

@@ -81,7 +81,7 @@ def _place(source: Fields, role: Object, draft: Draft) -> None:
 
 
 def _scaling(source: Fields, role: Object, draft: Draft) -> None:
-    """v1beta1: it is there; v1alpha1: it is there and enabled."""
+    """Leave the scale to an autoscaler: in v1beta1 where one is there, in v1alpha1 where one is there and enabled."""
     if "scalingAdapter" not in source:
         return
     adapter = source.below("scalingAdapter")

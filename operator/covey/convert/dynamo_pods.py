@@ -168,5 +168,5 @@ def _joined(first: Sequence[Any], then: Sequence[Any]) -> list[Any]:
 
 
 def _whole(source: Fields) -> Object:
-    """An object as it is."""
+    """Take all fields of an object as they are."""
     return {key: source.take(key) for key in source.rest()}

@@ -1,7 +1,7 @@
 """Reading a document so that nothing of it can be forgotten.
 
-Every field is taken once, by whoever understands it. What nobody took is found by its path at the end, whatever it
-is and however deep: a field of a newer release of the source, a misspelt one, or one that has no counterpart.
+Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
+whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no counterpart.
 """
 
 from __future__ import annotations

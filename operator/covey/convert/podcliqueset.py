@@ -96,7 +96,7 @@ def _clique(source: Fields, draft: Draft) -> _Clique:
 
 
 def _pods(clique: _Clique, variables: Mapping[str, str], draft: Draft) -> Template:
-    """The template with the variables that Covey can tell, and a remark on those that it cannot."""
+    """Return the template with the variables that Covey can tell, and remark on those that it cannot."""
     template = with_variables(clique.template, variables)
     instead = "COVEY_INDEX, COVEY_SIZE and COVEY_LEADER_ADDRESS say where a pod stands in its replica"
     foreign = r"\bGROVE_[A-Z_]+\b|grove\.io/[a-z-]+"
@@ -210,7 +210,7 @@ def _order(template: Fields, cliques: Sequence[_Clique], roles: _Roles, draft: D
 
 
 def _pairs(template: Fields, cliques: Sequence[_Clique]) -> Iterator[tuple[str, _Clique, _Clique]]:
-    """Where it is said that one clique starts after another, and the two."""
+    """Yield a path, the clique that starts later by what stands there, and the one that starts before it."""
     kind = template.meaning("cliqueStartupType", _STARTUPS)
     if kind == "InOrder":
         path = template.at("cliqueStartupType")

@@ -158,7 +158,7 @@ def _template(pattern: Fields, shared: Mapping[str, Fields], variables: Mapping[
 
 
 def _known(template: Template, path: str, variables: Mapping[str, str], draft: Draft) -> Template:
-    """A template with the variables that Covey can tell, and a remark on those that it cannot."""
+    """Return a template with the variables that Covey can tell, and remark on those that it cannot."""
     template = with_variables(template, variables)
     instead = "COVEY_* variables and covey.dev labels say what Covey knows"
     foreign = r"\bRBG_[A-Z_]+\b|rbg\.workloads\.x-k8s\.io/[a-z-]+"

@@ -17,7 +17,7 @@ from covey.convert.remarks import ConversionError
 
 Template = dict[str, Any]
 
-#: A converted resource is placed by Covey, whoever placed the pods of its source.
+#: A converted resource is placed by Covey, whichever scheduler placed the pods of its source.
 _INSTEAD: Final = {"schedulerName": "Covey's scheduler places the pods"}
 _CONTAINERS: Final = ("initContainers", "containers")
 

@@ -30,7 +30,7 @@ T = TypeVar("T", default=dict[str, Any])
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """An answer that nobody reads: it is only checked for being JSON."""
+    """An answer whose content is not used: it is only checked for being JSON."""
 
 
 #: Objects in one answer to a LIST: 3 MB of pods, decoded in some 10 ms.

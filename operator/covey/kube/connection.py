@@ -1,6 +1,6 @@
-"""Where the API server is, how to reach and trust it, and as whom Covey speaks to it: the official client's configuration.
+"""Address of the API server, trust in it, and Covey's identity towards it: the official client's configuration.
 
-``kubernetes.aio.config`` reads kubeconfigs and a pod's service account; what it does otherwise than kubectl is put right by
+``kubernetes.aio.config`` reads kubeconfigs and a pod's service account; where it differs from kubectl it is corrected by
 the guards in ``kubeconfig_guards`` and ``renewal``.
 """
 
@@ -110,7 +110,7 @@ def context_name(path: str | None = None) -> str:
 
 
 def bearer(server: Connection, token: str) -> Connection:
-    """That server, for whoever has this token and nothing else."""
+    """Return the connection to that server for a caller that has this token and nothing else."""
     configuration = copy.copy(server.configuration)
     configuration.api_key = {"BearerToken": f"Bearer {token}"} if token else {}
     configuration.refresh_api_key_hook = None
@@ -222,7 +222,7 @@ def _id_token(chosen: _Chosen) -> str:
 
 
 def _cluster_info(cluster: Entry) -> Entry:
-    """The cluster as a plugin is told of it (``ExecCredential.spec.cluster``)."""
+    """Return the cluster as it is described to a plugin (``ExecCredential.spec.cluster``)."""
     authority = cluster.get("certificate-authority-data")
     if not authority and "certificate-authority" in cluster:
         authority = base64.b64encode(Path(cluster["certificate-authority"]).read_bytes()).decode()
@@ -246,7 +246,7 @@ def _address_in_cluster() -> tuple[str, str]:
 
 
 def _server_in_cluster() -> Connection:
-    """A pod without a token has the cluster's authority where the token would be (ConfigMap ``kube-root-ca.crt``).
+    """Find the API server from a pod without a token, whose ``ca.crt`` is the ConfigMap ``kube-root-ca.crt``.
 
     The client's own loader wants a token.
     """

@@ -176,16 +176,16 @@ def api_error(code: int, body: bytes, retry_after: float | None = None) -> ApiEr
 
 
 def _is_of_another_uid(status: Status) -> bool:
-    """A patch gives the UID of another incarnation, which to the API server is a change of what cannot be changed.
+    """Tell whether a patch named the UID of another incarnation, which is refused as a change of a fixed field.
 
-    So says ``ValidateObjectMetaAccessorUpdate`` of apimachinery. The status of a custom resource is written all the same.
+    The rule is ``ValidateObjectMetaAccessorUpdate`` of apimachinery. A custom resource's status is written all the same.
     """
     causes = (status.details or {}).get("causes") or ()
     return any(isinstance(each, dict) and each.get("field") == "metadata.uid" for each in causes)
 
 
 class LeaseLost(Exception):
-    """Somebody else holds the lease, or may by now: whoever raises this must stop acting at once."""
+    """Somebody else holds the lease, or may by now: a process that raises this must stop acting at once."""
 
 
 class Retryable(Exception):

@@ -87,7 +87,7 @@ class EventRecorder:
             await self._drain()
 
     async def flush(self, seconds: float = 2.0) -> None:
-        """Write what still waits, in at most so many seconds; with or without ``run``."""
+        """Write what still waits, within that many seconds; with or without ``run``."""
         try:
             async with asyncio.timeout(seconds):
                 await self._drain()

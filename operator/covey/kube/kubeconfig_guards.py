@@ -92,7 +92,7 @@ def without_nulls(entry: Entry) -> Entry:
 def anchor_paths(entry: Entry, folder: Path) -> Entry:
     """Make paths absolute: they are meant from the file that they are written in.
 
-    The client looks for a user's certificate beside the file of the cluster, and for a plugin in the working directory:
+    The client looks for a user's certificate next to the file of the cluster, and for a plugin in the working directory:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
     """
     found = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
@@ -177,7 +177,7 @@ def environment_proxy(server: str) -> str | None:
 
 
 def _bypasses(part: str, host: str) -> bool:
-    """True where a part of ``NO_PROXY`` means a host: all of them, an address, a range, or a domain with what is below it."""
+    """Tell whether a part of ``NO_PROXY`` means a host: all, an address, a range, or a domain with what is below it."""
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(part, strict=False)
     except (TypeError, ValueError):
@@ -187,7 +187,7 @@ def _bypasses(part: str, host: str) -> bool:
 def impersonation_headers(user: Entry) -> tuple[tuple[str, str], ...]:
     """The headers of ``as`` and its companions (client-go's transport.ImpersonationConfig).
 
-    The client does not know these keys, and asks with the rights of whoever impersonates:
+    The client does not know these keys, and asks with the rights of the user who impersonates:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L194
     """
     named = [("Impersonate-User", user.get("as")), ("Impersonate-Uid", user.get("as-uid"))]

@@ -5,7 +5,7 @@ not changed for the record's duration *as observed here*, on the monotonic clock
 ``renew_deadline`` seconds after the last renewal was *sent*, before anybody else may think it expired; so two
 processes lead at once only if clocks run at rates that differ by half.
 
-Whoever loses the lease has to end the process: there is no way back from ``LeaseLost``.
+A process that loses the lease has to end: there is no way back from ``LeaseLost``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Observation:
         return str(self._spec.get("holderIdentity") or "")
 
     def seen(self, lease: dict[str, Any], now: float) -> Observation:
-        """The next observation: time starts anew only when the record has changed."""
+        """Return the next observation: time starts again only when the record has changed."""
         return Observation(lease, self.since if lease.get("spec") == self._spec else now)
 
     def expired(self, now: float) -> bool:
@@ -202,7 +202,7 @@ class LeaseElector:
         raise LeaseLost(f"{self._name} could not be renewed for {self._renew_deadline:g} s")
 
     async def _attempt(self, seconds: float) -> bool:
-        """Try once to take or renew the lease, for at most so many seconds."""
+        """Try once to take or renew the lease, for at most that many seconds."""
         try:
             async with asyncio.timeout(min(seconds, self._patience)):
                 return await self._claim()

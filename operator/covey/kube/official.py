@@ -14,7 +14,7 @@ from pathlib import Path
 
 @contextmanager
 def _with_a_home() -> Iterator[None]:
-    """Say ``/``, as container runtimes do, where nothing says where the home is; nothing is said afterwards."""
+    """Set the home directory to ``/``, as container runtimes do, where none is set; afterwards it is unset again."""
     try:
         Path.home()
     except RuntimeError:

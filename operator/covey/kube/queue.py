@@ -115,7 +115,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The work on a key has ended, well or not."""
+        """End the work on a key, whether it succeeded or not."""
         self._processing.discard(key)
         self._metrics.done(key)
         if key in self._dirty and not self._closed:
@@ -132,7 +132,7 @@ class WorkQueue(Generic[K]):
         return delay
 
     def forget(self, key: K) -> None:
-        """The key has succeeded: its next failure counts as the first."""
+        """Reset the failures of a key that has succeeded: the next one counts as the first."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
@@ -241,7 +241,7 @@ async def _work(queue: WorkQueue[K], handler: Callable[[K], Awaitable[None]]) ->
 
 
 def _after_failure(queue: WorkQueue[K], key: K, error: Exception) -> None:
-    """Conflicts and lost connections are everyday life; what nobody expected is logged with its traceback."""
+    """Make a failed key wait again, and log why: only what nobody expected with its traceback."""
     if isinstance(error, Retryable):
         queue.forget(key)
         queue.add_after(key, error.delay)

@@ -36,7 +36,7 @@ _LONGEST_DELAY: Final = 10.0
 _SHORT: Final = 1.0
 #: Changes of one list that are announced before others on the event loop have their turn.
 _BREATH: Final = 100
-#: Failed watches in a row after which the collection is listed anew.
+#: Failed watches in a row after which the collection is listed again.
 _PATIENCE: Final = 4
 
 
@@ -77,7 +77,7 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         #: Set once it is known what there is: it has been listed, or the API server does not know the resource.
         self.settled = asyncio.Event()
-        #: Cleared while what a list brought is told: until then it is half of one state and half of another.
+        #: Cleared while callbacks get what a list brought: until then the copy is half of one state and half of another.
         self.steady = asyncio.Event()
         self.steady.set()
         self._moved = asyncio.Event()
@@ -179,7 +179,7 @@ class Reflector(Generic[T]):
         self._serve(served=True)
 
     def _lose(self) -> None:
-        """The resource is not served: with it, all its objects have gone."""
+        """Drop all objects, and record that the resource is not served."""
         self._version = ""
         self.last_contact = self._clock()
         for change in self._objects.replace(()):
@@ -228,7 +228,7 @@ class Reflector(Generic[T]):
         self._moved.set()
 
     def _note_unreadable(self, error: Undecodable) -> None:
-        """Tell of an object that cannot be read: what is known of it stays as it was, and nobody else is harmed."""
+        """Log and count an object that cannot be read: its last known state stays, and no other object is affected."""
         metrics.UNREADABLE_OBJECTS.labels(self._resource.plural).inc()
         _log.warning("object not read", resource=self._resource.plural, key=error.key, error=str(error))
 
@@ -256,7 +256,7 @@ class Reflector(Generic[T]):
 
 
 class Exposed(Protocol):
-    """A copy of a collection that metrics speak of."""
+    """A copy of a collection that metrics describe."""
 
     @property
     def resource(self) -> str:

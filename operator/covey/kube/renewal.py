@@ -93,7 +93,7 @@ def id_token(find: Callable[[], str]) -> Read:
     """The ID token of an OIDC ``auth-provider``, as the kubeconfig has it; kubectl is to renew a spent one there.
 
     A provider may answer with a new refresh token, and the file would be left with one that is spent. The client
-    refreshes it, and does not verify to whom it sends the refresh token unless an authority is given:
+    refreshes it, and does not verify the server that it sends the refresh token to unless an authority is given:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L290
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/openid.py#L25
 
@@ -123,16 +123,16 @@ def _expiry(token: str) -> float:
 class Plugin(ExecProvider):
     """A program that prints a bearer token, a client certificate, or both (``client.authentication.k8s.io``).
 
-    The client tells a program nothing of the cluster, takes its output for the terminal, and lets it read standard input
+    The client says nothing to a program about the cluster, takes its output for the terminal, and lets it read standard input
     and take its time with a full pipe; its failure is logged, and requests go out as nobody's; its certificate is not
-    taken beside a token, and never renewed:
+    taken next to a token, and never renewed:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/exec_provider.py#L64
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L331
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L358
 
     Args:
         entry: as the kubeconfig has it.
-        cluster: the cluster as a plugin is told that wants to know (``provideClusterInfo``).
+        cluster: the cluster as it is described to a plugin that asks for it (``provideClusterInfo``).
         tls: takes a client certificate for the connections made from then on.
 
     Raises:

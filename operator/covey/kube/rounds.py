@@ -1,4 +1,4 @@
-"""Keys in turns by share, as a namespace has one: who has many waits for its own, and keeps nobody else waiting."""
+"""Keys in turns by share, for example by namespace: a share with many keys makes no other share wait."""
 
 from __future__ import annotations
 

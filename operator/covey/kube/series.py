@@ -9,10 +9,10 @@ from typing import Any, Final, NamedTuple
 
 #: Seconds without a repetition that end a series.
 GAP: Final = 120.0
-#: Token bucket of each object: that many writes at once, then one every so many seconds.
+#: Token bucket of each object: that many writes at once, then one in each such number of seconds.
 BURST: Final = 25
 REFILL: Final = 5.0
-#: Series and buckets remembered; a forgotten one begins anew.
+#: Series and buckets remembered; a forgotten one begins again.
 REMEMBERED: Final = 4096
 #: Bytes of a note that the API takes.
 NOTE: Final = 1024

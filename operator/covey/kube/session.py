@@ -26,7 +26,7 @@ def new_session(
     keep_alive: float = _KEEP_ALIVE,
     read_buffer: int = _READ_BUFFER,
 ) -> aiohttp.ClientSession:
-    """A session; within an event loop, and closed by whoever asks for it.
+    """Open a session within an event loop; the caller closes it.
 
     Each request carries the Authorization header as it is then. After a 401 it is sent once more, if there is another
     header to be had; ConfigurationError ends a request for which there is none. The client's own factory of sessions is
@@ -34,7 +34,7 @@ def new_session(
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/client/rest.py#L148
 
     Args:
-        connection: to whom and as whom.
+        connection: the server, and the identity towards it.
         user_agent: shown in the API server's audit log and flow control.
         connections: at most that many at once; 0 for no bound.
         headers: what else goes with each request.

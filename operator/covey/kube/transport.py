@@ -108,7 +108,7 @@ class Transport:
         """Close every connection, for good; streams end with Unreachable."""
         self._closed = True
         for response in self._reading:
-            # Left to itself aiohttp lets whoever reads a body wait for ever when its session is closed.
+            # Left to itself aiohttp lets the reader of a body wait for ever when its session is closed.
             response.content.set_exception(aiohttp.ClientConnectionError("the client is closed"))
         if self._session is not None:
             await self._session.close()
@@ -186,14 +186,17 @@ def _as_unreachable(request: Request) -> Iterator[None]:
 
 
 def _may_repeat(request: Request, cause: BaseException | None) -> bool:
-    """A time-out is not repeated: the server is slow, and more of the same does not make it faster."""
+    """Tell whether a request may be sent again.
+
+    A time-out is not repeated: the server is slow, and more of the same does not make it faster.
+    """
     if cause is None or isinstance(cause, TimeoutError):
         return False
     return request.repeatable or isinstance(cause, aiohttp.ClientConnectorError)
 
 
 def _delay_after(error: ApiError, request: Request, attempt: int) -> float | None:
-    """Seconds until the next attempt; None when the answer stands."""
+    """Return the seconds until the next attempt; None when the answer stands."""
     shed = isinstance(error, TooManyRequests) or (
         error.code == HTTPStatus.SERVICE_UNAVAILABLE and error.retry_after is not None
     )

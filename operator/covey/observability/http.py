@@ -17,7 +17,7 @@ from aiohttp import web
 from covey.observability import metrics
 from covey.observability.listener import Listener, bind
 
-#: Says whether all is well, and a line of text for whoever asks.
+#: Says whether all is well, and a line of text for the caller.
 Probe = Callable[[], tuple[bool, str]]
 
 #: Addresses that switch an endpoint off, as controller-runtime's flags do.
@@ -26,7 +26,7 @@ _OFF: Final = frozenset({"", "0"})
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Where the endpoints are, as URLs without path; None where one is switched off."""
+    """Addresses of the endpoints, as URLs without path; None where one is switched off."""
 
     metrics_url: str | None
     health_url: str | None

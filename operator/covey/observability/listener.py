@@ -1,8 +1,8 @@
-"""A port whose callers can use up no more than it gives them: connections, time for a request's head, handshakes.
+"""A port with bounds on what its callers can use up: connections, time for a request's head, handshakes.
 
 aiohttp bounds neither connections nor the time of a TLS handshake or of a head, so connections are taken here and handed
-to it. Whoever has no request under way may be sent away: when all connections are in use, the one that has waited longest
-makes room for the next, so half-open ones keep no probe out.
+to it. A connection without a request under way may be closed: when all connections are in use, the one that has waited
+longest makes room for the next, so half-open ones keep no probe out.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Listener:
             task.add_done_callback(self._starting.discard)
 
     def _make_room(self) -> bool:
-        """Send away who has waited longest for nothing; False when everybody has a request under way."""
+        """Close the connection that has waited longest without a request; False when each has one under way."""
         self._dropped("too_many")
         while self._idle:
             transport = next(iter(self._idle))
@@ -137,7 +137,7 @@ class Listener:
         loop.call_later(HEAD, self._give_up, made)
 
     def _rest(self, transport: asyncio.WriteTransport, *, heard: bool) -> None:
-        """A connection has no request under way. Those that have ended since are forgotten now and then."""
+        """Record that a connection has no request under way; those that have ended are forgotten now and then."""
         if len(self._idle) > 2 * self._most:
             self._idle = {each: said for each, said in self._idle.items() if not each.is_closing()}
         self._idle[transport] = heard

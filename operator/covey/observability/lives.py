@@ -1,8 +1,8 @@
-"""When the stages of a gang's life were reached, from the times that pods' conditions carry: pure.
+"""Times at which a gang reached the stages of its life, from the times in pods' conditions: pure.
 
 A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
 observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
-back is no part of it. Both observe each transition exactly once, whoever leads: see ``covey.scheduler.lives`` and
+back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives`` and
 ``covey.operator.tell.lives``.
 """
 
@@ -17,13 +17,13 @@ Role = tuple[int, Iterable[Sequence[float | None]]]
 
 
 def since_true(pod: core.Pod, kind: str) -> float | None:
-    """Since when a condition of a pod has been True, seconds since the epoch; None when it is not."""
+    """Return since when a condition of a pod has been True, in seconds since the epoch; None when it is not."""
     found = core.condition(pod.status.conditions, kind)
     return times.seconds(found.last_transition_time) if found is not None and found.status == "True" else None
 
 
 def reached(roles: Iterable[Role]) -> float | None:
-    """When each role had as many complete replicas as its minimum; None while one has fewer, and without a minimum."""
+    """Return when all roles had as many complete replicas as their minimums; None while one has fewer, or none has one."""
     latest: float | None = None
     for minimum, replicas in roles:
         if minimum <= 0:
@@ -36,6 +36,6 @@ def reached(roles: Iterable[Role]) -> float | None:
 
 
 def _last(pods: Sequence[float | None]) -> float | None:
-    """When the last pod got there; None while one has not."""
+    """Return when the last pod got there; None while one has not."""
     known = [time for time in pods if time is not None]
     return max(known) if known and len(known) == len(pods) else None

@@ -1,1 +1,1 @@
-"""The floor of a cluster, of a plan or as it is now: a model without ink, for whoever draws it."""
+"""The floor of a cluster, of a plan or as it is now: a model that any form of picture is drawn from."""

@@ -1,7 +1,7 @@
 """The floor of a cluster as nested boxes of nodes, with every replica's devices in their places.
 
 A pure model that the terminal's picture and the SVG share. One cell stands for one device (or for a share of a node,
-where nothing but CPU is asked); a run of cells belongs to one pod of a workload that is shown, or to strangers.
+where nothing but CPU is asked); a run of cells belongs to one pod of a workload that is shown, or to other pods.
 What has nothing to do with the workloads is only counted, so that 5,000 nodes are still one page.
 """
 
@@ -79,7 +79,7 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class NodeBox:
-    """A node: ``cells`` in all, ``others`` taken by strangers, the rest in ``runs`` or free."""
+    """A node: ``cells`` in all, ``others`` taken by other pods, the rest in ``runs`` or free."""
 
     name: str
     cells: int
@@ -201,7 +201,7 @@ def build_floor(
     Args:
         topology: its levels give the nesting; levels that separate nothing are named in the subtitle instead.
         grounds: every node.
-        spots: every pod that is shown in colour; strangers' use stands in the grounds.
+        spots: every pod that is shown in colour; other pods' use stands in the grounds.
         title: what the picture is of.
         wanted: requests of the workloads' pods, to know the resource that matters, even when nothing is placed.
         roles: (workload, role) pairs in the order of the legend; those of the spots are added.

@@ -252,7 +252,10 @@ class ReplicaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """A preference and what became of it. ``scope``: ``unit``, ``role/NAME``, ``group/NAME``, ``proximity/INDEX``, ``spread``."""
+    """A preference, and whether it was met.
+
+    ``scope``: ``unit``, ``role/NAME``, ``group/NAME``, ``proximity/INDEX``, ``spread``.
+    """
 
     scope: str
     level: str

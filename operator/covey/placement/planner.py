@@ -175,7 +175,7 @@ class _Planner:
     def _looked_for(
         self, needed: Sequence[Demand], everything: Sequence[Demand]
     ) -> dict[str, str] | Solution | Refusal:
-        """The nodes of the minimum (and of surplus beside it), or what shows that it has none.
+        """Return the nodes of the minimum (and of surplus next to it), or what shows that it has none.
 
         Exact tables as far as a look may go; then the cheap proofs, and placements that are not proven the best.
         """
@@ -311,7 +311,7 @@ class _Planner:
             return False
 
     def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
-        """The aims with one more wish: of the unit (scope -1), a role, or a rule, at a depth; None without one there."""
+        """Return the aims with one more wish at a depth: of the unit (scope -1), a role, or a rule; None without one."""
         if scope < 0:
             wanted = depth_of(self._topology, self._gang.preferred)
             parts = [minimum_paths(self._gang, self._inventory, followers(self._gang))]

@@ -38,7 +38,7 @@ _ORDERS = 6
 _LOOKS = 256
 #: More pods than this are placed by mixtures first, which is quicker.
 _MANY = 256
-#: A mixture that reaches less than so many times the need is tight: it is tried before roles one after another.
+#: A mixture that reaches less than this many times the need is tight: it is tried before roles one after another.
 _TIGHT = 1.2
 
 
@@ -113,7 +113,7 @@ class Search:
         return crowded(self._gang, self._inventory, scope, needed, room)
 
     def _room(self, scope: DomainNode, needed: Sequence[Demand], role: int) -> int:
-        """At most so many replicas of a role fit into a candidate beside all others, as far as sums tell."""
+        """Compute an upper bound on the replicas of a role that fit into a candidate next to all others, by sums."""
         own = [demand for demand in needed if demand.role == role]
         total = Counter(asked_for([demand for demand in needed if demand.role != role]))
         for count, demand in enumerate(own):

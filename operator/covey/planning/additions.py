@@ -88,7 +88,7 @@ def add_nodes(facts: Facts, options: Sequence[str], workloads: Sequence[Workload
 
 
 def told(report: Report, additions: Sequence[Addition]) -> Report:
-    """The report with what became of the added nodes."""
+    """Add to the report what became of the added nodes."""
     placed = {
         pod.node
         for workload in report.workloads

@@ -1,7 +1,7 @@
-"""From gangs and their plans to the report.
+"""Report of gangs and their plans.
 
-Placements are told from the nodes that pods end up on, not from what the planner says about them: whatever is printed
-can be checked against the nodes' labels.
+Placements are reported from the nodes that pods end up on, not from what the planner says about them: whatever is
+printed can be checked against the nodes' labels.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Teller:
-    """Tells decisions in one topology. ``path_of`` gives a node's domain path, ``pods`` the pods by key."""
+    """Reports on decisions in one topology. ``path_of`` gives a node's domain path, ``pods`` the pods by key."""
 
     topology: Topology
     path_of: Callable[[str], Path]
     pods: Mapping[str, core.Pod]
 
     def unit(self, decision: Decision) -> UnitReport:
-        """A unit; one without its minimum has no instances, whatever of it is placed already."""
+        """Report on a unit; one without its minimum has no instances, whatever of it is placed already."""
         gang = decision.gang
         admitted = decision.verdict is Verdict.ADMITTED
         roles = tuple(self._role(role, decision, admitted=admitted) for role in gang.roles)

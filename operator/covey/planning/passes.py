@@ -1,7 +1,7 @@
 """One pass of admission, as ``admission.round`` makes it.
 
 What is added here: between two units of one resource that asks for spread the places of the first are counted, groups
-that do not exist yet are told, and each workload's planning time is taken.
+that do not exist yet are named, and each workload's planning time is taken.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Pass:
         return [_decision(outcome.gang, outcome.plan) for outcome in sorted(outcomes, key=lambda each: each.number)]
 
     def _beside(self, contenders: Sequence[Contender], placed: Sequence[Gang], place: int) -> Gang:
-        """The gang, told in which domains the other units of its workload lie by now."""
+        """Return the gang with the domains in which the other units of its workload lie by now."""
         mine, gang = contenders[place], placed[place]
         others = [
             number for number, each in enumerate(contenders) if each.workload == mine.workload and number != place
@@ -86,7 +86,7 @@ def _absent(unit: Unit, gang: Gang) -> Refusal:
 
 
 def _decision(gang: Gang, answer: Plan | Refusal) -> Decision:
-    """``gang`` has all its places by now."""
+    """Return the decision about a gang; ``gang`` has all its places by now."""
     if isinstance(answer, Refusal):
         return Decision(gang, answer.verdict, reasons=answer.reasons)
     minimum = frozenset((each.role, each.replica) for each in answer.replicas if each.minimum)

@@ -21,7 +21,7 @@ class LevelReport(Shape, frozen=True):
 
 
 class TopologyReport(Shape, frozen=True):
-    """The topology that placements are told in, broad to narrow."""
+    """The topology of the placements, broad to narrow."""
 
     name: str
     levels: tuple[LevelReport, ...]
@@ -141,7 +141,7 @@ class Report(Shape, frozen=True):
 
     @property
     def status(self) -> int:
-        """The exit status of ``covey plan``: 0 all is placed, 3 something is infeasible, else 4 something is unknown."""
+        """Exit status of ``covey plan``: 0 all is placed, 3 something is infeasible, else 4 something is unknown."""
         verdicts = {workload.verdict for workload in self.workloads}
         if "Infeasible" in verdicts:
             return 3

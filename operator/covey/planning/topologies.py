@@ -27,7 +27,7 @@ def choose_topologies(workloads: Sequence[Workload], facts: Facts) -> list[Topol
 
 
 def default_topology(facts: Facts) -> Topology:
-    """The topology of whoever names none.
+    """Return the topology of workloads that name none.
 
     Raises:
         InputError: several, and none is marked default.

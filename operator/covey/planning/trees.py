@@ -154,13 +154,13 @@ def _members(
 
 
 def _leaf(pod: core.Pod) -> str | None:
-    """The PodGroup that a pod names, our way or upstream's."""
+    """Return the name of the PodGroup that a pod names, our way or upstream's."""
     upstream = (pod.spec.scheduling_group or {}).get("podGroupName")
     return pod.metadata.label(LABEL_POD_GROUP) or (str(upstream) if upstream else None)
 
 
 def _foreign(pod: core.Pod, group: core.Group) -> bool:
-    """Both have a controlling owner, and not the same one."""
+    """Tell whether both have a controlling owner, and not the same one."""
     mine, theirs = pod.metadata.controller, group.metadata.controller
     return bool(mine and theirs and mine.uid and theirs.uid and mine.uid != theirs.uid)
 
@@ -207,12 +207,15 @@ def _workload(
 
 
 def _owned(group: core.Group) -> core.Group:
-    """Without owners: that the members belong together is settled already, and pods may lack what groups have."""
+    """Return the group without owners.
+
+    That the members belong together is settled already, and pods may lack what groups have.
+    """
     return msgspec.structs.replace(group, metadata=msgspec.structs.replace(group.metadata, owner_references=()))
 
 
 def _member(pod: core.Pod, leaf: core.Group) -> core.Pod:
-    """A pod as one of ours would be: labelled, and gated while it has no place."""
+    """Return a pod as one of ours would be: labelled, and gated while it has no place."""
     meta, spec = pod.metadata, pod.spec
     labels = {**(meta.labels or {}), LABEL_POD_GROUP: leaf.metadata.name}
     meta = msgspec.structs.replace(meta, labels=labels, owner_references=())

@@ -40,7 +40,7 @@ def advise(inference: DisaggregatedInference, pods: Iterable[core.Pod]) -> tuple
 
 
 def _told(inference: DisaggregatedInference) -> Iterator[str]:
-    """The reasons that its status gives."""
+    """Yield the reasons that its status gives."""
     status = inference.status
     if status is None:
         return
@@ -54,7 +54,7 @@ def _told(inference: DisaggregatedInference) -> Iterator[str]:
 
 
 def is_wrong(condition: Condition) -> bool:
-    """It says that something is not, or not yet, as it should be."""
+    """Tell whether a condition says that something is not, or not yet, as it should be."""
     if condition.type in reasons.GOOD:
         done = condition.type != names.PROGRESSING or condition.reason == "Complete"
         return condition.status != "True" or not done

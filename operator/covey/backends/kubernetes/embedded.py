@@ -34,15 +34,15 @@ class Embedded:
     has_fixed_levels: ClassVar[bool] = True
 
     def kinds(self) -> tuple[Resource, ...]:
-        """The Workload."""
+        """Return the Workload."""
         return (WORKLOADS,)
 
     def probes(self) -> tuple[Probe, ...]:
-        """Pods' membership stands behind a feature gate."""
+        """Return a probe of pods' membership, which stands behind a feature gate."""
         return (_MEMBER,)
 
     def absent(self, cluster: Cluster) -> str | None:
-        """It needs its kind, and pods that may name it."""
+        """Return what the cluster lacks, or None: the kind is needed, and pods that may name it."""
         return needs.missing_kinds(cluster, self.kinds(), "1.35") or needs.missing_field(
             cluster, _MEMBER, "spec.workloadRef of pods", "GenericWorkload"
         )
@@ -59,11 +59,11 @@ class Embedded:
         revision: Revision | None = None,
         levels: Levels | None = None,
     ) -> Tree:
-        """A Workload."""
+        """Compile to a Workload."""
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=EmbeddedGroups)
 
     def read_back(self, inference: str, _unit: int, objects: Mapping[Identity, Owned]) -> UnitReport | None:
-        """A Workload has no status: a unit's minimum was let go, or who keeps it says why."""
+        """Report that the minimum was let go: a Workload has no status, and who keeps a minimum says why."""
         workload = objects.get((WORKLOADS.type, inference))
         if workload is None:
             return None
@@ -71,19 +71,19 @@ class Embedded:
         return UnitReport(workload.metadata.uid, workload.metadata.creation_timestamp, admitted)
 
     def in_use(self, _objects: Mapping[Identity, Owned], _pods: Iterable[core.Pod]) -> frozenset[Identity]:
-        """Nothing: pods that are bound do without their Workload."""
+        """Return nothing: pods that are bound do without their Workload."""
         return frozenset()
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
-        """Whatever differs."""
+        """Tell whether anything differs."""
         return is_other(stored, wanted["spec"], frozenset())
 
     def fixed_fields(self, body: Mapping[str, Any]) -> str:
-        """Of all of them."""
+        """Compute a digest of all fields."""
         return digest(body["spec"], frozenset())
 
     def release(self, progress: Progress) -> Release:
-        """The minimum of a unit together, then its surplus."""
+        """Release the minimum of a unit together, then its surplus."""
         return gates.release(progress)
 
 

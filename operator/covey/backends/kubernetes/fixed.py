@@ -3,9 +3,9 @@
 Types of ``scheduling.k8s.io/v1beta1`` and ``v1alpha3`` (Kubernetes 1.37); the whole policy of a CompositePodGroup is
 fixed, and templates can neither be added nor removed. Before 1.37 nothing of a group may change.
 
-Only what Covey wrote counts: whatever the API server fills in, or a webhook adds or changes, would be the same in a group
-that is made anew. So an object has a digest of what was written (``names.ANNOTATION_FIXED``). ``managedFields`` cannot say it:
-what is filled in while an object is created counts as written by its creator.
+Only what Covey wrote counts: whatever the API server fills in, or a webhook adds or changes, would be the same in a
+group that is created again. So an object has a digest of what was written (``names.ANNOTATION_FIXED``).
+``managedFields`` cannot say it: what is filled in while an object is created counts as written by its creator.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ WRITTEN: Final = frozenset(
 
 
 def is_other(stored: Owned, wanted: Mapping[str, Any], mutable: frozenset[str] = MUTABLE) -> bool:
-    """Tell whether Covey would now write other values into fields that nobody may change than it wrote.
+    """Tell whether fields that nobody may change differ from what Covey would write into them now.
 
     Args:
         stored: the object.

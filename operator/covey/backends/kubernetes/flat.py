@@ -52,7 +52,7 @@ class Flat:
         self._version = _VERSIONS[dialect]
         self._release = dialect.partition("-")[0]
         self._reports = Reports(self._version.pod_groups.type)
-        #: Whoever was told no priority gets a mode by default, should the feature gate be turned on later.
+        #: A group without a priority gets a mode by default, should the feature gate be turned on later.
         silent = frozenset() if self._version.prioritised else frozenset({"disruptionMode"})
         self._mutable = silent | (MUTABLE if self._version.counts else frozenset())
         self._topology = self._probe(
@@ -64,15 +64,15 @@ class Flat:
         self._preemption = self._probe("preemption", {"disruptionMode": "PodGroup"}, ("spec", "disruptionMode"))
 
     def kinds(self) -> tuple[Resource, ...]:
-        """The Workload, and the groups."""
+        """Return the Workload, and the groups."""
         return self._version.workloads, self._version.pod_groups
 
     def probes(self) -> tuple[Probe, ...]:
-        """Pods' membership, groups' topology, and in 1.36 groups' priority stand behind feature gates."""
+        """Return probes of feature gates: for pods' membership, groups' topology, and in 1.36 groups' priority."""
         return (shared.MEMBER, self._topology, *((self._preemption,) if self._version.is_first else ()))
 
     def absent(self, cluster: Cluster) -> str | None:
-        """It needs its kinds, and pods that may name their group."""
+        """Return what the cluster lacks, or None: its kinds are needed, and pods that may name their group."""
         return (
             needs.missing_kinds(cluster, self.kinds(), self._release)
             or needs.missing_field(cluster, shared.MEMBER, "spec.schedulingGroup of pods", "GenericWorkload")
@@ -121,7 +121,7 @@ class Flat:
         revision: Revision | None = None,
         levels: Levels | None = None,
     ) -> Tree:
-        """A Workload and PodGroups side by side."""
+        """Compile to a Workload and PodGroups side by side."""
         groups = partial(FlatGroups, self._version, levels=levels)
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
@@ -130,21 +130,21 @@ class Flat:
         return self._reports.of(unit, objects)
 
     def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
-        """Pods name their group, which has a finalizer as long as they do."""
+        """Return the groups that pods name; each group has a finalizer as long as they do."""
         kind = self._version.pod_groups.type
         named = (pod.spec.scheduling_group for pod in pods)
         return frozenset((kind, str(group.get("podGroupName"))) for group in named if group)
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
-        """Whatever differs, but for ``minCount`` from 1.37 on."""
+        """Tell whether anything differs but ``minCount``, which may change from 1.37 on."""
         return is_other(stored, wanted["spec"], self._mutable)
 
     def fixed_fields(self, body: Mapping[str, Any]) -> str:
-        """Of all of them but ``minCount`` from 1.37 on."""
+        """Compute a digest of all fields but, from 1.37 on, ``minCount``."""
         return digest(body["spec"], self._mutable)
 
     def release(self, progress: Progress) -> Release:
-        """The minimum of a unit together, then its surplus."""
+        """Release the minimum of a unit together, then its surplus."""
         return gates.release(progress, atomic=self._version.atomic)
 
     def _probe(self, what: str, body: Mapping[str, Any], path: tuple[str | int, ...]) -> Probe:
@@ -154,7 +154,7 @@ class Flat:
 
 
 def refused_strays(spec: DisaggregatedInferenceSpec) -> Iterator[str]:
-    """The domain of a unit is that of its gang: nothing would tell a role outside where it is."""
+    """Refuse a required domain for roles that are all outside the gang: nothing would tell them where the unit is."""
     following = [role for role in spec.roles if role.topology.follow_unit]
     if spec.topology.required is not None and following and not any(role.min_replicas for role in following):
         yield (

@@ -40,7 +40,7 @@ class Version:
 
     @property
     def is_first(self) -> bool:
-        """It is ``v1alpha2``, which names some fields in another way."""
+        """Tell whether it is ``v1alpha2``, which names some fields in another way."""
         return self.workloads.version == "v1alpha2"
 
 

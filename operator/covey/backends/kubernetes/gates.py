@@ -5,7 +5,7 @@ every pod is born with Covey's gate. The minimum of all roles of a unit is let g
 the free room of the cluster holds all of them. Surplus is let go replica by replica, as room allows, while the whole
 minimum of its unit is bound; when a part of the minimum is lost, what has not been let go waits again.
 
-What this does not guarantee is told with every verdict (``LIMITS``).
+What this does not guarantee stands in every verdict (``LIMITS``).
 """
 
 from __future__ import annotations
@@ -64,7 +64,10 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
 
 
 def _confined(progress: Progress, slots: Sequence[Slot]) -> Mapping[Slot, Mapping[str, str]]:
-    """kube-scheduler goes from replica to replica and never back: it is told the domains of a whole that fits."""
+    """Return the node labels of the domains in which the whole was found to fit, by place.
+
+    kube-scheduler needs them, as it goes from replica to replica and never back.
+    """
     found = ((slot, progress.room.confined(slot)) for slot in slots) if progress.room is not None else ()
     return {slot: labels for slot, labels in found if labels}
 
@@ -96,7 +99,7 @@ def _kept(reason: str, message: str) -> core.Condition:
 
 
 def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterator[ReplicaProgress]:
-    """The surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
+    """Return the surplus that finds room, the emptiest role first; a replica that finds none ends its role's turn."""
     waiting: dict[str, list[ReplicaProgress]] = {}
     share: dict[str, list[bool]] = {}
     for each in replicas:
@@ -117,7 +120,7 @@ def _surplus(progress: Progress, replicas: Sequence[ReplicaProgress]) -> Iterato
 
 
 def _anchor(progress: Progress, replicas: Sequence[ReplicaProgress]) -> tuple[ReplicaProgress, ...]:
-    """A bound replica that says in which domain its unit lies, where it has to lie in one."""
+    """Return a bound replica that says in which domain its unit lies, where it has to lie in one."""
     spec = progress.inference.spec
     if spec.topology.required is None:
         return ()

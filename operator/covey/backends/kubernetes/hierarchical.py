@@ -47,11 +47,11 @@ class Hierarchical:
     has_fixed_levels: ClassVar[bool] = True
 
     def kinds(self) -> tuple[Resource, ...]:
-        """The Workload, and its groups from the root down."""
+        """Return the Workload, and its groups from the root down."""
         return WORKLOADS, COMPOSITE_POD_GROUPS, POD_GROUPS
 
     def probes(self) -> tuple[Probe, ...]:
-        """Fields that an API server without their feature gate drops without a word."""
+        """Return probes of the fields that an API server without their feature gate drops without a word."""
         metadata = {"name": "covey-probe"}
         spec = {
             "parentCompositePodGroupName": "covey-probe",
@@ -68,7 +68,7 @@ class Hierarchical:
         )
 
     def absent(self, cluster: Cluster) -> str | None:
-        """It needs its kinds, and three feature gates of the API server."""
+        """Return what the cluster lacks, or None: its kinds are needed, and three feature gates of the API server."""
         missing = [kind for kind in self.kinds() if kind in cluster.unserved]
         if missing:
             kinds = ", ".join(f"{kind.plural} of {kind.api_version}" for kind in missing)
@@ -104,7 +104,7 @@ class Hierarchical:
         revision: Revision | None = None,
         levels: Levels | None = None,
     ) -> Tree:
-        """The tree of groups, and pods that name theirs."""
+        """Compile to the tree of groups, and pods that name theirs."""
         groups = partial(GroupTree, levels=levels)
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
@@ -122,7 +122,7 @@ class Hierarchical:
         return UnitReport(root.uid, root.creation_timestamp, admitted)
 
     def in_use(self, objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
-        """Pods and groups name their group in their spec."""
+        """Return the groups that pods and groups name in their spec."""
         leaves = {(POD_GROUPS.type, (pod.spec.scheduling_group or {}).get("podGroupName", "")) for pod in pods}
         parents = {
             (COMPOSITE_POD_GROUPS.type, owned.spec.get("parentCompositePodGroupName", "")) for owned in objects.values()
@@ -130,13 +130,13 @@ class Hierarchical:
         return frozenset(leaves | parents)
 
     def is_fixed(self, stored: Owned, wanted: Mapping[str, Any]) -> bool:
-        """All but ``minCount`` is."""
+        """Tell whether anything but ``minCount`` differs."""
         return is_other(stored, wanted["spec"])
 
     def fixed_fields(self, body: Mapping[str, Any]) -> str:
-        """Of all of them but ``minCount``."""
+        """Compute a digest of all fields but ``minCount``."""
         return digest(body["spec"])
 
     def release(self, progress: Progress) -> Release:
-        """Surplus comes after the minimum."""
+        """Release surplus after the minimum."""
         return release(progress)

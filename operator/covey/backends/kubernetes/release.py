@@ -77,7 +77,7 @@ def release(progress: Progress) -> Release:
 
 
 def _is_undecided(minimum: Sequence[_Replica], now: float) -> bool:
-    """kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
+    """Tell whether kube-scheduler has neither placed nor refused all of a minimum, and may be about to."""
     if all(each.is_placed for each in minimum) or any(each.said and each.said.status == "False" for each in minimum):
         return False
     return not any(isinstance(found(minimum, now), core.Condition) for found in (_ignored, _silent))
@@ -95,7 +95,7 @@ def group_identity(inference: str, replica: ReplicaProgress) -> Identity:
 
 
 def _stuck(unit: Sequence[_Replica], now: float) -> core.Condition | float | None:
-    """A group that was deleted, and that nothing keeps, does not go."""
+    """Report a group that was deleted and that nothing keeps, but that does not go."""
     kept = {name for each in unit if each.progress.pods and (name := _name(each.group))}
     for each in unit:
         group = each.group
@@ -117,7 +117,7 @@ def _name(group: Owned | None) -> str:
 
 
 def _ignored(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
-    """Pods of the gang were bound without their groups having been placed."""
+    """Report pods of the gang that were bound without their groups having been placed."""
     since = [
         at
         for each in minimum
@@ -145,7 +145,7 @@ def _bound_at(pod: core.Pod) -> float | None:
 
 
 def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float | None:
-    """All pods of the minimum are there, and kube-scheduler has said nothing of any of its groups."""
+    """Report a minimum all of whose pods are there, while kube-scheduler has said nothing of any of its groups."""
     if not minimum or any(each.said for each in minimum) or not all(each.progress.is_complete for each in minimum):
         return None
     pods = [pod for each in minimum for pod in each.progress.pods]
@@ -164,7 +164,7 @@ def _silent(minimum: Sequence[_Replica], now: float) -> core.Condition | float |
 
 
 def _refused(minimum: Sequence[_Replica]) -> core.Condition | None:
-    """A group that was placed once has lost pods, and what kube-scheduler has against their successors stands on them."""
+    """Report a group that was placed once and has lost pods, with what kube-scheduler says against their successors."""
     for each in minimum:
         if each.said is None or each.said.status != "True":
             continue

@@ -47,7 +47,7 @@ def _by_unit(kind: str, objects: Mapping[Identity, Owned]) -> dict[str, list[Own
 
 
 def _admitted(groups: Sequence[Owned]) -> core.Condition:
-    """For a unit whose minimum was let go; what keeps one that was not is told by who keeps it."""
+    """Return the condition of a unit whose minimum was let go; who keeps a minimum says why."""
     for group in sorted(groups, key=lambda each: each.metadata.name):
         said = next(filter(None, (core.condition(group.status.conditions, each) for each in CONDITIONS)), None)
         if said is not None and said.status != "True":

@@ -35,7 +35,7 @@ def key_of(level: str, levels: Levels | None) -> str:
 
 
 def is_finer(level: str, other: str | None, levels: Levels | None) -> bool:
-    """A level asks for more than another one does, as far as is known."""
+    """Tell whether a level asks for more than another one does, as far as is known."""
     if other is None:
         return True
     order = tuple(levels or ())
@@ -103,7 +103,7 @@ def refused_fields(spec: DisaggregatedInferenceSpec, levels: Levels | None) -> I
 
 
 def _is_kept_anyway(rule: Proximity, spec: DisaggregatedInferenceSpec, levels: Levels | None) -> bool:
-    """The unit's own level keeps these roles together."""
+    """Tell whether the unit's own level keeps these roles together."""
     unit = spec.topology.required
     follow = all(role.topology.follow_unit for role in spec.roles if role.name in rule.roles)
     return unit is not None and follow and not is_finer(rule.level, unit, levels)

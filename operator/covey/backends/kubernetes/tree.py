@@ -121,7 +121,7 @@ class GroupTree:
     def _groups_of(self, unit: int, role: Role, replicas: Replicas) -> Iterator[Object]:
         singles = sum(revision.size == 1 for revision in replicas.values())
         if self._is_in_gang(role) and (singles or self._is_single(role)):
-            # Beside replicas of several pods it has no more members than these.
+            # Next to replicas of several pods it has no more members than these.
             least = singles if singles < len(replicas) else None
             body = self._role_body(role, composite=False, most=least)
             spec = {**self._child(role_template(role.name), unit), **body}

@@ -47,12 +47,12 @@ class UnitTree:
 
     @property
     def is_scheduled(self) -> bool:
-        """Every minimum of the tree was placed once."""
+        """Tell whether every minimum of the tree was placed once."""
         return self._is_scheduled(self.root)
 
     @cached_property
     def failed(self) -> core.Condition | None:
-        """Failure of the first leaf that the minimum waits for, as kube-scheduler says it; None where it has said nothing."""
+        """Condition of the first failed leaf that the minimum waits for; None where kube-scheduler has said nothing."""
         return next(self._failures(self.root), None)
 
     def _failures(self, composite: Owned) -> Iterator[core.Condition]:

@@ -49,15 +49,15 @@ class Volcano:
     has_fixed_levels: ClassVar[bool] = False
 
     def within(self, cluster: Cluster) -> Volcano:
-        """The same, with levels as the tiers of this cluster."""
+        """Return the same backend, with levels as the tiers of this cluster."""
         return Volcano(cluster.hyper_nodes)
 
     def kinds(self) -> tuple[Resource, ...]:
-        """PodGroups of Volcano."""
+        """Return PodGroups of Volcano."""
         return (VOLCANO_POD_GROUPS,)
 
     def probes(self) -> tuple[Probe, ...]:
-        """A CustomResourceDefinition from before 1.14 drops the subgroups."""
+        """Return probes of the subgroups, which a CustomResourceDefinition from before 1.14 drops."""
         body = {
             "apiVersion": VOLCANO_POD_GROUPS.api_version,
             "kind": VOLCANO_POD_GROUPS.kind,
@@ -70,7 +70,7 @@ class Volcano:
         )
 
     def absent(self, cluster: Cluster) -> str | None:
-        """It needs PodGroups with subgroups: without them the minimum of a role would be lost."""
+        """Return what the cluster lacks, or None: without subgroups in PodGroups a role's minimum would be lost."""
         if not cluster.serves(VOLCANO_POD_GROUPS):
             return f"the cluster does not serve podgroups of {VOLCANO_POD_GROUPS.api_version}: {_REMEDY}"
         lost = next((name for name in _SUBGROUPS if name not in cluster.kept), None)
@@ -81,7 +81,7 @@ class Volcano:
         return f"Volcano's PodGroups do not keep spec.subGroupPolicy, by which roles have minimums: {_REMEDY}"
 
     def refusals(self, spec: DisaggregatedInferenceSpec, levels: Levels | None, cluster: Cluster) -> tuple[str, ...]:
-        """Preferences, what is between units, and levels that its HyperNodes do not have."""
+        """Report what cannot be carried: preferences, rules between units, and levels that its HyperNodes lack."""
         return tuple(refused(spec, levels or {}, cluster.hyper_nodes))
 
     def compile(
@@ -92,7 +92,7 @@ class Volcano:
         revision: Revision | None = None,
         levels: Levels | None = None,
     ) -> Tree:
-        """A PodGroup for each unit, and its pods."""
+        """Compile to a PodGroup for each unit, and its pods."""
         groups = partial(UnitCompiler, constraint=partial(self._constraint, levels or {}))
         return compile_inference(inference, layout=layout, revision=revision, levels=levels, groups=groups)
 
@@ -123,17 +123,17 @@ class Volcano:
         return core.Condition(names.ADMITTED, "False", names.REASON_WAITING, f"{said}{phase}")
 
     def in_use(self, _objects: Mapping[Identity, Owned], pods: Iterable[core.Pod]) -> frozenset[Identity]:
-        """Pods name their PodGroup in an annotation."""
+        """Return the PodGroups that pods name in an annotation."""
         return frozenset((TYPE, pod.metadata.annotation(ANNOTATION_GROUP) or "") for pod in pods)
 
     def is_fixed(self, _stored: Owned, _wanted: Mapping[str, Any]) -> bool:
-        """Never: every field of a PodGroup can be changed."""
+        """Return False: every field of a PodGroup can be changed."""
         return False
 
     def fixed_fields(self, _body: Mapping[str, Any]) -> str:
-        """There are none."""
+        """Return an empty digest: there are no fixed fields."""
         return ""
 
     def release(self, progress: Progress) -> Release:
-        """The minimum as one, then what is beyond it."""
+        """Release the minimum as one, then what is beyond it."""
         return release(progress)

@@ -1,6 +1,6 @@
 """The one PodGroup of a unit, and what ties a pod to it.
 
-Volcano starts a PodGroup when so many of each role's subgroups (replicas) fit that every minimum is met, and binds the
+Volcano starts a PodGroup when enough of each role's subgroups (replicas) fit to meet every minimum, and binds the
 rest as there is room. Facts: Volcano 1.14.1, ``pkg/scheduler/api/{job_info,sub_job_info}.go``, ``actions/allocate``.
 
 - *No minTaskMember*, nowhere: it counts pods, so that two halves of replicas would do for a whole one. What it says of
@@ -87,7 +87,7 @@ class UnitCompiler:
         return tuple(replicas.values())[: self._scale.roles[role.name].minimum]
 
     def _policies(self, role: Role, replicas: Replicas) -> Iterator[Object]:
-        """One for the role; while it has replicas of several sizes, one for each size, told apart by revision.
+        """Return one policy for the role; while it has replicas of several sizes, one for each size, by revision.
 
         A role outside the gang (``minReplicas: 0``) has one too: without, each of its pods would be placed on its own.
         """

@@ -77,7 +77,7 @@ def _unmet(root: Owned, minimum: Sequence[ReplicaProgress]) -> str | None:
 
 
 def _lags(root: Owned, minimum: Iterable[ReplicaProgress]) -> bool:
-    """The PodGroup is of a time when some role had a lower minimum."""
+    """Tell whether the PodGroup is of a time when some role had a lower minimum."""
     stored: dict[str, int] = {}
     for policy in root.spec.get("subGroupPolicy") or ():
         role = policy.get("labelSelector", {}).get("matchLabels", {}).get(names.LABEL_ROLE, "")
@@ -87,7 +87,7 @@ def _lags(root: Owned, minimum: Iterable[ReplicaProgress]) -> bool:
 
 
 def _counted(minimum: Iterable[ReplicaProgress], what: str) -> str:
-    """``prefill 1/2, decode 1/1``."""
+    """Describe the progress of each role: ``prefill 1/2, decode 1/1``."""
     return ", ".join(
         f"{role} {sum(getattr(each, what) for each in replicas)}/{len(replicas)}"
         for role, replicas in _by_role(minimum).items()

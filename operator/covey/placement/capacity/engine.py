@@ -26,7 +26,7 @@ from covey.placement.model import Path
 
 #: Work beyond which nobody looks at how many nodes of a bottom domain are broken into.
 _BROKEN_WORK: Final = 5_000_000
-#: What an entry of a memory takes, in bytes, beside what it holds; and a cell of a list of points.
+#: Size of an entry of a memory, in bytes, without what it holds; and of a cell of a list of points.
 _ENTRY: Final = 200
 _CELL: Final = 8
 #: Work that is bounded by it needs no budget.
@@ -44,7 +44,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Numbers of wholly free nodes broken into, ascending, and what a domain offers with at most so many.
+    """Numbers of wholly free nodes broken into, ascending, and what a domain offers with at most that many.
 
     ``number`` is the same for equal steps.
     """

@@ -15,7 +15,7 @@ _ONE_BY_ONE: Final = 32
 _FEW_PAIRS: Final = 256
 _PAIR: Final = 2_000
 _POSITIVE: Final = (1 << 63) - 1
-#: What an entry of a memory takes, in bytes, beside what it holds.
+#: Size of an entry of a memory, in bytes, without what it holds.
 _ENTRY: Final = 200
 
 

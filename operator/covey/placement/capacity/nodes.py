@@ -20,7 +20,7 @@ from covey.placement.capacity.tables import KEPT, NEVER, PASS, Array, Budget, Ta
 from covey.placement.cluster.domains import NodeState
 from covey.placement.cluster.shape import conflict, exclusive
 
-#: What an entry of a memory takes, in bytes, beside what it holds.
+#: Size of an entry of a memory, in bytes, without what it holds.
 _ENTRY: Final = 200
 #: Sums below it are exact in 64 bits.
 _SAFE: Final = 1 << 62
@@ -116,7 +116,7 @@ class NodeTables:
         grid = np.indices([n + 1 for n in alone[:-1]], dtype=np.int64)
         most = np.full(grid.shape[1:], alone[-1], dtype=np.int64)
         for resource, have in enumerate(free):
-            # One stream after another may take all there is, so the sum is at most so many times that.
+            # One stream after another may take all there is, so the sum is at most that, times the number of streams.
             safe = have * len(alone) < _SAFE
             counts = grid if safe else grid.astype(object)
             left = have - sum(counts[i] * self._requests[i][resource] for i in range(len(grid)))

@@ -26,10 +26,10 @@ class ReplicaClass:
     """Replicas that are interchangeable for capacity.
 
     ``pods`` counts the pods of each stream in one replica, but for those in ``parts``: classes with levels of their
-    own, narrower than this one's, and how many of each are inside (they are ``inner``). A replica does not straddle domains of ``depth``;
-    at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths that its nodes must
-    carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that a whole
-    candidate meets or not. ``cap`` is how many replicas are of interest.
+    own, narrower than this one's, and how many of each are inside (they are ``inner``). A replica does not straddle
+    domains of ``depth``; at the structure's scope it may lie anywhere in the scope's domain. ``levels`` are all depths
+    that its nodes must carry. ``groups`` are indices into the structure's; ``wide`` tells apart members of groups that
+    a whole candidate meets or not. ``cap`` is how many replicas are of interest.
     """
 
     pods: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Capacity tables: which vectors of counts fit together, in one node or one domain.
 
-What fits is closed downwards (whoever has room for three has room for two), so a set of vectors is stored as the most
-of the last dimension beside each choice of the others: for two shapes the classic capacity curve
-``F(a)`` = most pods of shape 2 beside ``a`` pods of shape 1, for three a surface, and so on.
+What fits is closed downwards (where there is room for three there is room for two), so a set of vectors is stored as
+the most of the last dimension next to each choice of the others: for two shapes the classic capacity curve
+``F(a)`` = most pods of shape 2 next to ``a`` pods of shape 1, for three a surface, and so on.
 
 Domains add up by Minkowski sums, the (max,+) convolution of curves; replicas that must stay inside a domain are
 counted by `project`. Both are exact. Tables are interned: equal tables are one object, so identical racks are worked
@@ -24,7 +24,7 @@ Array = npt.NDArray[Any]
 
 #: Marks a choice that does not fit at all; small enough to stay negative whatever is added.
 NEVER: Final = -(1 << 24)
-#: What an entry of a memory takes, in bytes, beside what it holds.
+#: Size of an entry of a memory, in bytes, without what it holds.
 _ENTRY: Final = 200
 #: Dimensions of a table that is one line of numbers.
 _CURVE: Final = 2
@@ -32,7 +32,7 @@ _CURVE: Final = 2
 _CELLS: Final = 1 << 16
 #: Points that are added one after another.
 _FEW_POINTS: Final = 8
-#: What one pass over cells costs beside the cells.
+#: What one pass over cells costs in addition to the cells.
 PASS: Final = 2_000
 #: What a cell costs that is kept.
 KEPT: Final = 24
@@ -46,7 +46,7 @@ class Budget:
     """A bound on the work of one search: counted, not timed, so that answers do not depend on the machine.
 
     A unit is a table cell that is looked at once (about a nanosecond), and every pass over cells has `PASS` on top.
-    What is remembered costs what it cost when it was worked out, so that answers do not depend on what was asked before.
+    What is remembered costs what it cost when it was computed, so that answers do not depend on what was asked before.
     Memory is bounded with it: each cell that is kept costs `KEPT`.
     """
 
@@ -57,7 +57,7 @@ class Budget:
         self.spent = 0
 
     def spend(self, work: int) -> None:
-        """Take so much work on the account, before it is done.
+        """Charge this much work, before it is done.
 
         Raises:
             SearchLimit: there is too little left.
@@ -100,7 +100,7 @@ class Table:
         )
 
     def hold(self, vectors: Array) -> Array:
-        """For each row whether it fits."""
+        """Tell for each row whether it fits."""
         inside: Array = np.asarray((vectors <= np.array(self.extent)).all(axis=1))
         clipped = np.where(inside[:, None], vectors, 0)
         return np.asarray(inside & (self.values[tuple(clipped[:, :-1].T)] >= clipped[:, -1]))
@@ -176,13 +176,13 @@ class Tables:
 
 
 class Projection:
-    """Counts what fits in other units, whole replicas instead of pods above all.
+    """Count of what fits in other units, above all in whole replicas instead of pods.
 
     Exact, because tables are closed downwards: a new vector fits iff the sum of what it takes fits.
     """
 
     def __init__(self, consumption: Array, caps: Vector) -> None:
-        """Row j of ``consumption`` is what one of the new dimension j takes of the old ones; ``caps`` are the new ones."""
+        """Take what one of each new dimension (a row) consumes of the old ones, and the caps of the new ones."""
         self._rows: list[list[int]] = consumption.tolist()
         self._caps = caps
 
@@ -250,7 +250,7 @@ def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
     width = int(points[:, 0].max())
     reach = min(len(curve), length)
     padded = np.full(width + length, NEVER, dtype=np.int32)
-    padded[:width] = curve[0]  # what fits beside more fits beside less
+    padded[:width] = curve[0]  # what fits next to more fits next to less
     padded[width : width + reach] = curve[:reach]
     step = padded.itemsize
     moved = np.ndarray((width + 1, length), np.int32, padded, 0, (step, step))  # row w: the curve moved by width - w

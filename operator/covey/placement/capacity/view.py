@@ -26,8 +26,8 @@ class Counted:
 class View:
     """Changes that one gang makes to the inventory. Paths are those of the structure's topology.
 
-    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods (by stream) must be placed
-    inside a domain before anything else; ``anchors`` which domain a group lies in already.
+    ``closed`` says which streams (bits) a domain is closed to, ``closed_nodes`` which a node; ``mandatory`` which pods
+    (by stream) must be placed inside a domain before anything else; ``anchors`` which domain a group lies in already.
     """
 
     closed: Mapping[Path, int] = field(default_factory=dict)

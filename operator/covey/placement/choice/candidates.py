@@ -146,7 +146,7 @@ class Solution:
         return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
     def chosen(self, counts: Vector, demands: Sequence[Demand]) -> list[Demand]:
-        """The minimum and so many further replicas of each role."""
+        """Return the minimum and that many further replicas of each role."""
         left = list(counts)
         found = []
         for demand in demands:

@@ -71,7 +71,7 @@ def _best(
     singles: Sequence[Sequence[Demand]],
     table: Table,
 ) -> _Rated | None:
-    """Of every choice of sets, each with the single replicas that fill best beside it, the best filled."""
+    """Choose the best filled of all choices of sets, each with the single replicas that fill best next to it."""
     choices = product((True, False), repeat=len(sets))
     rated = (_beside(gang, solution, minimum, sets, taken, singles, table) for taken in choices)
     return max((each for each in rated if each is not None), key=lambda each: each[0], default=None)
@@ -86,7 +86,7 @@ def _beside(
     singles: Sequence[Sequence[Demand]],
     table: Table,
 ) -> _Rated | None:
-    """Exactly these sets, and the single replicas that fill best beside them; None when the sets do not fit."""
+    """Choose exactly these sets, and the single replicas that fill best next to them; None when the sets do not fit."""
     chosen = [*minimum, *(each for held, take in zip(sets.values(), taken, strict=True) if take for each in held)]
     admitted = admitted_counts(gang)
     for demand in chosen:

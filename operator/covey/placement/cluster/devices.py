@@ -24,7 +24,7 @@ from covey.placement.model import Path
 #: The broadest level: everything.
 CLUSTER: Final = "cluster"
 
-#: Node labels that name the product behind a resource, beside ``<resource>.product``: NVIDIA's and Intel's feature
+#: Node labels that name the product behind a resource, in addition to ``<resource>.product``: NVIDIA's and Intel's feature
 #: discovery, AMD's node labeller, GKE.
 _PRODUCT_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
@@ -66,7 +66,7 @@ class Share(NamedTuple):
         return self.partial + self.closed
 
     def plus(self, other: Share) -> Share:
-        """Both together."""
+        """Return the sum of both."""
         return Share(*map(sum, zip(self, other, strict=True)))
 
 
@@ -98,7 +98,7 @@ class LevelReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All kinds that are told, those of which there are most first; ``dropped`` says how many are not.
+    """All kinds that are reported, those with most devices first; ``dropped`` says how many are not.
 
     ``levels`` is by kind and name of the level, ``cluster`` included.
     """
@@ -153,7 +153,7 @@ def report(nodes: Collection[NodeDevices], levels: Sequence[str], most: int) -> 
 
     Args:
         nodes: all of them, their paths in a topology of these levels.
-        levels: from broad to narrow. One of the name ``cluster`` is not told.
+        levels: from broad to narrow. One of the name ``cluster`` is not reported.
         most: kinds to tell.
     """
     totals: dict[Kind, Share] = {}

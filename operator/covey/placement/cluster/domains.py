@@ -89,7 +89,7 @@ class DomainNode:
             domain = domain.parent
 
     def descend(self, levels: int) -> Iterator[DomainNode]:
-        """The domains so many levels below, those without a label value included."""
+        """Yield the domains that many levels below, those without a label value included."""
         if levels == 0:
             yield self
         else:

@@ -80,7 +80,7 @@ def is_device(resource: str) -> bool:
 
 
 def text(resource: str, value: int) -> str:
-    """An integer as the API writes it: cpu in milli-units with the suffix m, bytes with the largest suffix that fits."""
+    """Return an integer as the API writes it: cpu in milli-units (suffix m), bytes with the largest suffix that fits."""
     if resource == CPU:
         return f"{value}m"
     if resource in BYTES and value:
@@ -100,7 +100,7 @@ def pod_requests(pod: core.Pod) -> dict[str, int]:
     """Compute what a pod takes from its node, ``pods`` = 1 included, zeros left out.
 
     The rule is kube-scheduler's: the larger of what runs together (containers and sidecars) and of the init
-    containers one after another, each beside the sidecars started before it; pod-level resources stand above that;
+    containers one after another, each next to the sidecars started before it; pod-level resources stand above that;
     overhead is added.
     """
     spec = pod.spec
@@ -127,7 +127,7 @@ def _requests(resources: core.Resources | None) -> dict[str, int]:
 
 
 def _pod_level(resources: core.Resources | None, containers: Mapping[str, int]) -> dict[str, int]:
-    """Pod-level requests; a pod-level limit counts only where no container asks for that resource (the API's default)."""
+    """Return pod-level requests; a limit counts only where no container asks for the resource (the API's default)."""
     if resources is None:
         return {}
     limits = {name: value for name, value in amounts(resources.limits).items() if name not in containers}

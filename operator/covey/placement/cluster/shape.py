@@ -41,7 +41,7 @@ def shape_of(pod: core.Pod) -> Shape:
 
 
 def with_terms(gang: Gang, terms: Terms) -> Gang:
-    """The gang with every pod that waits told which terms speak of it: those in play, and those of the gang itself."""
+    """Return the gang with the terms that match each waiting pod in its shape: those in play, and the gang's own."""
     waiting = [pod for role in gang.roles for replica in role.replicas for pod in replica.pods if pod.node is None]
     own = Terms({term for shape in {pod.shape for pod in waiting} for term in shape.anti_affinity})
     if not own and not terms:

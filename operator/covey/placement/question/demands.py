@@ -86,7 +86,7 @@ def surplus_demands(gang: Gang) -> list[Demand]:
 def in_view(gang: Gang) -> list[Demand]:
     """The surplus that a domain for the minimum is chosen with: whole replicas that may come as soon as it is there.
 
-    What must lie beside pods that have no place yet is not among it, unless its rule holds those pods too.
+    What must lie next to pods that have no place yet is not among it, unless its rule holds those pods too.
     """
     whole = {(role.name, replica.replica) for role in gang.roles for replica in role.replicas if replica.placed}
     soon_whole = whole | {(gang.roles[d.role].name, d.replica.replica) for d in minimum_demands(gang)}
@@ -144,7 +144,7 @@ def minimum_paths(gang: Gang, inventory: Inventory, roles: Iterable[int]) -> lis
 
 
 def rule_paths(gang: Gang, inventory: Inventory, rule: Rule, *, minimum: bool = False) -> list[Path]:
-    """The full paths of the nodes, as far as they still exist, of a rule's placed pods, those beside too.
+    """Return the full paths of the nodes, as far as they still exist, of a rule's placed pods, ``beside`` included.
 
     With ``minimum`` of its members only those that count as their role's minimum.
     """

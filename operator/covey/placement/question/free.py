@@ -33,7 +33,7 @@ def decided(gang: Gang, ask: Callable[[Gang, bool], Plan | Refusal]) -> Plan | R
 
     Args:
         gang: the gang.
-        ask: plans a choice; told whether a refusal's reasons will be read.
+        ask: plans a choice; its second argument says whether a refusal's reasons will be read.
     """
     tried = 0
     first: Refusal | None = None
@@ -91,7 +91,7 @@ def _firsts(role: RoleRequest) -> Iterator[frozenset[int] | None]:
 
 
 def _counts(sizes: Sequence[int], wanted: int) -> Iterator[tuple[int, ...]]:
-    """Every way to take so many out of groups of these sizes."""
+    """Yield every way to take that many out of groups of these sizes."""
     if not sizes:
         yield ()
         return
@@ -101,7 +101,7 @@ def _counts(sizes: Sequence[int], wanted: int) -> Iterator[tuple[int, ...]]:
 
 
 def look(replica: ReplicaRequest) -> object:
-    """The same for replicas that ask for the same."""
+    """Return a key that is the same for replicas that ask for the same."""
     shapes = {pod.key: pod.shape for pod in replica.pods}
 
     def inside(parts: Sequence[Part]) -> frozenset[tuple[object, int]]:
@@ -129,7 +129,7 @@ def ruled(gang: Gang, demands: Sequence[Demand]) -> int:
 
 
 def too_many(gang: Gang, demands: Sequence[Demand]) -> bool:
-    """Rules tell so many kinds of replicas apart that surplus is better placed one after another."""
+    """Tell whether rules make so different replicas that surplus is better placed one after another."""
     rules: dict[tuple[str, int], list[int]] = {}
     for number, rule in enumerate(gang.rules):
         for member in rule.members:

@@ -167,7 +167,7 @@ class _Builder:
         self._tell_apart = gang.spread is not None and not all(role.follow_unit for role in gang.roles)
 
     def add(self, demand: Demand, level: int, never_without: Collection[int]) -> None:
-        """Take in a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
+        """Add a demand whose replica must not straddle domains of depth ``level``, on nodes that have the others."""
         partial = demand.partial
         alone = partial or self._gang.rules or demand.replica.parts
         known = None if alone else self._open.get((demand.role, demand.minimum))

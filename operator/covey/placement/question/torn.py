@@ -24,7 +24,7 @@ class Torn:
     members: frozenset[tuple[int, int]]
 
     def holds(self, demand: Demand) -> bool:
-        """The demand is under it."""
+        """Tell whether the scope includes the demand."""
         return (demand.role, demand.replica.replica) in self.members
 
     @property

@@ -1,4 +1,4 @@
-"""The proof of a refusal: for every candidate domain, the numbers of whole replicas of each role that it holds at most."""
+"""Proof of a refusal: for every candidate domain, the numbers of whole replicas of each role that it holds at most."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def crowded(
         inventory: for the nodes that are out.
         scope: the best candidate.
         demands: what does not fit.
-        room: at most so many replicas of a role fit there beside the others.
+        room: an upper bound on the replicas of a role that fit there next to the others.
     """
     roles = sorted({demand.role for demand in demands})
     names = listed([gang.roles[role].name for role in roles])

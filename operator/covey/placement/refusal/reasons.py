@@ -1,7 +1,7 @@
 """Reasons why a minimum fits nowhere, in terms a person can act on, and the proof of it.
 
 Everything is read off the tables that refused the gang: for each role how many of its replicas fit alone, how many
-beside the other minimums, and where the most; then, in the best domain, what is missing for the rest.
+next to the other minimums, and where the most; then, in the best domain, what is missing for the rest.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class _Case:
         """Compute how many replicas of a role fit next to the others; -1 when the others do not fit themselves."""
         key = (table.number, role, others)
         if key not in self._most_memo:
-            fits, high = -1, len(self._open[role])  # whoever has room for more has room for less
+            fits, high = -1, len(self._open[role])  # where there is room for more there is room for less
             while fits < high:
                 middle = (fits + high + 1) // 2
                 if self._fits(table, (*others[:role], middle, *others[role + 1 :])):
@@ -335,7 +335,7 @@ class _Case:
         chosen = [demand for i, n in enumerate(counts) for demand in self._open[i][:n]]
         try:
             nodes = self._solution.place(scope, self._solution.sketch(), chosen)
-        except SearchLimit:  # the reason is told without it
+        except SearchLimit:  # the reason is given without it
             return {}
         taken: dict[str, list[Shape]] = {}
         for demand in self._needed:
@@ -358,7 +358,7 @@ class _Case:
         return sum(replica.placed for replica in minimum_replicas(self._gang.roles[role]))
 
     def _satisfied(self, role: int, count: int) -> int:
-        """Replicas of the role's minimum that are whole when so many of its open ones find room."""
+        """Count the replicas of the role's minimum that are whole when that many of its open ones find room."""
         lost = {demand.replica.together for demand in self._open[role][count:]} - {None}
         numbers = minimum_of(self._gang.roles[role])
         found = [d for d in self._open[role][:count] if d.replica.replica in numbers]
@@ -406,7 +406,7 @@ class _Case:
         *,
         told: bool = False,
     ) -> Reason:
-        """A reason. ``told``: the message is complete as it is."""
+        """Make a reason. ``told``: the message is complete as it is."""
         request = self._gang.roles[role]
         excluded = self._excluded(role)
         if not told:

@@ -23,9 +23,9 @@ class Shortage:
     """The first resource that is short, what one pod asks of it, and how much is missing in all.
 
     ``nodes`` counts the pods for which no usable node is left at all, ``pods`` the others that lack anything.
-    ``large``: some of them would find no room even on nodes that all strangers have left.
+    ``large``: some of them would find no room even on nodes that all other pods have left.
     ``sure``: that much of the one resource on the nodes there is all that is missing, for all pods that were asked for.
-    ``apart``: so many pods lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off
+    ``apart``: the number of pods that lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off
     (a host port, anti-affinity).
     """
 
@@ -41,11 +41,11 @@ class Shortage:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Comparable: the smaller shortage is the nearer fix."""
+        """Key for comparisons: the smaller shortage is the nearer fix."""
         return (self.nodes + self.apart, self.short)
 
     def plus(self, other: Shortage) -> Shortage:
-        """Both together; what the other lacks of another resource is not counted, but makes it unsure."""
+        """Return the sum of both; what the other lacks of another resource is not counted, but makes it unsure."""
         if self.resource is None and not self.nodes and not self.apart:
             return replace(other, sure=(self.sure or not self.pods) and other.sure)
         same = other.resource in (self.resource, None)
@@ -96,7 +96,7 @@ class Shortage:
         return f"; {amount} {'is' if self.short == 1 else 'are'} missing there" if self.large and amount else ""
 
 
-#: Smaller is nearer: even all strangers' room would not do, what is missing, what would be left, the node's name.
+#: Smaller is nearer: even all other pods' room would not do, what is missing, what would be left, the node's name.
 _Gap = tuple[bool, float, float, str]
 
 

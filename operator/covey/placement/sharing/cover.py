@@ -68,7 +68,7 @@ class Cover(Generic[Child]):
     """Prices of all vectors up to ``need``, and how each is shared out.
 
     How a vector is shared out takes the prices without the last child, without the last two …. Where they are many, some
-    of them are kept, and those between are worked out anew when they are asked for.
+    of them are kept, and those between are computed again when they are asked for.
     """
 
     def __init__(self, need: Vector, offers: Sequence[Offer[Child]], words: int = 1) -> None:
@@ -145,7 +145,7 @@ class Cover(Generic[Child]):
         raise AssertionError("a price without an offer")
 
     def _between(self, index: int) -> dict[int, dict[int, Array]]:
-        """The prices from those that are kept up to those with so many children."""
+        """Return the prices from those that are kept up to those with that many children."""
         first = index - index % self._step
         layer, found = self._kept[first], {}
         for number in range(first, index):

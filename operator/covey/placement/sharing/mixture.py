@@ -1,6 +1,6 @@
 """Sharing out a demand whose table would be too large: by mixtures of the children's largest vectors.
 
-Half of the children get the vectors that the mixture gives them, then what is left is mixed anew for the other half,
+Half of the children get the vectors that the mixture gives them, then what is left is mixed again for the other half,
 and so on; the last few share exactly. A proof that the demand does not fit is one; that no way was found is none.
 """
 

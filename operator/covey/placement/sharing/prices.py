@@ -96,7 +96,7 @@ class Prices:
         return self._with_free(found, self._domains, domain) if domain.depth == self._finest else found
 
     def hosts(self, number: int) -> Price:
-        """The price of breaking into so many wholly free hosts."""
+        """Return the price of breaking into that many wholly free hosts."""
         depths = len(self._depths)
         return self._domains.pack([*(0,) * depths * 2, number, *(0,) * len(self._scarce)])
 
