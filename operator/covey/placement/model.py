@@ -125,7 +125,7 @@ class ReplicaRequest:
 
     @property
     def placed(self) -> bool:
-        """Every pod has its node."""
+        """Tell whether every pod has its node."""
         return None not in [pod.node for pod in self.pods]
 
 

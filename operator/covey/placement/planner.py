@@ -40,8 +40,8 @@ from covey.placement.question.torn import allowed, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
-#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and so much again for each
-#: so many nodes, as all of them must be looked at once.
+#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and the same again for each
+#: such number of nodes, as all of them must be looked at once.
 LIMIT = 40_000_000
 NODES = 5_000
 #: So many times that for the last look at a gang that nothing else has settled.
@@ -311,7 +311,7 @@ class _Planner:
             return False
 
     def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
-        """Return the aims with one more wish at a depth: of the unit (scope -1), a role, or a rule; None without one."""
+        """Return the aims with one more wish at a depth: of the unit (scope -1), a role or a rule; None without one."""
         if scope < 0:
             wanted = depth_of(self._topology, self._gang.preferred)
             parts = [minimum_paths(self._gang, self._inventory, followers(self._gang))]

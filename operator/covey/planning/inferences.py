@@ -1,4 +1,4 @@
-"""A DisaggregatedInference as a workload: expanded as the operator would, with the pods that exist put in their slots."""
+"""A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def is_device(resource: str) -> bool:
 
 
 def text(resource: str, value: int) -> str:
-    """Return an integer as the API writes it: cpu in milli-units (suffix m), bytes with the largest suffix that fits."""
+    """Return an integer as the API writes it: cpu in milli-units (``m``), bytes with the largest suffix that fits."""
     if resource == CPU:
         return f"{value}m"
     if resource in BYTES and value:
