@@ -62,7 +62,7 @@ class Shortage:
         )
 
     def scaled(self, times: int, by: int) -> Shortage:
-        """An estimate for more replicas than were tried."""
+        """Estimate the shortage for more replicas than were tried."""
         return replace(
             self,
             short=self.short * times // by,
@@ -138,7 +138,7 @@ class Bench:
                 _take(self._could[node.name], shape)
 
     def copy(self) -> Bench:
-        """Another one in the same state."""
+        """Return a copy in the same state."""
         found = Bench((), {})
         found._nodes, found._usable, found._kept_off = self._nodes, self._usable, self._kept_off
         found._free = {name: dict(free) for name, free in self._free.items()}

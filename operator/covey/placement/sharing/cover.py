@@ -190,7 +190,7 @@ def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
 
 
 def _one_by_one(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
-    """The same for few points, in little memory."""
+    """Compute the same for few points, in little memory."""
     grid = layer.reshape(len(layer), *(n + 1 for n in need))
     best: Array | None = None
     for row, price in zip(rows.tolist(), prices.T, strict=True):
@@ -251,7 +251,7 @@ class _Squeeze:
 
 
 def _moved(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
-    """The same, for prices as they are.
+    """Compute the same, for prices as they are.
 
     The layer lies in a larger box, so that what a point leaves of all vectors is one stretch of it that begins where
     the point says. Few points are looked at in one go: what they come to stays in the processor's cache.
