@@ -93,7 +93,8 @@ def anchor_paths(entry: Entry, folder: Path) -> Entry:
     """Make paths absolute: they are meant from the file that they are written in.
 
     The client looks for a user's certificate next to the file of the cluster, and for a plugin in the working
-    directory: https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
+    directory:
+    https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
     """
     found = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
     command = found.get("exec", {}).get("command", "")

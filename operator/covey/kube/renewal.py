@@ -126,7 +126,7 @@ class Plugin(ExecProvider):
 
     The client says nothing to a program about the cluster, takes its output for the terminal, and lets it read standard
     input and take its time with a full pipe; its failure is logged, and requests go out as nobody's; its certificate is
-    not taken next to a token, and never renewed:
+    not used together with a token, and never renewed:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/exec_provider.py#L64
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L331
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L358

@@ -19,7 +19,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-# A `_created` series next to every counter and histogram doubles the text and is read by nobody here.
+# A `_created` series for every counter and histogram doubles the text and is read by nobody here.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # it has no annotations
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)

@@ -1,8 +1,8 @@
 """A port with bounds on what its callers can use up: connections, time for a request's head, handshakes.
 
-aiohttp bounds neither connections nor the time of a TLS handshake or of a head, so connections are taken here and handed
-to it. A connection without a request under way may be closed: when all connections are in use, the one that has waited
-longest makes room for the next, so half-open ones keep no probe out.
+aiohttp bounds neither connections nor the time of a TLS handshake or of a head, so connections are taken here and
+handed to it. A connection without a request under way may be closed: when all connections are in use, the one that has
+waited longest makes room for the next, so half-open ones keep no probe out.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _CPU = "cpu"
 
 
 class Mark(StrEnum):
-    """Mark of a domain that a verdict names."""
+    """Mark that a verdict gives to a domain that it names."""
 
     CHOSEN = "chosen"
     NEAREST = "nearest"

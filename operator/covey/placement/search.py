@@ -187,7 +187,7 @@ class Search:
         return self._step_by_step(demands)
 
     def _filled(self, demands: Sequence[Demand]) -> dict[str, str] | None:
-        """Return surplus of whole replicas by mixtures: what sums allow, else what is found; None when there is no way."""
+        """Return surplus of whole replicas by mixtures: what sums allow, else what is found; None without a way."""
         problem = build(self._gang, self._inventory, demands, self._aims, self._aims)
         solution = Solution(self._gang, self._inventory, problem, demands, Budget(self._limit))
         scope = next(iter(_ranked(scope for scope in solution.candidates() if problem.admits(scope))), None)
