@@ -1,4 +1,4 @@
-"""Tiers of Volcano's HyperNodes, by the level of the topology that each one is.
+"""Tier of Volcano's HyperNodes for each level of the topology.
 
 A level's HyperNodes are those whose ``tierName`` is the level's name or one of its node labels: Volcano's own
 discovery by labels writes the label there (``pkg/controllers/hypernode/discovery/label``).

@@ -98,8 +98,8 @@ class UnitReport:
     """Report of the scheduler on one unit.
 
     ``uid`` and ``created`` (RFC 3339) are those of its root. ``admitted`` and ``topology`` are conditions, None while
-    nothing has been said; ``path`` is the finest domain that holds all its pods. ``movable``: what could be placed if it
-    were given up, ``Role`` (the roles that have too few replicas) or ``Unit``; empty where nothing is known.
+    nothing has been said; ``path`` is the finest domain that holds all its pods. ``movable``: what could be placed if
+    it were given up, ``Role`` (the roles that have too few replicas) or ``Unit``; empty where nothing is known.
     """
 
     uid: str
@@ -136,8 +136,8 @@ class Release:
 
     ``confined``: node labels that pods select from then on, so that they go where there is room for all. ``withheld``:
     places whose pods are not created yet. A scheduler that takes a group for gated as soon as one of its pods is cannot
-    have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition ``Degraded``).
-    ``again``: seconds after which time alone can change the answer.
+    have them waiting there. ``faults``: by unit, what is wrong with it although it may run (the condition
+    ``Degraded``). ``again``: seconds after which time alone can change the answer.
     """
 
     slots: tuple[Slot, ...] = ()
@@ -222,7 +222,8 @@ class Backend(Protocol):
     ) -> Tree:
         """The objects of a resource, in creation order; arguments as of ``compile_inference``.
 
-        What ties a pod to its group (``membership``) and the object that it is named after (``anchor``) come with the tree.
+        What ties a pod to its group (``membership``) and the object that it is named after (``anchor``) come with the
+        tree.
         """
 
     def read_back(self, inference: str, unit: int, objects: Mapping[Identity, Owned], /) -> UnitReport | None:
@@ -238,10 +239,12 @@ class Backend(Protocol):
         """Tell whether the API server would refuse the change: the object then has to be deleted and created again."""
 
     def fixed_fields(self, body: Mapping[str, Any], /) -> str:
-        """A digest of the fields of a group that nobody may change, as Covey writes them; empty where there are none.
+        """Compute a digest of the fields of a group that nobody may change, as Covey writes them.
 
-        It stands on the object (``names.ANNOTATION_FIXED``): what differs of the stored fields without its being another
-        one was written by others, or filled in.
+        The digest is empty where there are none.
+
+        It stands on the object (``names.ANNOTATION_FIXED``): what differs of the stored fields without its being
+        another one was written by others, or filled in.
         """
 
     def release(self, progress: Progress, /) -> Release:

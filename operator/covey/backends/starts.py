@@ -1,4 +1,4 @@
-"""An order of starts needs places that are reserved while a gate holds the pod: only Covey's own scheduler does that."""
+"""Order of starts: it needs places reserved while a gate holds the pod, which only Covey's scheduler does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Reading a document so that nothing of it can be forgotten.
 
 Every field is taken once, by the converter that understands it. What nobody took is found by its path at the end,
-whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no counterpart.
+whatever it is and however deep: a field of a newer release of the source, a misspelt one, or one that has no
+counterpart.
 """
 
 from __future__ import annotations
@@ -41,12 +42,12 @@ class Fields:
         return f"{self.path}.{key}" if key.isidentifier() else f"{self.path}[{key}]"
 
     def take(self, key: str) -> Any:
-        """A field as it is, None where it is absent."""
+        """Take a field as it is, None where it is absent."""
         self._taken.add(key)
         return self._content.get(key)
 
     def text(self, key: str) -> str:
-        """A string, empty where it is absent.
+        """Take a string, empty where it is absent.
 
         Raises:
             ConversionError: it is something else. The same holds for the other types below.
@@ -54,7 +55,7 @@ class Fields:
         return self._typed(key, str, "a string", "")
 
     def number(self, key: str, default: int) -> int:
-        """An integer of at least 0."""
+        """Take an integer of at least 0."""
         found = self._typed(key, int, "a number", default)
         if isinstance(found, bool):
             raise ConversionError(self.at(key), "is not a number", _WRITE)
@@ -63,22 +64,22 @@ class Fields:
         return found
 
     def flag(self, key: str) -> bool:
-        """A boolean, false where it is absent."""
+        """Take a boolean, false where it is absent."""
         return self._typed(key, bool, "true or false", default=False)
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An object as it is, empty where it is absent."""
+        """Take an object as it is, empty where it is absent."""
         return self._typed(key, dict, "an object", {})
 
     def texts(self, key: str) -> list[str]:
-        """A list of strings."""
+        """Take a list of strings."""
         found = self._typed(key, list, "a list", [])
         if not all(isinstance(each, str) for each in found):
             raise ConversionError(self.at(key), "is not a list of strings", _WRITE)
         return list(found)
 
     def strings(self, key: str) -> dict[str, str]:
-        """A mapping of strings, as labels are."""
+        """Take a mapping of strings, as labels are."""
         found = self._typed(key, dict, "an object", {})
         for name, value in found.items():
             if not isinstance(value, str):

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Levels:
     """Levels and topologies of the cluster, as far as they are known when a document is converted.
 
-    ``by_key``: the key of a node label → the level that has it. ``topologies``: names of the ClusterTopologies there are.
+    ``by_key``: the key of a node label → the level that has it. ``topologies``: names of the ClusterTopologies there
+    are.
     """
 
     by_key: Mapping[str, str] = field(default_factory=dict)

@@ -155,7 +155,7 @@ def _group(source: Fields, cliques: Mapping[str, _Clique], roles: _Roles, draft:
 
 
 def _apart(source: Fields, cliques: Sequence[_Clique], replicas: int, draft: Draft) -> dict[str, Object]:
-    """The cliques of a group as roles of their own; as all replicas of the group are needed, the minimum is the same."""
+    """Convert the cliques of a group to roles of their own; the minimum is the same, as all replicas are needed."""
     source.take("name")
     names = ", ".join(clique.name for clique in cliques)
     what = f"has pods of {len(cliques)} kinds in one replica, which becomes the roles {names}"

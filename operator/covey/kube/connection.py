@@ -1,7 +1,7 @@
 """Address of the API server, trust in it, and Covey's identity towards it: the official client's configuration.
 
-``kubernetes.aio.config`` reads kubeconfigs and a pod's service account; where it differs from kubectl it is corrected by
-the guards in ``kubeconfig_guards`` and ``renewal``.
+``kubernetes.aio.config`` reads kubeconfigs and a pod's service account; where it differs from kubectl it is corrected
+by the guards in ``kubeconfig_guards`` and ``renewal``.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _UNUSABLE: Final = (ConfigException, OSError, AttributeError, KeyError, TypeErro
 class Connection:
     """The client's configuration, and what is not in it: TLS with client certificates, and the context's namespace.
 
-    The files of a certificate may be gone that the configuration names: ``tls`` has read them. ``headers`` go with every
-    request (impersonation).
+    The files of a certificate may be gone that the configuration names: ``tls`` has read them. ``headers`` go with
+    every request (impersonation).
     """
 
     configuration: Configuration

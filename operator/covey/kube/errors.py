@@ -178,7 +178,8 @@ def api_error(code: int, body: bytes, retry_after: float | None = None) -> ApiEr
 def _is_of_another_uid(status: Status) -> bool:
     """Tell whether a patch named the UID of another incarnation, which is refused as a change of a fixed field.
 
-    The rule is ``ValidateObjectMetaAccessorUpdate`` of apimachinery. A custom resource's status is written all the same.
+    The rule is ``ValidateObjectMetaAccessorUpdate`` of apimachinery. A custom resource's status is written all the
+    same.
     """
     causes = (status.details or {}).get("causes") or ()
     return any(isinstance(each, dict) and each.get("field") == "metadata.uid" for each in causes)

@@ -1,8 +1,9 @@
 """JSON as the API server writes it, for fields that it compares byte by byte.
 
-``apps/v1`` ControllerRevisions are the case: ``data`` is immutable, and is compared as text (``RawExtension``) after a patch
-of any other field had the object written again. Go's ``encoding/json`` sorts the keys of maps and escapes ``& < >`` and
-U+2028 and U+2029, no blanks; a client that sends other text of the same meaning can never patch the object again.
+``apps/v1`` ControllerRevisions are the case: ``data`` is immutable, and is compared as text (``RawExtension``) after a
+patch of any other field had the object written again. Go's ``encoding/json`` sorts the keys of maps and escapes
+``& < >``, U+2028 and U+2029, no blanks; a client that sends other text of the same meaning can never patch the object
+again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """JSON text taken apart without being decoded: what is too deep for a decoder, which has a stack, is not for this.
 
-Kubernetes' own decoder goes down 10,000 levels, Python's and msgspec's some 1,000: beyond that they raise RecursionError.
+Kubernetes' own decoder goes down 10,000 levels, Python's and msgspec's some 1,000: beyond that they raise
+RecursionError.
 """
 
 from __future__ import annotations

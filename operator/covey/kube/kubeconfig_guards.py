@@ -1,7 +1,7 @@
 """Guards of the official client: one for each case in which it takes a kubeconfig otherwise than kubectl does.
 
-Each says what kubectl does, and links the line of the client (release 37.0.2) that does something else. They work on the
-entries of a kubeconfig before the client reads them; when credentials are renewed is in ``renewal``.
+Each says what kubectl does, and links the line of the client (release 37.0.2) that does something else. They work on
+the entries of a kubeconfig before the client reads them; when credentials are renewed is in ``renewal``.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def without_nulls(entry: Entry) -> Entry:
 def anchor_paths(entry: Entry, folder: Path) -> Entry:
     """Make paths absolute: they are meant from the file that they are written in.
 
-    The client looks for a user's certificate next to the file of the cluster, and for a plugin in the working directory:
+    The client looks for a user's certificate next to the file of the cluster, and for a plugin in the working
+    directory:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L395
     """
     found = entry | {key: str(folder / entry[key]) for key in _PATHS if key in entry}
@@ -103,7 +104,7 @@ def anchor_paths(entry: Entry, folder: Path) -> Entry:
 
 
 def first_credential(user: Entry) -> Entry:
-    """One of a user's credentials, the one that kubectl takes: a ``tokenFile`` before a ``token``, both before a plugin.
+    """Keep one of a user's credentials, as kubectl does: a ``tokenFile`` before a ``token`` before a plugin.
 
     The client asks OIDC and plugins first, and takes the token before its file:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L215

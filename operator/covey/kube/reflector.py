@@ -77,7 +77,7 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         #: Set once it is known what there is: it has been listed, or the API server does not know the resource.
         self.settled = asyncio.Event()
-        #: Cleared while callbacks get what a list brought: until then the copy is half of one state and half of another.
+        #: Cleared while callbacks get what a list brought: until then the copy is half one state and half another.
         self.steady = asyncio.Event()
         self.steady.set()
         self._moved = asyncio.Event()
@@ -135,7 +135,7 @@ class Reflector(Generic[T]):
                 await self._pause("contact lost", error, cause="lost")
 
     async def reach(self, version: str, seconds: float) -> bool:
-        """Wait until what happened up to a resourceVersion is known, for at most so long; False when it may not be.
+        """Wait until what happened up to a resourceVersion is known, for a limited time; False when it may not be.
 
         A version is only known to be reached by an event or a bookmark: where nothing happens it may take a minute.
         """

@@ -28,7 +28,8 @@ _TOKEN_FILE_AGE: Final = 60.0
 _EXPIRY_MARGIN: Final = 60.0
 _EXEC_VERSIONS: Final = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
-#: Gives a header (empty for none) and the time until which it is good, for the time that it is; seconds since the epoch.
+#: Gives a header (empty for none) and the time until which it is good, for the time that it is (seconds since the
+#: epoch).
 Read = Callable[[float], Awaitable[tuple[str, float]]]
 
 
@@ -123,9 +124,9 @@ def _expiry(token: str) -> float:
 class Plugin(ExecProvider):
     """A program that prints a bearer token, a client certificate, or both (``client.authentication.k8s.io``).
 
-    The client says nothing to a program about the cluster, takes its output for the terminal, and lets it read standard input
-    and take its time with a full pipe; its failure is logged, and requests go out as nobody's; its certificate is not
-    taken next to a token, and never renewed:
+    The client says nothing to a program about the cluster, takes its output for the terminal, and lets it read standard
+    input and take its time with a full pipe; its failure is logged, and requests go out as nobody's; its certificate is
+    not used together with a token, and never renewed:
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/exec_provider.py#L64
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L331
     https://github.com/kubernetes-client/python/blob/v37.0.2/kubernetes/aio/config/kube_config.py#L358

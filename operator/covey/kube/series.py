@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 #: Seconds without a repetition that end a series.
 GAP: Final = 120.0
-#: Token bucket of each object: that many writes at once, then one in each such number of seconds.
+#: Token bucket of each object: ``BURST`` writes at once, then one every ``REFILL`` seconds.
 BURST: Final = 25
 REFILL: Final = 5.0
 #: Series and buckets remembered; a forgotten one begins again.
@@ -69,7 +69,7 @@ class _Bucket:
     filled: float
 
     def take(self, now: float) -> bool:
-        """Use up one token, if there is one."""
+        """Use up one token; tell whether there was one."""
         # A clock that is set back takes nothing away: else an object would have no Events until it has caught up.
         self.tokens = min(self.tokens + max(0.0, now - self.filled) / REFILL, float(BURST))
         self.filled = now

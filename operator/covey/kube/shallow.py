@@ -1,8 +1,8 @@
 r"""Shallow copies of objects: the metadata decoded, ``spec`` and ``status`` left as JSON text.
 
-A tenant may store 1.4 MB in one object, 10,000 levels deep (the limit of Kubernetes' own decoder). Decoded whole, as Kopf
-would, one such object costs 30 MiB and most of a second, and one that is too deep ends the process. A shallow copy costs
-what its text does, and cannot be too deep. ``managedFields`` are left out.
+A tenant may store 1.4 MB in one object, 10,000 levels deep (the limit of Kubernetes' own decoder). Decoded whole, as
+Kopf would, one such object costs 30 MiB and most of a second, and one that is too deep ends the process. A shallow copy
+costs what its text does, and cannot be too deep. ``managedFields`` are left out.
 
 A shallow object is JSON itself, which is what Kopf takes::
 

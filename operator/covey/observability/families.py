@@ -19,7 +19,7 @@ import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
 
-# A `_created` series beside every counter and histogram doubles the text and is read by nobody here.
+# A `_created` series for every counter and histogram doubles the text and is read by nobody here.
 prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call] # it has no annotations
 
 REGISTRY: Final = CollectorRegistry(auto_describe=True)
@@ -62,8 +62,8 @@ class Families:
     def counter(self, name: str, meaning: str, *labels: str, values: Iterable[str | tuple[str, ...]] = ()) -> Counter:
         """A number that only grows while the process lives; the name ends in ``_total``.
 
-        ``values`` of its one label, or of all its labels, are shown from the beginning, as 0: Prometheus sees no increase
-        in a series that begins with 1, so the first of a kind would never be seen.
+        ``values`` of its one label, or of all its labels, are shown from the beginning, as 0: Prometheus sees no
+        increase in a series that begins with 1, so the first of a kind would never be seen.
         """
         family = self._describe(name, "counter", meaning, labels)
         counter = Counter(name, family.help, labels, registry=REGISTRY)

@@ -1,8 +1,8 @@
 """A port with bounds on what its callers can use up: connections, time for a request's head, handshakes.
 
-aiohttp bounds neither connections nor the time of a TLS handshake or of a head, so connections are taken here and handed
-to it. A connection without a request under way may be closed: when all connections are in use, the one that has waited
-longest makes room for the next, so half-open ones keep no probe out.
+aiohttp bounds neither connections nor the time of a TLS handshake or of a head, so connections are taken here and
+handed to it. A connection without a request under way may be closed: when all connections are in use, the one that has
+waited longest makes room for the next, so half-open ones keep no probe out.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _BACKLOG: Final = 2048
 
 
 class Listener:
-    """The sockets of one address, and the HTTP server behind them. Its sockets are those of ``bind``; ended by ``close``.
+    """The sockets of one address, those of ``bind``, and the HTTP server behind them; ended by ``close``.
 
     Args:
-        application: what is served; it is told apart here which of its connections have a request under way.
+        application: what is served; the listener notes which of its connections have a request under way.
         sockets: bound, and listened on.
         most: connections at a time.
         keepalive: seconds that a connection may wait for its next request.
         abandon: cancel the handler of a request whose sender has gone.
         context: of TLS, asked for each connection; None for none.
-        dropped: told of each connection that gets no answer: ``too_many``, or ``denied`` in the handshake.
+        dropped: called for each connection that gets no answer: ``too_many``, or ``denied`` in the handshake.
     """
 
     def __init__(

@@ -2,8 +2,8 @@
 
 A gang (one unit: one root group) goes created → admitted → bound → ready once in its life. The scheduler process
 observes created → admitted → bound, the operator bound → ready and created → ready; what a gang loses later and gets
-back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives`` and
-``covey.operator.tell.lives``.
+back is no part of it. Both observe each transition exactly once, whichever process leads: see ``covey.scheduler.lives``
+and ``covey.operator.tell.lives``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ def since_true(pod: core.Pod, kind: str) -> float | None:
 
 
 def reached(roles: Iterable[Role]) -> float | None:
-    """Return when all roles had as many complete replicas as their minimums; None while one has fewer, or none has one."""
+    """Return when all roles had as many complete replicas as their minimums; None while one has fewer.
+
+    Roles without a minimum do not count; None where no role has one.
+    """
     latest: float | None = None
     for minimum, replicas in roles:
         if minimum <= 0:

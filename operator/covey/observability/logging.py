@@ -3,7 +3,7 @@
 One JSON object a line with the keys ``ts`` (RFC 3339, UTC), ``level``, ``logger``, ``event``, then whatever was
 bound; or, for people, a line of text.  ``event`` is a constant phrase in lower case, data go into keys.
 
-structlog runs on top of the standard library's loggers, not next to them: kopf, aiohttp and asyncio come out in
+structlog runs on top of the standard library's loggers, not in parallel: kopf, aiohttp and asyncio come out in
 the same form through the same handler, and a program that never calls ``configure`` shows warnings on stderr.
 Keys bound with ``structlog.contextvars.bound_contextvars`` follow a task through everything it calls.
 """

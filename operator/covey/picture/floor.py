@@ -24,7 +24,7 @@ _CPU = "cpu"
 
 
 class Mark(StrEnum):
-    """Mark of a domain that a verdict names."""
+    """Mark that a verdict gives to a domain that it names."""
 
     CHOSEN = "chosen"
     NEAREST = "nearest"
@@ -205,7 +205,8 @@ def build_floor(
         title: what the picture is of.
         wanted: requests of the workloads' pods, to know the resource that matters, even when nothing is placed.
         roles: (workload, role) pairs in the order of the legend; those of the spots are added.
-        marks: domains that the verdicts name, by path; the nearest ones are drawn whole although nothing is placed there.
+        marks: domains that the verdicts name, by path; the nearest ones are drawn whole although nothing is placed
+            there.
     """
     resource = main_resource(wanted, grounds)
     scale = scale_of(resource, (ground.capacity for ground in grounds))

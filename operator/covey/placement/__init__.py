@@ -1,1 +1,1 @@
-"""Where pods go: capacity by topology, and the exact planner. Pure: no client, no clock, no network."""
+"""Placement of pods: capacity by topology, and the exact planner. Pure: no client, no clock, no network."""

@@ -125,7 +125,7 @@ class ReplicaRequest:
 
     @property
     def placed(self) -> bool:
-        """Every pod has its node."""
+        """Tell whether every pod has its node."""
         return None not in [pod.node for pod in self.pods]
 
 
@@ -211,7 +211,7 @@ class Gang:
 
     @property
     def order(self) -> tuple[int, str, str, str, int, str]:
-        """The sort key among gangs: a gang of other pods, as after an edit, keeps its place."""
+        """Sort key among gangs: a gang of other pods, as after an edit, keeps its place."""
         return (-self.priority, self.created, self.namespace, self.name, self.unit, self.uid)
 
 
@@ -331,7 +331,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No plan, and why."""
+    """The answer that there is no plan, and why."""
 
     verdict: Verdict
     reasons: tuple[Reason, ...]

@@ -40,11 +40,11 @@ from covey.placement.question.torn import allowed, refusal_of, torn
 from covey.placement.refusal.reasons import explain
 from covey.placement.search import Search
 
-#: Work that a look by exact tables may be (`capacity.tables.Budget`), whatever the gang; and so much again for each
-#: so many nodes, as all of them must be looked at once.
+#: Bound on the work of one search by exact tables (`capacity.tables.Budget`), whatever the gang; and the same again for
+#: every ``NODES`` nodes, as all of them must be looked at once.
 LIMIT = 40_000_000
 NODES = 5_000
-#: So many times that for the last look at a gang that nothing else has settled.
+#: Multiple of that bound for the last search for a gang that nothing else has settled.
 LAST = 12
 #: Pods times nodes, and shapes, up to which a plan takes some milliseconds.
 SMALL = 500
@@ -94,7 +94,7 @@ class _Best:
 
 
 class _Planner:
-    """One plan."""
+    """Planning of one gang."""
 
     def __init__(self, gang: Gang, inventory: Inventory, limit: int) -> None:
         self._gang = gang
@@ -209,7 +209,7 @@ class _Planner:
     def _at_least(
         self, needed: Sequence[Demand], everything: Sequence[Demand], limit: int
     ) -> dict[str, str] | Solution:
-        """The nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
+        """Return the nodes of the minimum, whose verdict comes first; or the solution that shows that it does not fit.
 
         Raises:
             SearchLimit: neither was found.
@@ -218,7 +218,7 @@ class _Planner:
         return self._placed(needed, everything, self._preferred(needed), limit) if least.feasible() else least
 
     def _at_once(self, everything: Sequence[Demand]) -> dict[str, str] | Solution:
-        """The nodes of minimum and surplus in one look, whatever is wished.
+        """Return the nodes of minimum and surplus in one search, whatever is preferred.
 
         Or the solution that shows that not even the minimum fits.
 
@@ -228,7 +228,7 @@ class _Planner:
         return self._laid_out(everything, Budget(self._limit))
 
     def _with_torn(self) -> dict[str, str] | None:
-        """The nodes of all that is missing, where half placed replicas of the surplus are and all of it fits."""
+        """Return the nodes of all that is missing, where the surplus has half placed replicas and all of it fits."""
         torn = [Demand(d.role, d.replica, minimum=True) for d in surplus_demands(self._gang)]
         if not any(demand.partial for demand in torn):
             return None
@@ -242,7 +242,7 @@ class _Planner:
         return self._nodes(best) if best.scopes else best.solution
 
     def _placed(self, needed: Sequence[Demand], everything: Sequence[Demand], aims: Aims, limit: int) -> dict[str, str]:
-        """The minimum's nodes, laid out together with as much surplus as can be had."""
+        """Return the minimum's nodes, laid out together with as much surplus as fits."""
         try:
             best = self._fullest(everything, aims)
             for index, rule in enumerate(self._gang.proximity):
@@ -257,7 +257,7 @@ class _Planner:
             return self._nodes(self._fullest_of(needed, aims, aims, Budget(limit)))
 
     def _fullest(self, demands: Sequence[Demand], aims: Aims) -> _Best:
-        """The best filled surplus: under the minimum's aims if that costs nothing."""
+        """Choose the best filled surplus: under the minimum's aims if that costs nothing."""
         close = self._fullest_of(demands, aims, aims, Budget(self._limit))
         if aims == self._required or len(close.chosen) == len(demands):
             return close
@@ -276,7 +276,7 @@ class _Planner:
         return _Best(solution, chosen, [choice.scope for choice in choices], choices[0].fill)
 
     def _nodes(self, best: _Best) -> dict[str, str]:
-        """The nodes of what was chosen, in the cheapest of the candidates that hold it."""
+        """Return the nodes of what was chosen, in the cheapest of the candidates that hold it."""
         if not best.scopes or not best.chosen:
             return {}
         used = {path[:end] for path in self._present() for end in range(len(path) + 1)}
@@ -292,7 +292,7 @@ class _Planner:
         return Solution(self._gang, self._inventory, problem, demands, budget)
 
     def _preferred(self, needed: Sequence[Demand]) -> Aims:
-        """The finest levels that the minimum can reach, one wish after another, each on top of those granted."""
+        """Return the finest levels that the minimum can reach, one wish after another, each on top of those granted."""
         aims = self._required
         for depth in range(len(self._topology.levels) - 1, -1, -1):
             for scope in range(-1, len(self._gang.roles) + len(self._gang.rules)):  # -1 is the unit
@@ -311,7 +311,7 @@ class _Planner:
             return False
 
     def _wish(self, aims: Aims, scope: int, depth: int) -> Aims | None:
-        """Return the aims with one more wish at a depth: of the unit (scope -1), a role, or a rule; None without one."""
+        """Return the aims with one more wish at a depth: of the unit (scope -1), a role or a rule; None without one."""
         if scope < 0:
             wanted = depth_of(self._topology, self._gang.preferred)
             parts = [minimum_paths(self._gang, self._inventory, followers(self._gang))]

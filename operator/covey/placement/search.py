@@ -63,7 +63,7 @@ class Search:
         self._limit = limit
 
     def refusal(self) -> Refusal | None:
-        """A proof that the minimum has no places, or None."""
+        """Return a proof that the minimum has no places, or None."""
         needed = minimum_demands(self._gang)
         roles = sorted({demand.role for demand in needed})
         return (
@@ -73,7 +73,7 @@ class Search:
         )
 
     def placed(self, demands: Sequence[Demand]) -> dict[str, str] | None:
-        """Nodes for all demands, if such are found."""
+        """Return nodes for all demands, if such are found."""
         solution = self._solution(self._gang, demands, None)
         confined = solution.problem.structure.scope == self._aims.unit
         many = sum(len(demand.missing) for demand in demands) > _MANY
@@ -176,7 +176,7 @@ class Search:
         return None
 
     def surplus(self, demands: Sequence[Demand]) -> dict[str, str]:
-        """Nodes for surplus: the fullest that can be had, in large steps."""
+        """Return nodes for surplus: the fullest that is found, in large steps."""
         if not any(demand.partial or demand.replica.together is not None for demand in demands):
             try:
                 found = self._filled(demands)
@@ -187,7 +187,7 @@ class Search:
         return self._step_by_step(demands)
 
     def _filled(self, demands: Sequence[Demand]) -> dict[str, str] | None:
-        """Surplus of whole replicas by mixtures: what sums allow, or else what is found; None when there is no way."""
+        """Return surplus of whole replicas by mixtures: what sums allow, else what is found; None without a way."""
         problem = build(self._gang, self._inventory, demands, self._aims, self._aims)
         solution = Solution(self._gang, self._inventory, problem, demands, Budget(self._limit))
         scope = next(iter(_ranked(scope for scope in solution.candidates() if problem.admits(scope))), None)

@@ -73,7 +73,7 @@ class Terms:
         return bool(self._count)
 
     def add(self, term: Term) -> None:
-        """One more pod has the term."""
+        """Count one more pod that has the term."""
         self._count[term] += 1
         if self._count[term] == 1:
             self.version += 1
@@ -83,7 +83,7 @@ class Terms:
                 self._others.add(term)
 
     def remove(self, term: Term) -> None:
-        """One pod less has it."""
+        """Count one pod less that has the term."""
         self._count[term] -= 1
         if self._count[term] > 0:
             return
@@ -96,7 +96,7 @@ class Terms:
                 del self._by_label[label]
 
     def matching(self, meta: core.Meta) -> frozenset[Term]:
-        """The terms that speak of a pod."""
+        """Return the terms that match a pod."""
         found = [term for term in self._others if term.matches(meta)]
         if self._by_label:
             for label in (meta.labels or {}).items():

@@ -1,4 +1,4 @@
-"""Trying: placements that are held in the inventory for a while, and surplus in the order in which it is tried."""
+"""Trial placements, held in the inventory for a while, and surplus in the order in which it is tried."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.placement.question.demands import Demand, admitted_counts, place
 
 @contextmanager
 def trial(inventory: Inventory) -> Iterator[Held]:
-    """Placements made meanwhile are held in the inventory, and released at the end."""
+    """Hold placements made meanwhile in the inventory, and release them at the end."""
     held = Held(inventory)
     try:
         yield held

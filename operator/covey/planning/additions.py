@@ -1,9 +1,9 @@
 """Nodes added for a what-if: copies of a node join the facts before anything is planned.
 
-A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its own,
-which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack; asked for
-with a level, all copies of one option stand together in one new domain of that level, and of each finer one, inside the
-template's broader domains.
+A copy is as its template is: allocatable resources, labels, taints and conditions, but no pods. It has a name of its
+own, which is also its hostname and whatever else names a host in the topology, so it stands in the template's rack;
+asked for with a level, all copies of one option stand together in one new domain of that level, and of each finer one,
+inside the template's broader domains.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _report(workload: Workload, gangs: Sequence[Gang], answers: Sequence[Answer]
 
 
 def told(answers: Sequence[Answer]) -> str:
-    """Describe what there is to say next to the numbers."""
+    """Describe what there is to say in addition to the numbers."""
     texts = [f"{each.role}: {each.message}" for each in answers if each.message]
     texts += [f"{each.role}: there may be room for more" for each in answers if each.is_floor]
     return "; ".join(texts)

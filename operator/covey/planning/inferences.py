@@ -1,4 +1,4 @@
-"""A DisaggregatedInference as a workload: expanded as the operator would, with the pods that exist put in their slots."""
+"""A DisaggregatedInference as a workload: expanded as the operator would, existing pods put in their slots."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _layout(inference: DisaggregatedInference, existing: Existing) -> Layout:
 
 
 def _replicas(role: Role, used: Sequence[tuple[int, core.Pod]]) -> tuple[int, ...]:
-    """Return the numbers of a role's replicas; under an autoscaler there are as many as exist already."""
+    """Return the numbers of a role's replicas; under an autoscaler as many as exist, but no fewer than its minimum."""
     there = len({number for number, _ in used})
     return _numbers(max(there, role.min_replicas) if role.is_scaled and there else role.replicas, used)
 

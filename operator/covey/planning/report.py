@@ -122,7 +122,7 @@ class WorkloadReport(Shape, frozen=True):
 
 
 class AddedReport(Shape, frozen=True):
-    """Nodes of one ``--add-nodes``, and which of them have a pod now; ``domain`` is the new one of ``level``, if any."""
+    """Nodes of one ``--add-nodes``, and those with a pod now; ``domain`` is the new one of ``level``, if any."""
 
     template: str
     level: str | None

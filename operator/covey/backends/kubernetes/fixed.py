@@ -19,8 +19,8 @@ from covey.backends.seam import Owned
 from covey.compile.identity import short_hash
 
 MUTABLE: Final = frozenset({"minCount"})
-#: Every key that Covey has ever written in a spec of these kinds but ``priorityClassName``, which no resource may change:
-#: what objects of releases without the digest are compared by.
+#: Every key that Covey has ever written in a spec of these kinds but ``priorityClassName``, which no resource may
+#: change: what objects of releases without the digest are compared by.
 WRITTEN: Final = frozenset(
     {
         "all",

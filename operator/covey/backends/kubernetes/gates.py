@@ -36,8 +36,8 @@ def release(progress: Progress, *, atomic: bool = False) -> Release:
 
     Args:
         progress: how far the resource has come.
-        atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those of
-            the surplus are there only while the minimum is bound, and go at once.
+        atomic: one pod with a gate keeps its whole group from the queue. Single pods of one role have one group: those
+            of the surplus are there only while the minimum is bound, and go at once.
     """
     waits: dict[int, core.Condition] = {}
     withheld: set[Slot] = set()

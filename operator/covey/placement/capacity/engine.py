@@ -169,7 +169,7 @@ class Engine:
         return self.counted(domain, view).total
 
     def counted(self, domain: DomainNode, view: View) -> Counted:
-        """The same, with the work that it was; nothing is taken from the look's budget.
+        """Compute the `total` of a domain with the work of computing it; the search's budget is not charged.
 
         Raises:
             SearchLimit: a part of it alone costs more than a look may.
@@ -190,7 +190,7 @@ class Engine:
         return view.totals[domain.path]
 
     def children(self, domain: DomainNode, view: View) -> list[tuple[DomainNode | NodeState, Entry]]:
-        """A domain's children, or at the bottom its nodes, with what each offers.
+        """Return a domain's children, or at the bottom its nodes, with what each offers.
 
         A child whose mandatory part does not fit is left out; `total` is None then.
         """
@@ -275,7 +275,7 @@ class Engine:
         return found
 
     def takes(self, depth: int) -> Any:
-        """Row j: what one of dimension j of a depth takes of the dimensions one deeper."""
+        """Return, in row j, what one of dimension j of a depth takes of the dimensions one deeper."""
         return self._consumption[depth]
 
     def _sum(self, domain: DomainNode, view: View, off: int) -> Counted:
@@ -363,7 +363,7 @@ class Engine:
         return frame.entry(left) if left else None
 
     def demand(self, depth: int, pods: Vector) -> Vector:
-        """Pods by stream as a vector of a depth's frame."""
+        """Return pods by stream as a vector of a depth's frame."""
         streams = len(self.structure.streams)
         return tuple(pods[d] if d < streams else 0 for d in self.frames[depth].dimensions)
 

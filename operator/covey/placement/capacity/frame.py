@@ -20,7 +20,7 @@ _ENTRY: Final = 200
 
 
 def only(entry: Entry) -> Table:
-    """The table of an entry of nodes."""
+    """Return the one table of an entry of nodes."""
     return entry.tables[0]
 
 
@@ -53,7 +53,7 @@ class Frame:
         return _ENTRY * (len(self._entries) + len(self._sums) + 4 * len(self._totals)) + self.tables.size
 
     def entry(self, tables: dict[int, Table]) -> Entry:
-        """The one entry of these tables."""
+        """Return the entry of these tables, the same object for equal tables."""
         key = tuple(sorted((mask, table.number) for mask, table in tables.items()))
         found = self._entries.get(key)
         if found is None:

@@ -36,7 +36,7 @@ class Mix:
 
 
 class Hull:
-    """So many places of each sort, given by their tables; can be asked about one need after another."""
+    """Places of several sorts, each given by its table and number; answers one need after another."""
 
     def __init__(self, sorts: Sequence[tuple[Table, int]], budget: Budget) -> None:
         self.budget = budget

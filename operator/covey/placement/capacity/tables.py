@@ -123,7 +123,7 @@ class Tables:
         return self._held + _ENTRY * (len(self._interned) + len(self._sums) + len(self._unions))
 
     def intern(self, values: Array) -> Table:
-        """The one table of these values (trimmed, closed downwards)."""
+        """Return the one table of these values (trimmed, closed downwards)."""
         content = values.tobytes()
         key = (values.shape, content)
         table = self._interned.get(key)
@@ -160,7 +160,7 @@ class Tables:
         return found
 
     def without(self, table: Table, dimensions: Iterable[int]) -> Table:
-        """The part of a table in which these dimensions are zero."""
+        """Return the part of a table in which these dimensions are zero."""
         values, last = table.values, len(self.caps) - 1
         for dimension in dimensions:
             nothing = (*(slice(None),) * dimension, slice(0, 1))
@@ -246,7 +246,7 @@ def _add(one: Table, other: Table, caps: Vector, budget: Budget) -> Array:
 
 
 def _add_curves(points: Array, curve: Array, length: int, cap: int) -> Array:
-    """The same for two dimensions, all points in a few passes: the highest of the curve moved by each of them."""
+    """Compute the same for two dimensions in a few passes over all points: the highest of the curve moved by each."""
     width = int(points[:, 0].max())
     reach = min(len(curve), length)
     padded = np.full(width + length, NEVER, dtype=np.int32)

@@ -106,7 +106,7 @@ class Solution:
 
     @cached_property
     def choices(self) -> list[Choice]:
-        """The candidates that allow the best filled surplus."""
+        """Return the candidates that allow the best filled surplus."""
         scopes: dict[Table, list[DomainNode]] = {}
         for scope, table in self.tables():
             if table is not None:
@@ -119,7 +119,7 @@ class Solution:
         return [Choice(scope, counts, fill) for rating, held in rated if rating == best for scope in held]
 
     def cheapest(self, scopes: Sequence[DomainNode], layout: Layout, chosen: Sequence[Demand]) -> DomainNode:
-        """Of candidates alike in fill: fewest domains, least broken, tightest, then the first by name."""
+        """Choose among equally full candidates: fewest domains, least broken, tightest, then the first by name."""
         if len(scopes) == 1:
             return scopes[0]
         target = self.target(chosen)
@@ -135,13 +135,13 @@ class Solution:
         return min(tightest, key=lambda scope: [natural(value) for value in scope.path])
 
     def layout(self, used: Collection[Path]) -> Layout:
-        """A layout that charges nothing for domains that are used already."""
+        """Return a layout that charges nothing for domains that are used already."""
         counted = counted_depths(self.engine, self._host)
         self.engine.budget = self._budget
         return Layout(self.engine, self.problem.view, Prices(self.engine, used, counted))
 
     def sketch(self) -> Layout:
-        """A layout that looks for some places, not for the best."""
+        """Return a layout that looks for some places, not for the best."""
         self.engine.budget = self._budget
         return Layout(self.engine, self.problem.view, Prices(self.engine, (), range(0)), _SKETCHED)
 
@@ -162,7 +162,7 @@ class Solution:
         return tuple(by_class[kind] for kind in self.order)
 
     def place(self, scope: DomainNode, layout: Layout, chosen: Sequence[Demand]) -> dict[str, str]:
-        """The node of every missing pod of these demands, all of which fit together in a candidate."""
+        """Return the node of every missing pod of these demands, all of which fit together in a candidate."""
         keys = {(demand.role, demand.replica.replica) for demand in chosen}
         items = {
             kind: [item for item in held if (item.role, item.replica) in keys]

@@ -10,7 +10,7 @@ from covey.placement.question.demands import minimum_of, together
 
 
 def finished(gang: Gang, inventory: Inventory, nodes: Mapping[str, str]) -> Plan:
-    """The plan that gives these pods (by key) these nodes."""
+    """Return the plan that gives these pods (by key) these nodes."""
     topology = inventory.topologies[gang.topology]
     where = _Where(gang, inventory, nodes)
     assignments = tuple(

@@ -37,7 +37,7 @@ class Chosen:
 
 
 def choose_sets(gang: Gang, solution: Solution, demands: Sequence[Demand]) -> Chosen:
-    """The minimum, and of the rest the leximin over what can be reached with each set whole or left out.
+    """Choose the minimum, and of the rest the leximin over all choices of sets, each whole or left out.
 
     When there is too much to compare: one replica, or one whole set, at a time.
     """

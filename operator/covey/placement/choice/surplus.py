@@ -57,7 +57,7 @@ def fullest(table: Table, order: Sequence[int], base: Vector, roles: Sequence[Gr
 
 
 def fill_key(counts: Sequence[int], roles: Sequence[Growth]) -> tuple[int, ...]:
-    """Comparable between choices: the larger key is the better filled choice."""
+    """Return a key for comparing choices: the larger key is the better filled choice."""
     scale = _scale(roles)
     fills = [(role.admitted + n) * (scale // max(role.desired, 1)) for n, role in zip(counts, roles, strict=True)]
     return tuple(sorted(fills))
@@ -106,7 +106,7 @@ def _one_by_one(
 
 
 def _sums(role: Growth, classes: int) -> Array:
-    """Row n: what the role's first n further replicas are, by class."""
+    """Compute, in row n, what the role's first n further replicas are, by class."""
     steps = np.zeros((len(role.kinds) + 1, classes), dtype=np.int64)
     for row, kind in enumerate(role.kinds, start=1):
         steps[row, kind] = 1
@@ -154,7 +154,7 @@ def filled(roles: Sequence[Growth], fits: Callable[[Vector], bool]) -> Vector:
 
 
 def nearest(counts: Vector, found: Callable[[Vector], bool]) -> Vector | None:
-    """Counts for which a way is found, none of them less by more than is needed; None when there is nothing."""
+    """Cut all counts by the least number with which a way is found; None when nothing is left."""
     low, high, cut = 0, max(counts, default=0), 0
     while cut < high and not found(tuple(max(n - cut, 0) for n in counts)):
         low, cut = cut + 1, min(2 * cut + 1, high)
@@ -171,7 +171,7 @@ def _fill(role: Growth, count: int) -> Fraction:
 
 
 def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill: Fraction) -> Vector:
-    """The counts when those that grow are filled as far as that, or as far as they go."""
+    """Return the counts when growing roles are filled up to ``fill``, or as far as they go."""
     found = list(counts)
     for i in growing:
         wanted = ceil(fill * max(roles[i].desired, 1)) - roles[i].admitted
@@ -180,7 +180,7 @@ def _level(roles: Sequence[Growth], growing: Sequence[int], counts: Vector, fill
 
 
 def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
-    """The number of the last of ascending levels that fits; the first is taken to."""
+    """Return the index of the last of ascending levels that fits; the first is assumed to fit."""
     low, high = 0, len(levels)
     if high > 1 and fits(levels[-1]):
         return high - 1
@@ -191,7 +191,7 @@ def _largest(levels: Sequence[Vector], fits: Callable[[Vector], bool]) -> int:
 
 
 def _raised(rising: Sequence[int], counts: Sequence[int], fits: Callable[[Vector], bool]) -> Sequence[int]:
-    """As many of the roles as can take one replica more together; among as many those declared first."""
+    """Return as many roles as can take one replica more together; among equal numbers those declared first."""
     for number in range(len(rising) - 1, 0, -1):
         for some in islice(combinations(rising, number), _SUBSETS):
             if fits(tuple(n + (i in some) for i, n in enumerate(counts))):

@@ -47,7 +47,7 @@ def static_cause(shape: Shape, node: core.Node) -> str | None:
 
 
 def shape_cause(shape: Shape, node: core.Node) -> str | None:
-    """The same of a node that gangs may use as far as its state goes."""
+    """Return why a shape may not use a node whose state lets gangs use it, or None."""
     return (
         _untolerated(shape, node) or _selector_cause(shape, node.metadata.labels or {}) or _affinity_cause(shape, node)
     )

@@ -4,9 +4,9 @@ One definition for the metrics of the scheduler process and for ``covey top``:
 
 * a *device* is a resource that a node plugin offers: an extended name such as ``nvidia.com/gpu``;
 * a node is *closed* when no gang may use it: it is cordoned or not ready;
-* what is free of a resource is *whole* on a node that is not closed and of which none is used, *partial* on one of which
-  some is used, and *closed* on a closed one. Partial and closed together are *stranded*: free devices that a pod which
-  wants a whole node cannot have.
+* what is free of a resource is *whole* on a node that is not closed and of which none is used, *partial* on one of
+  which some is used, and *closed* on a closed one. Partial and closed together are *stranded*: free devices that a pod
+  which wants a whole node cannot have.
 
 All of it is about devices alone. That CPU or memory of a node is short, or that its taints and labels suit only some
 gangs, is not looked at. Over-committed nodes have nothing free.
@@ -24,8 +24,8 @@ from covey.placement.model import Path
 #: The broadest level: everything.
 CLUSTER: Final = "cluster"
 
-#: Node labels that name the product behind a resource, in addition to ``<resource>.product``: NVIDIA's and Intel's feature
-#: discovery, AMD's node labeller, GKE.
+#: Node labels that name the product behind a resource, in addition to ``<resource>.product``: NVIDIA's and Intel's
+#: feature discovery, AMD's node labeller, GKE.
 _PRODUCT_LABELS: Final[Mapping[str, tuple[str, ...]]] = {
     "nvidia.com/gpu": ("nvidia.com/gpu.product", "cloud.google.com/gke-accelerator"),
     "amd.com/gpu": ("amd.com/gpu.product-name", "beta.amd.com/gpu.product-name"),
@@ -84,11 +84,11 @@ class LevelReport:
 
     Attributes:
         largest_gang: the most that are whole in one domain of the level.
-        stranded: what is free outside of wholly free domains: those with no used device of the kind, and in which no node
-            that has the kind is closed. What is free on nodes without the level is stranded too.
+        stranded: what is free outside of wholly free domains: those with no used device of the kind, and in which no
+            node that has the kind is closed. What is free on nodes without the level is stranded too.
         fragmentation: by how much smaller the largest gang is than it could be, from 0 to 1: 1 - ``largest_gang`` / the
-            smaller one of all that is free on open nodes, and of what the largest domain of the level has on them. 0 when
-            nothing is free.
+            smaller one of all that is free on open nodes, and of what the largest domain of the level has on them. 0
+            when nothing is free.
     """
 
     largest_gang: int

@@ -187,7 +187,10 @@ class NodeState:
         return None
 
     def short(self, shape: Shape, without: Collection[str] = ()) -> str | None:
-        """The first resource that is too short for one pod of the shape, or None; ``without`` as for `conflict`."""
+        """Return the first resource that is too short for one pod of the shape, or None.
+
+        ``without`` is as for `conflict`.
+        """
         free = self.free
         if without:
             free = Counter(free)

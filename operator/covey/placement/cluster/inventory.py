@@ -82,7 +82,7 @@ class Inventory:
                 del self._on[name]
 
     def hold(self, key: str, node: str, shape: Shape, meta: core.Meta | None = None) -> None:
-        """Capacity that a pod holds on a node, known or not; the same key again moves it.
+        """Record the capacity that a pod holds on a node, known or not; the same key again moves it.
 
         Args:
             key: names the holder.
@@ -114,7 +114,7 @@ class Inventory:
         self._note_terms(node, held.shape, -1)
 
     def kept_off(self, shape: Shape) -> Collection[str]:
-        """The nodes in a broader domain that anti-affinity of a holder keeps free of the shape."""
+        """Return the nodes in a broader domain that anti-affinity of a holder keeps free of the shape."""
         closed: set[str] = set()
         for term in shape.matched & self._wide.keys():
             labels = (self.nodes[name].node.metadata.label(term.key) for name in self._wide[term] if name in self.nodes)
@@ -128,7 +128,7 @@ class Inventory:
         return held[0] if held else None
 
     def fits(self, shape: Shape, node: str, meta: core.Meta | None = None, without: Collection[str] = ()) -> str | None:
-        """None when one more pod of the shape fits the node now; else the cause.
+        """Return None when one more pod of the shape fits the node now, else the cause.
 
         Args:
             shape: what the pod is.
@@ -188,7 +188,7 @@ class Inventory:
         )
 
     def _renew(self, state: NodeState, node: core.Node) -> None:
-        """Take over a changed node that stays: what it admits may be other, no more."""
+        """Take over a changed node that stays: only the shapes that it admits may differ."""
         version = state.version = state.facts = self.facts = next(self._versions)
         state.admit_as(node)
         for leaf in state.leaves.values():

@@ -81,7 +81,7 @@ PRESETS: Final[tuple[Topology, ...]] = (
             _level("block", "topology.k8s.aws/network-node-layer-2", optional=True),
             _level("subblock", "topology.k8s.aws/network-node-layer-3"),
             _level("leaf", "topology.k8s.aws/network-node-layer-4", optional=True),
-            # An UltraServer: HyperPod sets its name; EC2 itself, and so node feature discovery, knows its capacity block.
+            # An UltraServer: HyperPod sets its name; EC2, and so node feature discovery, knows its capacity block.
             _level("rack", "topology.k8s.aws/ultraserver-id", "topology.k8s.aws/capacity-block-id", optional=True),
             HOST,
         ),

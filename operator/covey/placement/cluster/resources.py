@@ -80,7 +80,7 @@ def is_device(resource: str) -> bool:
 
 
 def text(resource: str, value: int) -> str:
-    """Return an integer as the API writes it: cpu in milli-units (suffix m), bytes with the largest suffix that fits."""
+    """Return an integer as the API writes it: cpu in milli-units (``m``), bytes with the largest suffix that fits."""
     if resource == CPU:
         return f"{value}m"
     if resource in BYTES and value:
@@ -99,9 +99,9 @@ def rank(resource: str) -> tuple[int, str]:
 def pod_requests(pod: core.Pod) -> dict[str, int]:
     """Compute what a pod takes from its node, ``pods`` = 1 included, zeros left out.
 
-    The rule is kube-scheduler's: the larger of what runs together (containers and sidecars) and of the init
-    containers one after another, each next to the sidecars started before it; pod-level resources stand above that;
-    overhead is added.
+    The rule is kube-scheduler's: the larger of what runs together (containers and sidecars) and of the init containers
+    one after another, each together with the sidecars started before it; pod-level resources stand above that; overhead
+    is added.
     """
     spec = pod.spec
     running = _sum(_requests(container.resources) for container in spec.containers)

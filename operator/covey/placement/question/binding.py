@@ -41,7 +41,7 @@ class Group:
     anchor: Path | None
 
     def level(self, scope: int) -> bool:
-        """Nothing but a level of its one replica inside a candidate: that costs less than a group."""
+        """Tell whether the group only means a level of its one replica inside a candidate: that costs less."""
         return len(self.members) == 1 and self.anchor is None and self.depth > scope
 
 

@@ -38,7 +38,7 @@ def host_depth(topology: Topology) -> int | None:
 
 
 def required_aims(gang: Gang, topology: Topology) -> Aims:
-    """The levels without which nothing goes.
+    """Return the aims that are required.
 
     Raises:
         KeyError: when the topology lacks one.
@@ -102,7 +102,7 @@ def build(
     loose: Aims,
     within: Path | None = None,
 ) -> Problem:
-    """The question whether, and how, demands fit: the minimum's under ``aims``, the surplus's under ``loose``.
+    """Build the question whether demands fit: the minimum's under ``aims``, the surplus's under ``loose``.
 
     ``within`` names the one candidate to look at.
     """
@@ -200,7 +200,7 @@ class _Builder:
         return self._depth(parts[0]) if len(parts) == 1 and len(parts[0].pods) == len(replica.pods) else -1
 
     def problem(self, anchor: Path | None, aims: Aims) -> Problem:
-        """The finished question."""
+        """Return the finished question."""
         kinds: dict[tuple[int, int], int] = {}
         items: dict[int, list[Item]] = {}
         fixed: dict[Path, list[Item]] = {}
@@ -286,7 +286,7 @@ class _Builder:
         return self._inventory.topologies[self._gang.topology].depth(part.required)
 
     def _finer(self, parts: Sequence[Part], depth: int) -> Iterator[Part]:
-        """The parts whose level is narrower than what holds anyway; of others what is inside."""
+        """Yield the parts whose level is narrower than what holds anyway; of other parts, those inside."""
         for part in parts:
             if self._depth(part) > depth:
                 yield part

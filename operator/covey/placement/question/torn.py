@@ -29,13 +29,13 @@ class Torn:
 
     @property
     def message(self) -> str:
-        """A sentence for a person."""
+        """Sentence for a person."""
         found = " and ".join(where(path) for path in self.domains[:5])
         return f"{self.name} requires one {self.level}, but has members in {found}: nothing more is placed under it"
 
 
 def torn(gang: Gang, inventory: Inventory) -> list[Torn]:
-    """Every scope of a gang that is torn."""
+    """Return every scope of a gang that is torn."""
     topology = inventory.topologies[gang.topology]
     found = []
     for name, level, paths, members in _scopes(gang, inventory):
@@ -47,7 +47,7 @@ def torn(gang: Gang, inventory: Inventory) -> list[Torn]:
 
 
 def allowed(scopes: Sequence[Torn], demands: Iterable[Demand]) -> list[Demand]:
-    """The demands that no torn scope holds back, ``together`` sets whole."""
+    """Return the demands that no torn scope holds back, ``together`` sets whole."""
     held = list(demands)
     stuck = {d.replica.together for d in held if any(scope.holds(d) for scope in scopes)} - {None}
     return [d for d in held if d.replica.together not in stuck and not any(scope.holds(d) for scope in scopes)]

@@ -32,7 +32,7 @@ _ENOUGH: Final = 1 << 60
 
 
 def explain(gang: Gang, inventory: Inventory, solution: Solution, needed: Sequence[Demand]) -> Refusal:
-    """The refusal of a gang whose minimum fits nowhere; one reason for each role that is to blame."""
+    """Explain why a gang's minimum fits nowhere; one reason for each role that is to blame."""
     case = _Case(gang, inventory, solution, needed)
     return Refusal(Verdict.INFEASIBLE, case.told(), bounds(gang, solution, case.kinds))
 
@@ -135,7 +135,7 @@ class _Case:
         return scope.free.get(self._asked_first[role], 0)
 
     def _alone(self, role: int, best: _Best) -> Reason:
-        """The role does not fit, whatever the others do."""
+        """Report a role that does not fit, whatever the others do."""
         depth = self._depth(role)
         if best.count == 0 and depth > self._solution.problem.structure.scope:
             return self._no_replica(role, depth)
@@ -148,7 +148,7 @@ class _Case:
         )
 
     def _no_replica(self, role: int, depth: int) -> Reason:
-        """Not one replica fits into any domain of its level."""
+        """Report a role of which no replica fits into any domain of its level."""
         demand = self._open[role][0]
         ranked = self._ranked(demand, depth, [scope for scope, _ in self._tables])
         level = self._solution.engine.tree.topology.levels[depth].name
@@ -170,7 +170,7 @@ class _Case:
         return self._reason(role, "replica", level, domain.path, self._satisfied(role, 0), lack, message)
 
     def _jointly(self) -> Iterable[Reason]:
-        """Each role fits alone, but not all of them together."""
+        """Report that each role fits alone, but not all of them together."""
         growths = [Growth(kinds, 0, len(kinds)) for kinds in self.kinds]
         zero = (0,) * self._classes
         scored = []
@@ -200,7 +200,7 @@ class _Case:
             yield self._reason(i, "unit", self._scope_level(), scope.path, satisfied, lack, message, told=True)
 
     def _stuck(self) -> Iterable[Reason]:
-        """Some half placed replica has no room in its own domain, or its domain lies outside every candidate."""
+        """Report half placed replicas without room in their own domain, or with a domain outside every candidate."""
         problem = self._solution.problem
         alone = len(self._needed) == 1
         for path, items in sorted(problem.fixed.items(), key=lambda pair: [natural(value) for value in pair[0]]):
@@ -218,7 +218,7 @@ class _Case:
                 yield from self._crowded(path, items)
 
     def _crowded(self, path: Path, items: Sequence[Item]) -> Iterable[Reason]:
-        """Half placed replicas that each would fit into their domain, but not all of them."""
+        """Report half placed replicas that each would fit into their domain, but not all of them."""
         lack = self._bench_at(path).lack([shape for item in items for shape in self._shapes(item)])
         if lack.size > (0, 0):
             replicas = listed([f"{self._gang.roles[item.role].name} {item.replica}" for item in items])
@@ -327,7 +327,7 @@ class _Case:
         return total if len(tried) == len(missing) else total.scaled(len(missing), len(tried))
 
     def _usable(self, place: DomainNode) -> list[NodeState]:
-        """The nodes of a place that the gang may use as far as it is concerned."""
+        """Return the nodes of a place that the gang does not exclude."""
         return [node for node in place.nodes.values() if node.name not in self._gang.excluded_nodes]
 
     def _taken(self, scope: DomainNode, counts: Vector) -> dict[str, list[Shape]]:
@@ -345,16 +345,16 @@ class _Case:
         return taken
 
     def _done(self, role: int) -> int:
-        """Replicas of the role's minimum that are placed, or have all they lack."""
+        """Count the replicas of the role's minimum that are placed, or have all they lack."""
         numbers = minimum_of(self._gang.roles[role])
         return len(numbers) - sum(demand.replica.replica in numbers for demand in self._open[role])
 
     def _total(self, role: int) -> int:
-        """The role's minimum and what a set brings in beyond it."""
+        """Count the role's minimum and what a set brings in beyond it."""
         return self._done(role) + len(self._open[role])
 
     def _whole(self, role: int) -> int:
-        """Replicas of the role's minimum all of whose pods are placed."""
+        """Count the replicas of the role's minimum all of whose pods are placed."""
         return sum(replica.placed for replica in minimum_replicas(self._gang.roles[role]))
 
     def _satisfied(self, role: int, count: int) -> int:
@@ -365,7 +365,7 @@ class _Case:
         return self._done(role) + sum(d.replica.together not in lost for d in found)
 
     def _bringer(self, role: int) -> int:
-        """The role of the minimum with which a role outside of it comes along."""
+        """Return the role of the minimum with which a role outside of it comes along."""
         marks = {demand.replica.together for demand in self._needed if demand.role == role}
         return next(
             d.role for d in self._needed if d.replica.together in marks and self._gang.roles[d.role].minimum > 0
@@ -446,7 +446,7 @@ class _Case:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names as people write them one after another."""
+    """Join names as people write them one after another."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}" if names else "the rest"
 
 

@@ -23,10 +23,10 @@ class Shortage:
     """The first resource that is short, what one pod asks of it, and how much is missing in all.
 
     ``nodes`` counts the pods for which no usable node is left at all, ``pods`` the others that lack anything.
-    ``large``: some of them would find no room even on nodes that all other pods have left.
-    ``sure``: that much of the one resource on the nodes there is all that is missing, for all pods that were asked for.
-    ``apart``: the number of pods that lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off
-    (a host port, anti-affinity).
+    ``large``: some of them would find no room even on nodes that all other pods have left. ``sure``: that much of the
+    one resource on the nodes there is all that is missing, for all pods that were asked for. ``apart``: the number of
+    pods that lack nothing but a node that others leave to them; ``cause`` is what keeps the first one off (a host port,
+    anti-affinity).
     """
 
     resource: str | None
@@ -62,7 +62,7 @@ class Shortage:
         )
 
     def scaled(self, times: int, by: int) -> Shortage:
-        """An estimate for more replicas than were tried."""
+        """Estimate the shortage for more replicas than were tried."""
         return replace(
             self,
             short=self.short * times // by,
@@ -138,7 +138,7 @@ class Bench:
                 _take(self._could[node.name], shape)
 
     def copy(self) -> Bench:
-        """Another one in the same state."""
+        """Return a copy in the same state."""
         found = Bench((), {})
         found._nodes, found._usable, found._kept_off = self._nodes, self._usable, self._kept_off
         found._free = {name: dict(free) for name, free in self._free.items()}

@@ -32,12 +32,12 @@ class Chain(Generic[Child]):
         return sorted(mask for mask, table in self._tails[0].tables.items() if table.holds(self.need))
 
     def price(self, vector: Sequence[int], mask: int = 0) -> tuple[int, ...]:
-        """Nothing is priced here: all that fits costs the same."""
+        """Return zero for all that fits: nothing is priced here."""
         table = self._tails[0].tables.get(mask)
         return (0 if table is not None and table.holds(vector) else NO_WAY,)
 
     def shares(self, vector: Sequence[int], mask: int) -> list[Share[Child]]:
-        """One way to share a vector out."""
+        """Return one way to share a vector out."""
         left: Vector = tuple(vector)
         found: list[Share[Child]] = []
         for index, child in enumerate(self._places):

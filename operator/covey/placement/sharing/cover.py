@@ -67,8 +67,8 @@ class Share(Generic[Child]):
 class Cover(Generic[Child]):
     """Prices of all vectors up to ``need``, and how each is shared out.
 
-    How a vector is shared out takes the prices without the last child, without the last two …. Where they are many, some
-    of them are kept, and those between are computed again when they are asked for.
+    How a vector is shared out takes the prices without the last child, without the last two …. Where they are many,
+    some of them are kept, and those between are computed again when they are asked for.
     """
 
     def __init__(self, need: Vector, offers: Sequence[Offer[Child]], words: int = 1) -> None:
@@ -190,7 +190,7 @@ def _cheapest(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
 
 
 def _one_by_one(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
-    """The same for few points, in little memory."""
+    """Compute the same for few points, in little memory."""
     grid = layer.reshape(len(layer), *(n + 1 for n in need))
     best: Array | None = None
     for row, price in zip(rows.tolist(), prices.T, strict=True):
@@ -251,10 +251,10 @@ class _Squeeze:
 
 
 def _moved(layer: Array, need: Vector, rows: Array, prices: Array) -> Array:
-    """The same, for prices as they are.
+    """Compute the same, for prices as they are.
 
-    The layer lies in a larger box, so that what a point leaves of all vectors is one stretch of it that begins where the
-    point says. Few points are looked at in one go: what they come to stays in the processor's cache.
+    The layer lies in a larger box, so that what a point leaves of all vectors is one stretch of it that begins where
+    the point says. Few points are looked at in one go: what they come to stays in the processor's cache.
     """
     words, width = len(layer), rows.max(axis=0).tolist()
     sizes = [n + 1 for n in need]

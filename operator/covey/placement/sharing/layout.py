@@ -134,7 +134,7 @@ class Layout:
         self._covers[scope.path, mixture.need] = mixture
 
     def _spread(self, domain: DomainNode) -> Iterable[tuple[Place, Entry]]:
-        """The finest places inside a domain that offer no less apart than together; cheap domains first."""
+        """Yield the finest places inside a domain that offer no less apart than together; cheap domains first."""
         engine = self.engine
         if domain.depth >= engine.structure.bottom:
             yield from ((node, entry) for _, node, entry in self._priced(engine.children(domain, self.view)))
@@ -170,7 +170,7 @@ class Layout:
         return price if len(price) == self.prices.words else self.prices.zero  # a chain has no prices
 
     def _at_bottom(self, scope: DomainNode, target: Vector) -> Price:
-        """Of a candidate without domains inside only the wholly free hosts broken into count."""
+        """Price a target in a candidate without domains inside: only wholly free hosts broken into count."""
         steps = self.engine.breaking(scope, self.view)
         number = next((n for n, entry in steps.offers if any(t.holds(target) for t in entry.tables.values())), 0)
         return self.prices.hosts(number)
@@ -178,7 +178,7 @@ class Layout:
     def place(
         self, scope: DomainNode, target: Vector, items: Mapping[int, list[Item]], fixed: Mapping[Path, list[Item]]
     ) -> dict[str, str]:
-        """The node of every pod.
+        """Return the node of every pod.
 
         Args:
             scope: the candidate domain.
@@ -288,7 +288,7 @@ class Layout:
         return [each for each in priced if next(seen.setdefault(self._alike(*each[1:]), count())) < most]
 
     def _alike(self, child: Place, entry: Entry) -> Hashable:
-        """The same for children that can take each other's place, but for their own prices."""
+        """Return a key that is the same for children that can replace each other, but for their own prices."""
         if self._hosts and isinstance(child, DomainNode) and child.depth == self._bottom:
             return (entry.number, self.engine.breaking(child, self.view).number)
         return entry.number

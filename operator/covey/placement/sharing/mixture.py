@@ -81,15 +81,15 @@ class Mixture(Generic[Child]):
 
     @property
     def masks(self) -> list[int]:
-        """No group is hosted here."""
+        """Return the empty set of groups when a way was found: no group is hosted here."""
         return [0] if self._found is not None else []
 
     def price(self, vector: Sequence[int], _mask: int = 0) -> tuple[int, ...]:
-        """Nothing is priced here."""
+        """Return zero for the need that was found: nothing is priced here."""
         return (0 if self._found is not None and tuple(vector) == self.need else NO_WAY,)
 
     def shares(self, _vector: Sequence[int], _mask: int) -> list[Share[Child]]:
-        """The way that was found."""
+        """Return the way that was found."""
         assert self._found is not None, "nobody asks for what was not found"
         return self._found
 

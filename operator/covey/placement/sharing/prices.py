@@ -135,7 +135,7 @@ def _scarce(structure: Structure, root: DomainNode) -> tuple[str, ...]:
 
 
 def _telling(engine: Engine, counted: range) -> list[int]:
-    """The depths whose domains are worth counting: not those of which every domain above has exactly one."""
+    """Return the depths whose domains are worth counting: not those of which every domain above has exactly one."""
     counts = engine.tree.counts
     return [depth for depth in counted if counts[depth] != (counts[depth - 1] if depth else 1)]
 
