@@ -7,11 +7,10 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPSConnection
 from typing import Any, Final
-from urllib.parse import urlsplit
 
-from localcluster import Process
+from attached import Attachment
 
 CALLS: Final = 500
 
@@ -25,10 +24,10 @@ class Answered:
     p99: float
 
 
-def ask_guard(scheduler: Process, pod: Mapping[str, Any], names: Sequence[str]) -> Answered:
+def ask_guard(scheduler: Attachment, pod: Mapping[str, Any], names: Sequence[str]) -> Answered:
     """Ask about a pod again and again, from an otherwise idle machine."""
-    parts = urlsplit(scheduler.url)
-    connection = HTTPConnection(parts.hostname or "", parts.port, timeout=10)
+    port = int(scheduler.process.url.rpartition(":")[2])
+    connection = HTTPSConnection("127.0.0.1", port, timeout=10, context=scheduler.caller.client_context())
     body = json.dumps({"Pod": pod, "Nodes": None, "NodeNames": list(names)})
     taken = []
     for _ in range(CALLS):

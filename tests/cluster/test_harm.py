@@ -8,27 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 import pytest
-import yaml
 
+from attached import Attachment
 from cluster.ordinary import Stage, select, stage
 from cluster.ordinary_scenarios import SCENARIOS, Outcome
-from localcluster import Cluster, Process, eventually, programs
+from localcluster import Cluster, eventually
 from scheduler_trees import GATE, START_GATE, Bench, Role, Tree, pin_of
 
 Results = Mapping[str, Mapping[str, Future[Outcome]]]
 #: The barrier binds pods of named profiles only, and all profiles of a kube-scheduler share its extenders.
 SERVED = "--scheduler-name=covey-scheduler,default-scheduler"
 _CLASSES = {"harm-low": -10, "harm-middle": 500, "harm-high": 1000}
-
-
-def attached(scheduler: Process) -> str:
-    """A configuration with the stock profile, to which Covey's profile and extender entries were added."""
-    printed: dict[str, Any] = yaml.safe_load(programs.scheduler_config(scheduler))
-    profiles = [{"schedulerName": "default-scheduler"}, *printed["profiles"]]
-    return str(yaml.safe_dump({"profiles": profiles, "extenders": printed["extenders"]}))
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +34,14 @@ def priorities(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def results(cluster: Cluster, priorities: None) -> Iterator[Results]:
+def results(cluster: Cluster, priorities: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Results]:
     """The outcomes of all scenarios, without and with; afterwards Covey's processes still run."""
     assert priorities is None
     try:
         cluster.start_scheduler()
         without = play(cluster)
-        cluster.start_scheduler(attached(cluster.start_covey("scheduler", SERVED)))
+        attachment = Attachment(cluster, tmp_path_factory.mktemp("tls"), SERVED)
+        cluster.start_scheduler(attachment.beside_stock())
         yield {"without": without, "with": play(cluster)}
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")

@@ -6,13 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import yaml
 
-from authority import Authority, Mounted
-from cluster.test_scheduler_service import GUARD, HOST, flags
+from attached import Attachment
 from localcluster import Cluster, eventually
 from localcluster.cluster import NAMESPACE
-from localcluster.programs import scheduler_config
 from scheduler_trees import Bench, Role, node_of, pin_of
 
 AddNodes = Callable[..., list[str]]
@@ -22,24 +19,10 @@ SERVED = "--scheduler-name=covey-scheduler,default-scheduler"
 @pytest.fixture
 def start(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], None]]:
     """What starts Covey; kube-scheduler, with Covey's profile and entries beside the stock profile, runs already."""
-    authority = Authority()
-    directory = tmp_path_factory.mktemp("away")
-    server = Mounted(directory / "server", authority, "extender")
-    caller = Mounted(directory / "caller", authority, "covey-kube-scheduler")
     try:
-        process = cluster.start_covey("scheduler", SERVED, *flags(server))
-        printed = scheduler_config(
-            process,
-            "--endpoint-mode=service",
-            f"--kube-scheduler-ca-file={caller.authority}",
-            f"--kube-scheduler-cert-file={caller.certificate}",
-            f"--kube-scheduler-key-file={caller.key}",
-        )
-        local: dict[str, Any] = yaml.safe_load(printed.replace(HOST, "127.0.0.1").replace(GUARD, "127.0.0.1"))
-        profiles = [{"schedulerName": "default-scheduler"}, *local["profiles"]]
-        cluster.start_scheduler(yaml.safe_dump({"profiles": profiles, "extenders": local["extenders"]}))
-        address = f"--bind-address={process.url.removeprefix('http://')}"
-        yield lambda: void(cluster.start_covey("scheduler", SERVED, *flags(server), address))
+        attachment = Attachment(cluster, tmp_path_factory.mktemp("away"), SERVED)
+        cluster.start_scheduler(attachment.beside_stock())
+        yield lambda: void(attachment.start_again())
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
 

@@ -14,18 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from cryptography import x509
 
+from attached import GUARD, HOST, Attachment, service_flags
 from authority import Authority, Mounted
 from localcluster import Cluster, Process, eventually
 from localcluster.cluster import NAMESPACE
-from localcluster.programs import scheduler_config
 from scheduler_trees import Bench, Role, node_of
 
 AddNodes = Callable[..., list[str]]
 Json = dict[str, Any]
-HOST = "covey-scheduler-extender.covey-system.svc"
-GUARD = "covey-scheduler-guard.covey-system.svc"
 LABEL = "scheduling.covey.dev/extender"
 
 #: A preemption call as kube-scheduler sends it, without candidates.
@@ -67,36 +66,14 @@ def bind(service: Service, pod: Json, node: str) -> str:
     return str(json.loads(answer)["Error"])
 
 
-def flags(server: Mounted) -> list[str]:
-    return [
-        "--endpoint-mode=service",
-        f"--tls-cert-file={server.certificate}",
-        f"--tls-private-key-file={server.key}",
-        f"--client-ca-file={server.authority}",
-        "--client-name=covey-kube-scheduler,kube-scheduler",
-    ]
-
-
 @pytest.fixture(scope="module")
 def service(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    authority = Authority()
-    directory = tmp_path_factory.mktemp("tls")
-    server = Mounted(directory / "server", authority, "extender")
-    caller = Mounted(directory / "caller", authority, "kube-scheduler")
     try:
-        process = cluster.start_covey("scheduler", *flags(server))
-        printed = scheduler_config(
-            process,
-            "--endpoint-mode=service",
-            f"--kube-scheduler-ca-file={caller.authority}",
-            f"--kube-scheduler-cert-file={caller.certificate}",
-            f"--kube-scheduler-key-file={caller.key}",
-        )
-        assert f"https://{HOST}:" in printed
-        assert f"https://{GUARD}:" in printed
-        local = printed.replace(HOST, "127.0.0.1").replace(GUARD, "127.0.0.1")  # there is no DNS here
-        cluster.start_scheduler(local)
-        yield Service(process, authority, server, caller)
+        made = Attachment(cluster, tmp_path_factory.mktemp("tls"), caller="kube-scheduler")
+        assert f"https://{HOST}:" in made.printed()
+        assert f"https://{GUARD}:" in made.printed()
+        cluster.start_scheduler(yaml.safe_dump(made.local()))
+        yield Service(made.process, made.authority, made.server, made.caller)
     finally:
         cluster.forget("kube-scheduler", "covey-scheduler")
 
@@ -194,7 +171,7 @@ def test_one_of_two_ready_replicas_wears_the_label_and_both_guard(
     try:
         for name in names:
             identity = (f"--pod-name={name}", f"--pod-namespace={NAMESPACE}")
-            arguments = (*flags(server), *identity, "--leader-elect=true")
+            arguments = (*service_flags(server), *identity, "--leader-elect=true")
             cluster.start_covey("scheduler", *arguments, name=f"covey-{name}")  # returns when it is ready
         eventually(lambda: labelled() == names[:1], 60, lambda: str(labelled()))
         assert [status(name) for name in names] == [200, 200], "both guard"

@@ -27,6 +27,7 @@ from covey.operator.process.settings import Settings as OperatorSettings
 from covey.operator.snapshot.notice import AUTOSCALERS
 from covey.scheduler.settings import (
     CLIENT_NAME,
+    GUARDED,
     MAX_HOLD,
     MAX_RESERVATIONS,
     MAX_RESERVATIONS_PER_NAMESPACE,
@@ -85,6 +86,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds), Field(ge=0)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
 Profiles = Annotated[tuple[str, ...], BeforeValidator(_listed), Field(min_length=1)]
 ClientNames = Profiles
+Resources = Profiles
 Backends = Annotated[
     tuple[Literal[Backend.EXTENDER, Backend.KUBERNETES, Backend.VOLCANO], ...],
     BeforeValidator(_listed),
@@ -154,6 +156,7 @@ class SchedulerConfig(Common):
     direct_scheduler_name: str = ""
     client_name: ClientNames = (CLIENT_NAME,)
     yield_to_priority: int = SYSTEM_PRIORITY
+    guarded_resource: Resources = GUARDED
     pod_name: str = ""
     pod_namespace: str = ""
     reserve_after: Seconds = 300.0
@@ -192,6 +195,7 @@ class SchedulerConfig(Common):
             direct_scheduler_name=self.direct_scheduler_name,
             client_names=self.client_name,
             yields_to=self.yield_to_priority,
+            guarded_resources=self.guarded_resource,
             pod_name=self.pod_name,
             pod_namespace=self.pod_namespace,
             reserve_after=self.reserve_after,

@@ -144,6 +144,12 @@ DEVICE_KINDS_DROPPED: Final = FAMILIES.collected(
     "covey_device_kinds_dropped",
     "Kinds of devices that are not shown, because there are more than 16; those of which there are most are shown.",
 )
+DEVICES_UNGUARDED: Final = FAMILIES.collected(
+    "covey_devices_unguarded",
+    "1 for a resource of nodes for whose pods an attached kube-scheduler does not ask Covey: they may take reserved room, and"
+    " preempt members. Add it to `scheduler.extender.guardedResources`.",
+    "resource",
+)
 
 # Extender
 BARRIER_WAIT: Final = FAMILIES.histogram(

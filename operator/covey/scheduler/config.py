@@ -6,9 +6,10 @@ scored because a sample may not hold an unpinned pod's only node. The barrier's 
 gang's (3600 s). ``clientConnection`` is left to the user, who alone knows how the scheduler authenticates.
 
 A scheduler of the user's, behind Services, also places the pods that have nothing to do with Covey, and Covey's own. So
-there the guard is ignorable, and the barrier is asked for members alone, by a resource that they ask nothing of
-(``managedResources``): without Covey all others are scheduled as ever, and no member is bound. The guard's Service has
-every replica, the barrier's the one that leads; both show the certificate of the latter's name. Both sides show a
+there the guard is ignorable and asked for pods that want guarded devices, and the barrier is asked for members alone, by
+a resource that they ask nothing of (``managedResources``): without Covey all others are scheduled as ever, and no member
+is bound. The guard is not asked for members without devices, because a resource may stand in one entry only; their pins
+keep them on their nodes, and the barrier looks at both. The guard's Service has every replica, the barrier's the one that leads; both show the certificate of the latter's name. Both sides show a
 certificate. The files of ``tlsConfig`` are on kube-scheduler's side (``--kube-scheduler-ca-file`` and so on); it reads
 its certificate again when that is renewed, its authority only when it starts.
 """
@@ -21,7 +22,7 @@ import yaml
 
 from covey.api.constants import RESOURCE_MEMBER
 from covey.observability.http import parse_address
-from covey.scheduler.settings import Settings
+from covey.scheduler.settings import EVERY_POD, Settings
 
 #: Longer than the longest ``timeoutSeconds`` of a gang, so that the barrier always ends a call itself.
 BARRIER_TIMEOUT: Final = "3700s"
@@ -33,7 +34,7 @@ GUARD_NAME: Final = "covey-scheduler-guard"
 
 def configuration(settings: Settings) -> dict[str, Any]:
     """The configuration as plain data."""
-    guard = {
+    guard: dict[str, Any] = {
         "urlPrefix": f"{_base_url(settings, GUARD_NAME)}/guard",
         "filterVerb": "filter",
         "preemptVerb": "preempt",
@@ -49,6 +50,8 @@ def configuration(settings: Settings) -> dict[str, Any]:
     }
     if settings.attached:
         barrier["managedResources"] = [{"name": RESOURCE_MEMBER, "ignoredByScheduler": True}]
+        if EVERY_POD not in settings.guarded_resources:
+            guard["managedResources"] = [{"name": name} for name in settings.guarded_resources]
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",

@@ -46,16 +46,17 @@ class _Copy(NamedTuple):
 class DeviceGauges(Collector):
     """The series of the last count of devices."""
 
-    def __init__(self) -> None:
+    def __init__(self, guards: Callable[[str], bool] = lambda _resource: True) -> None:
         self.report = Report()
+        self._guards = guards
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
         """The metrics without their values."""
-        yield from _families(Report())
+        yield from _families(Report(), self._guards)
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """The metrics as of the last count; a scrape calls it from a thread."""
-        yield from _families(self.report)
+        yield from _families(self.report, self._guards)
 
 
 class Surveyor:
@@ -64,6 +65,7 @@ class Surveyor:
     Args:
         room: what is free now; read on the event loop alone.
         topology: of whoever names none; raises LookupError where that is not clear.
+        guards: tells whether kube-scheduler asks the guard for pods that want a resource.
         sleep: for tests.
     """
 
@@ -72,9 +74,10 @@ class Surveyor:
         room: Inventory,
         topology: Callable[[], Topology],
         *,
+        guards: Callable[[str], bool] = lambda _resource: True,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self.gauges = DeviceGauges()
+        self.gauges = DeviceGauges(guards)
         self._room = room
         self._topology = topology
         self._sleep = sleep
@@ -132,7 +135,7 @@ class Surveyor:
         return report(self._counted.values(), [level.name for level in topology.levels], MOST)
 
 
-def _families(found: Report) -> Iterator[GaugeMetricFamily]:
+def _families(found: Report, guards: Callable[[str], bool]) -> Iterator[GaugeMetricFamily]:
     devices = metrics.DEVICES.gauges()
     stranded = metrics.DEVICES_STRANDED.gauges()
     largest = metrics.DEVICES_LARGEST_GANG.gauges()
@@ -147,4 +150,7 @@ def _families(found: Report) -> Iterator[GaugeMetricFamily]:
         if level != CLUSTER:
             stranded.add_metric((*kind, level), each.stranded)
     dropped.add_metric((), found.dropped)
-    yield from (devices, stranded, largest, fragmentation, dropped)
+    unguarded = metrics.DEVICES_UNGUARDED.gauges()
+    for resource in {kind.resource for kind in found.shares if not guards(kind.resource)}:
+        unguarded.add_metric((resource,), 1)
+    yield from (devices, stranded, largest, fragmentation, dropped, unguarded)

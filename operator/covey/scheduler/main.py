@@ -292,7 +292,7 @@ class _Leader:
         self._statuses = StatusWriter(
             *(cache, client, self._admission.decision, lives), leads=leads, announce=self._announce, breath=breath
         )
-        self._surveyor = Surveyor(cache.capacity.room, topologies.default)
+        self._surveyor = Surveyor(cache.capacity.room, topologies.default, guards=settings.guards)
         self._releases = Releases(
             *(cache, writer),
             exclude=self._exclude,

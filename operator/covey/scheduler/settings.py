@@ -12,6 +12,18 @@ from covey.api.constants import DEFAULT_NAMESPACE, DEFAULT_SCHEDULER_NAME
 SYSTEM_PRIORITY: Final = 2_000_000_000
 #: The common name of the certificate that the chart has made for kube-scheduler.
 CLIENT_NAME: Final = "covey-kube-scheduler"
+#: Devices that room is reserved of: an attached kube-scheduler asks the guard for pods that want one of them.
+GUARDED: Final = (
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "gpu.intel.com/i915",
+    "gpu.intel.com/xe",
+    "google.com/tpu",
+    "habana.ai/gaudi",
+    "aws.amazon.com/neuron",
+)
+#: In place of resources: the guard is asked for every pod.
+EVERY_POD: Final = "*"
 #: Seconds for which the room of a lost pod is held at most.
 MAX_HOLD: Final = 120.0
 #: Gangs for which a domain is kept at a time.
@@ -58,7 +70,8 @@ class Settings:
     in seconds. ``identity`` names this process in leases and events; empty means host name and process id. ``scheduler_names``: the profiles
     of the kube-scheduler that calls. ``direct_scheduler_name``: one that no kube-scheduler serves, whose pods this process
     binds itself; empty for none. ``client_names``: names of certificates that may call. ``yields_to``: the
-    priority of ordinary pods from which on gangs give way to them. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
+    priority of ordinary pods from which on gangs give way to them. ``guarded_resources``: those for whose pods an attached
+    kube-scheduler asks the guard, or ``*`` for all pods. ``pod_name`` and ``pod_namespace``: the pod that this process runs in, if any.
     """
 
     kubeconfig: str | None = None
@@ -71,6 +84,7 @@ class Settings:
     direct_scheduler_name: str = ""
     client_names: tuple[str, ...] = (CLIENT_NAME,)
     yields_to: int = SYSTEM_PRIORITY
+    guarded_resources: tuple[str, ...] = GUARDED
     reserve_after: float = 300.0
     max_hold: float = MAX_HOLD
     max_reservations: int = MAX_RESERVATIONS
@@ -90,6 +104,10 @@ class Settings:
     def planned_names(self) -> tuple[str, ...]:
         """The scheduler names whose pods are planned."""
         return (*self.scheduler_names, *filter(None, [self.direct_scheduler_name]))
+
+    def guards(self, resource: str) -> bool:
+        """Tell whether kube-scheduler asks the guard for pods that want this resource."""
+        return not self.attached or not {resource, EVERY_POD}.isdisjoint(self.guarded_resources)
 
     @property
     def attached(self) -> bool:

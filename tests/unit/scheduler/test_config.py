@@ -83,4 +83,17 @@ def test_a_users_scheduler_needs_nobody_for_pods_of_no_gang() -> None:
     [guard, barrier] = yaml.safe_load(render(Settings(endpoint_mode=EndpointMode.SERVICE)))["extenders"]
     assert (guard["ignorable"], barrier["ignorable"]) == (True, False)
     assert barrier["managedResources"] == [{"name": "scheduling.covey.dev/member", "ignoredByScheduler": True}]
+    assert {"name": "nvidia.com/gpu"} in guard["managedResources"]
+
+
+def test_the_guard_is_asked_for_the_devices_that_were_named() -> None:
+    """kube-scheduler refuses a configuration in which a resource stands in two entries."""
+    named = Settings(endpoint_mode=EndpointMode.SERVICE, guarded_resources=("example.com/npu",))
+    [guard, _] = yaml.safe_load(render(named))["extenders"]
+    assert guard["managedResources"] == [{"name": "example.com/npu"}]
+    assert (named.guards("example.com/npu"), named.guards("nvidia.com/gpu")) == (True, False)
+    every = Settings(endpoint_mode=EndpointMode.SERVICE, guarded_resources=("*",))
+    [guard, _] = yaml.safe_load(render(every))["extenders"]
     assert "managedResources" not in guard
+    assert every.guards("nvidia.com/gpu")
+    assert Settings(guarded_resources=()).guards("nvidia.com/gpu"), "a kube-scheduler of Covey's own asks for all"

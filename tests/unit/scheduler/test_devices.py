@@ -25,7 +25,8 @@ class Stage:
     def __init__(self) -> None:
         self.room = Inventory()
         self.chosen: Topology | None = TOPOLOGY
-        self.surveyor = Surveyor(self.room, self._choose)
+        self.guarded = {GPU}
+        self.surveyor = Surveyor(self.room, self._choose, guards=lambda resource: resource in self.guarded)
         self._registry = CollectorRegistry()
         self._registry.register(self.surveyor.gauges)
 
@@ -67,6 +68,9 @@ def test_what_is_shown(stage: Stage) -> None:
     assert seen.by("level", "covey_devices_stranded", **h100) == {"zone": 29, "block": 29, "rack": 29, "host": 13}
     assert seen("covey_devices_fragmentation_ratio", level="cluster", **h100) == pytest.approx(1 - 16 / 21)
     assert seen("covey_device_kinds_dropped") == 0
+    assert seen.by("resource", "covey_devices_unguarded") == {}
+    stage.guarded.clear()
+    assert stage.look().by("resource", "covey_devices_unguarded") == {GPU: 1}
 
 
 def test_every_change_is_seen(stage: Stage) -> None:

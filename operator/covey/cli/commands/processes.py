@@ -134,6 +134,13 @@ def operator(config: str | None, **flags: Any) -> None:
     metavar="N",
     help="Ordinary pods of this priority or more may preempt members, and take reserved room. Default: 2000000000.",
 )
+@click.option(
+    "--guarded-resource",
+    metavar="NAME",
+    multiple=True,
+    help="To print: for pods that want one of these an attached kube-scheduler asks Covey; repeatable, or with commas; "
+    "*: for all pods. Default: GPUs and other accelerators of seven drivers.",
+)
 @click.option("--print-scheduler-config", is_flag=True, help="Print kube-scheduler's configuration and exit.")
 def scheduler(config: str | None, print_scheduler_config: bool, **flags: Any) -> None:  # noqa: FBT001 - a flag
     """Run the scheduler process: it decides who may start and where, and guards kube-scheduler."""
