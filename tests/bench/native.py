@@ -50,9 +50,12 @@ class Case:
     rack: bool
     resources: bool = False
     namespaces: int = 1
+    services: bool = False
 
     @property
     def title(self) -> str:
+        if self.services:
+            return f"{self.system} with Services, {'each tree in one rack' if self.rack else 'no topology'}"
         spread = f", {self.namespaces} namespaces" if self.namespaces > 1 else ""
         return f"{self.system}, {'each tree in one rack' if self.rack else 'no topology'}{spread}"
 
@@ -148,7 +151,7 @@ async def _begin(client: Client, case: Case, objects: Objects, trees: Sequence[T
     """Create what the clock runs for; when each tree was begun."""
     if case.resources:
         if case.system == "native":
-            return await write_trees(client, objects, trees)
+            return await write_trees(client, objects, trees, services=case.services)
         return await create_resources(client, trees, case.places, DIRECT if case.system == "direct" else "")
     created: dict[str, float] = {}
     await create_all(client, PODS, _noted((pod for tree in trees for pod in objects.pods(tree)), created))
@@ -287,7 +290,7 @@ def main() -> int:
     parser.add_argument("--gangs", type=int, default=500)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--timeout", type=float, default=420.0, help="seconds for each case")
-    parser.add_argument("--system", choices=["native", "covey", "direct"], action="append")
+    parser.add_argument("--system", choices=["native", "services", "covey", "direct"], action="append")
     parser.add_argument("--topology", choices=["none", "rack"], action="append")
     parser.add_argument("--from", dest="starts", choices=["resources", "trees"], action="append")
     parser.add_argument("--namespaces", type=int, default=1, help="over which Covey's resources are spread")
@@ -297,8 +300,10 @@ def main() -> int:
     for start in options.starts or ["resources", "trees"]:
         for topology in options.topology or ["none", "rack"]:
             for system in options.system or ["native", "covey"]:
-                spread = options.namespaces if start == "resources" and system != "native" else 1
-                case = Case(system, topology == "rack", start == "resources", spread)
+                native = system in {"native", "services"}
+                spread = options.namespaces if start == "resources" and not native else 1
+                name = "native" if native else system
+                case = Case(name, topology == "rack", start == "resources", spread, system == "services")
                 print(f"running: from {start}, {case.title}", file=sys.stderr, flush=True)
                 results.append(run(case, options.gangs, options.nodes, options.timeout).report())
     print(describe_machine())

@@ -8,9 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from bench.trees import NAMESPACE, Objects, Tree
+from bench.trees import NAMESPACE, TREE_LABEL, Objects, Tree
 from covey.kube.client import Client
-from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS
+from covey.kube.resources import DISAGGREGATED_INFERENCES, PODS, SERVICES
 
 
 def resource_of(tree: Tree, namespace: str = NAMESPACE, scheduler: str = "") -> dict[str, Any]:
@@ -49,8 +49,13 @@ async def create_resources(
     return sent
 
 
-async def write_trees(client: Client, objects: Objects, trees: Sequence[Tree], width: int = 48) -> Mapping[str, float]:
-    """Create groups and pods, one tree after the other, a number of trees at a time; when each was begun, by name."""
+async def write_trees(
+    client: Client, objects: Objects, trees: Sequence[Tree], width: int = 48, *, services: bool = False
+) -> Mapping[str, float]:
+    """Create groups and pods, one tree after the other, a number of trees at a time; when each was begun, by name.
+
+    ``services``: each tree gets a headless Service, by which its members find each other, as Covey's resources have.
+    """
     begun: dict[str, float] = {}
 
     async def create(tree: Tree) -> None:
@@ -58,6 +63,9 @@ async def write_trees(client: Client, objects: Objects, trees: Sequence[Tree], w
         for resource, bodies in objects.groups([tree]):
             for body in bodies:
                 await client.create(resource, body)
+        if services:
+            spec = {"clusterIP": "None", "selector": {TREE_LABEL: tree.name}, "publishNotReadyAddresses": True}
+            await client.create(SERVICES, {"metadata": {"name": tree.name, "namespace": NAMESPACE}, "spec": spec})
         for pod in objects.pods(tree):
             await client.create(PODS, pod)
 
